@@ -36,6 +36,7 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting, connect
+from aiorwlock_remote.locks.diagnostics import Statistics
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import Holder, LockInfo, Queued
 from aiorwlock_remote.locks.lock import (
@@ -53,8 +54,7 @@ from aiorwlock_remote.locks.observers import (
     GrantEnd,
     Observer,
 )
-from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
-from aiorwlock_remote.locks.options import PolicyName
+from aiorwlock_remote.locks.options import OnLost, OptionArgs, PolicyName
 from aiorwlock_remote.ports import Finding
 
 __version__ = "0.1.0"
@@ -97,6 +97,7 @@ __all__ = [
     "ReaderLock",
     "ResourceId",
     "StaleFence",
+    "Statistics",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",

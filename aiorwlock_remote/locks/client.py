@@ -7,7 +7,6 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import TypeVar, Unpack, final
 
@@ -23,14 +22,18 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
 from aiorwlock_remote.locks import tickets
-from aiorwlock_remote.locks.diagnostics import closed, diagnose
+from aiorwlock_remote.locks.diagnostics import (
+    Statistics,
+    closed,
+    collect_statistics,
+    diagnose,
+)
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import Holder, LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options, rwlock_options
+from aiorwlock_remote.locks.options import OptionArgs, Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
@@ -46,15 +49,21 @@ T = TypeVar("T")
 
 @final
 class Locks(TicketCalls, RecipeFactories):
-    """Locks of one store. One per process and event loop; got from ``connect``.
+    """The locks of one store, for one process and event loop; see ``connect``.
 
     Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
-    and releases every grant that was not detached. One that is dropped
-    unclosed keeps its connections: ``ResourceWarning``.
+    and releases every grant that was not detached. A ``Locks`` that is dropped without
+    being closed keeps its connections, with a ``ResourceWarning``.
     """
 
     def __init__(self, session: Session, options: Options, where: str) -> None:
-        """Made by ``connect``, not by users; ``where`` shows no password."""
+        """Begin with no lock held (made by ``connect``, not by users).
+
+        Args:
+            session: the open store.
+            options: the defaults of all locks.
+            where: the store as ``repr`` shows it, without a password.
+        """
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
@@ -65,10 +74,15 @@ class Locks(TicketCalls, RecipeFactories):
         resource_id: ResourceId,
         **options: Unpack[OptionArgs],
     ) -> Mutex:
-        """A mutex; no I/O.
+        """Return a mutex; no I/O.
+
+        Args:
+            resource_type: kind of the resource: ``"order"``.
+            resource_id: which one: 42.
+            options: in place of the defaults; see ``OptionArgs``.
 
         Raises:
-            ConfigurationError: a name or an option that cannot be used.
+            ConfigurationError: a name or an option is not valid.
         """
         target = resource(resource_type, resource_id, self._session.prefix)
         return Mutex(self._session, target, self._options.but(options))
@@ -81,11 +95,11 @@ class Locks(TicketCalls, RecipeFactories):
         resource_id: ResourceId,
         **options: Unpack[OptionArgs],
     ) -> RWLock:
-        """A readers-writer lock; no I/O.
+        """Return a readers-writer lock; no I/O. The arguments are those of ``mutex``.
 
         Raises:
-            ConfigurationError: a name or an option that cannot be used, as ``fair``,
-                which is a mutex's.
+            ConfigurationError: a name or an option is not valid; ``fair`` is an option
+                of a mutex.
         """
         target = resource(resource_type, resource_id, self._session.prefix)
         return RWLock(self._session, target, rwlock_options(self._options, options))
@@ -93,35 +107,43 @@ class Locks(TicketCalls, RecipeFactories):
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
     ) -> Multi:
-        """Several locks, all or none: ``async with locks.multi(a, b, rw.writer)``.
+        """Acquire all of several locks, or none.
 
-        ``await`` it, or enter it, for a tuple of ``Held`` in the order of the locks,
-        each of which keeps its own options. ``timeout``: seconds to wait for all of
-        them; None for ever, 0 only tries. Cancelled, it leaves nothing behind.
+        ``async with locks.multi(a, b, rw.writer)``, or ``await`` the result, for a
+        tuple of ``Held`` in the order of the locks. If the caller is cancelled, no
+        grant and no queue entry remain.
+
+        Args:
+            locks: of this ``Locks``; each keeps its own options.
+            timeout: seconds to wait for all together; None: for ever; 0: only try.
+            reason: shown to those who wait for the locks.
 
         Raises:
-            ConfigurationError: none, one resource twice, or no lock of this ``Locks``;
-                at once. What ``acquire`` raises, when awaited or entered.
+            ConfigurationError: no lock, one resource twice, or a lock of another
+                ``Locks``; at once. What ``acquire`` raises, when awaited or entered.
         """
         return Multi(self._session, locks, timeout, reason)
 
     async def list(
         self, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Every resource that is held or waited for, if its type has our prefix.
+        """Yield every resource that is held or waited for, with our prefix.
 
-        Whoever may leave it early, or be cancelled in it, wraps it into
-        ``contextlib.aclosing``.
+        Wrap the generator into ``contextlib.aclosing`` if the loop over it may be left
+        early or cancelled.
+
+        Args:
+            resource_type: only of this type.
 
         Raises:
             BackendError: the store failed.
-            ConfigurationError: no such type can be.
+            ConfigurationError: the type is not valid.
         """
         self._session.check()
         prefix, kind = self._session.prefix, None
         if resource_type is not None:
             kind = encode_type(resource_type, prefix)
-        async with closed(self._session.drive.store.scan(kind)) as snapshots:
+        async with closed(self._session.runtime.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
                 found = resource_under_prefix(snapshot.resource, prefix)
                 if found is None:
@@ -133,12 +155,12 @@ class Locks(TicketCalls, RecipeFactories):
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Resources with holders that look left behind, only those holders listed.
+        """Yield resources with holders that look left behind, and only those holders.
 
-        Grants that never expire, leases that ran out with nobody asking since, and
-        foreign programs' records, at least ``older_than`` seconds old; and those that
-        nobody has renewed since the store's clock was set back. Nothing here proves
-        that the holder is dead.
+        These are grants that never expire, leases that ran out without a request since,
+        and records of other programs, if at least ``older_than`` seconds old; and all
+        holders of a resource that was not renewed since the store's clock was set
+        back. None of this proves that a holder is dead.
         """
         check_seconds("older_than", older_than, endless=False)
         async with aclosing(self.list(resource_type)) as listed:
@@ -150,22 +172,28 @@ class Locks(TicketCalls, RecipeFactories):
     async def force_release(self, seen: LockInfo, *, reason: str) -> int:
         """Break the holders listed in ``seen``, if they are still the ones holding.
 
-        Compare-and-delete: who came since is left alone. Cancelled, it may have broken
-        some. Written to the log
-        ``aiorwlock_remote.audit`` with ``reason``. A holder that is alive is told
-        (``LockLost("forced")``) at its next renewal, and its fence is refused as soon
-        as the next holder uses its own. Gives the number of holders broken.
+        This compares and deletes: holders that came since stay. If the caller is
+        cancelled, some may have been broken. A holder that is alive gets
+        ``LockLost("forced")`` at its next renewal, and its fence is refused as soon as
+        the next holder uses its own.
+
+        Args:
+            seen: from ``list`` or ``stale``.
+            reason: written with each holder to the log ``aiorwlock_remote.audit``.
+
+        Returns:
+            The number of holders broken.
 
         Raises:
             BackendError: the store failed.
-            ConfigurationError: ``seen`` is not what ``list`` and ``stale`` give.
+            ConfigurationError: ``seen`` is not a ``LockInfo``.
         """
         self._session.check()
         given: object = seen
         if not isinstance(given, LockInfo):
             raise ConfigurationError(
-                what=f"{quoted(given)} cannot be broken",
-                hint="a Doorman, as list() and stale() give them",
+                what=f"force_release() takes a LockInfo, not {quoted(given)}",
+                hint="list() and stale() yield them",
             )
         target = seen.target
         broken = 0
@@ -183,36 +211,44 @@ class Locks(TicketCalls, RecipeFactories):
         return broken
 
     def examine(self) -> AsyncIterator[Finding]:
-        """What there is to know about the store: latency, version, settings, rights.
+        """Yield findings about the store: latency, version, settings, rights.
 
-        Changes nothing. What ``rwlock doctor`` prints.
+        Changes nothing. ``rwlock doctor`` prints them.
 
         Raises:
             BackendUnavailable: the store does not answer.
         """
         self._session.check()
-        return diagnose(self._session.drive.store, self._session.host.clock)
+        return diagnose(self._session.runtime)
+
+    def statistics(self) -> Statistics:
+        """Return counters and ages of this ``Locks`` since it was opened; no I/O.
+
+        Only this process is counted: other processes' waiters and holders are shown by
+        ``list``.
+        """
+        return collect_statistics(self._session)
 
     async def adopt(self, ticket: str) -> Held:
         """Take over a grant that ``held.detach()`` gave away, here or elsewhere.
 
-        It becomes a new grant, in one step: with this task's name and a lease of its
-        own, and a writer's with a new fence, so that what the giver still sends is
-        refused. Of several that adopt one ticket, one gets it. Whoever waits for the
-        lock goes on waiting.
+        In one step the grant becomes a new one: with this task's name and a lease of
+        its own, and a writer's with a new fence, so that late writes of the former
+        owner are refused. If several tasks adopt one ticket, one of them gets the
+        grant. Tasks that wait for the lock go on waiting.
 
         The ticket that ``rwlock run --export-ticket`` hands to a command is a shared
-        one: adopted, by as many as want to, it is the very grant of ``rwlock run``,
-        with its fence, and the first release ends it for all.
+        one: any number of tasks may adopt it. Each has the very grant of ``rwlock
+        run``, with its fence, and the first release ends it for all.
 
-        Cancelled, the lock is released if it had been taken over; if not, the ticket
-        can still be adopted, until its lease ends.
+        If the caller is cancelled, the lock is released if it had been taken over; if
+        not, the ticket can still be adopted, until its lease ends.
 
         Raises:
             ConfigurationError: not a ticket made by ``detach``.
-            NotOwner: the grant is gone, or somebody else adopted it.
-            AcquireUncertain: the store never said whether it was taken over.
-            BackendError: the store failed; then as if cancelled.
+            NotOwner: the grant is gone, or another task adopted it.
+            AcquireUncertain: it is not known whether the grant was taken over.
+            BackendError: the store failed; the lock is as after a cancellation.
         """
         session = self._session
         session.check()
@@ -233,47 +269,48 @@ class Locks(TicketCalls, RecipeFactories):
         )
         obtain = conversion.share if passed.shared else conversion.adopt
         with session.asked(request) as followers:
-            lease = await obtain(session.drive, passed.ticket, request)
+            lease = await obtain(session.client, passed.ticket, request)
             if lease is None:
                 raise NotOwner(resource=target.label, action="adopt")
-            session.check()  # closed meanwhile
-        grip = HeldState(session, lease, options, followers, owned_by_task=False)
-        grip.shared = passed.shared
-        return Held(grip)
+            session.check()  # the ``Locks`` may have been closed meanwhile
+        state = HeldState(session, lease, options, followers, owned_by_task=False)
+        state.shared = passed.shared
+        return Held(state)
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.
 
-        Bodies of ``async with`` that other tasks run under these grants are cancelled,
-        and leave with ``Closed``, unless a loss would not cancel them either.
+        Bodies of ``async with`` that other tasks run under these grants are cancelled
+        and raise ``Closed``, unless ``on_lost`` says that a loss does not cancel them.
 
-        What is sent is carried out even if this is cancelled. A second call does
-        nothing.
+        If the caller is cancelled, the releases are carried out all the same. A second
+        call does nothing.
         """
         session = self._session
         if session.closed:
             return
         session.check()
         session.closed = True
-        session.doors.close(Closed())
-        session.drive.closing.close()
-        self._pools.close(Closed())
+        client = session.client
+        for acquirer in list(client.acquirers):
+            acquirer.close(Closed())
+        session.runtime.in_flight.close()
         if self._rows is not None:
             self._rows.close()
-        task = session.host.current_task()
+        task = session.loop.current_task()
         for grant in session.grants():
             grant.close(task)
         while session.dropped:  # destructors may append
             lease = session.dropped.popleft()
             if not lease.expired():
-                session.drive.release(lease).log_failure()
+                client.release(lease).log_failure()
         try:
             if self._rows is not None:
                 await self._rows.wait_closed()
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:
-            await session.drive.aclose()
+            await client.aclose()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         session = getattr(self, "_session", None)
@@ -293,17 +330,16 @@ class Locks(TicketCalls, RecipeFactories):
         traceback: TracebackType | None,
     ) -> None:
         if exc is not None and self._session.forked:
-            return  # it is to be seen, not that these locks are the parent's
+            return  # `aclose` would raise `Closed` in place of the error
         await self.aclose()
 
     async def _break(self, target: Resource, holder: Holder) -> bool:
         command = ForceRelease(holder.holder, holder.fence or 0, seat=holder.seat)
-        drive = self._session.drive
-        reply = await drive.answer(partial(drive.store.step, target, command))
+        reply = await self._session.client.request(target, command)
         assert isinstance(reply, Forced)
         return reply.done
 
 
 def session_of(locks: Locks) -> Session:
-    """The session behind them, for the tools that test."""
+    """Return the session of a ``Locks``, for the test tools."""
     return locks._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

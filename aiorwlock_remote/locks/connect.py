@@ -14,15 +14,14 @@ import anyio
 from aiorwlock_remote import registry
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
-from aiorwlock_remote.core.names import Resource, check_prefix
+from aiorwlock_remote.core.names import check_prefix
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.observers import Observer, check_observers
-from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import Options, check_count
+from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import (
     Backend,
@@ -32,8 +31,8 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 
@@ -48,24 +47,28 @@ def connect(
     observers: Sequence[Observer] = (),
     **options: Unpack[OptionArgs],
 ) -> Connecting:
-    """Open the locks of a store; await the result or enter it.
+    """Open the locks of a store: ``await`` the result, or use it in ``async with``.
 
-    ``store``: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-    or a ``Backend`` around a client of your own.
-    ``prefix`` is the beginning of the text of every type, also as ``?prefix=`` in the
-    URL: with ``"shop-"``, ``mutex("web", 1)`` is the lock that is called
-    ``("shop-web", 1)`` without. ``connect_timeout``: seconds the store may take to
-    answer; importing its driver does not count. ``fence_memory``: seconds for which the
-    last fence of an idle resource is remembered. ``min_replicas`` (Redis): a grant that
-    fewer replicas acknowledge in time is given back, with ``BackendUnavailable``.
-    ``observers`` are told of every attempt and what becomes of it, for metrics and
-    traces. ``options`` are the defaults of all locks; see ``OptionArgs``. Cancelled,
-    nothing stays open.
+    If the caller is cancelled, nothing stays open.
+
+    Args:
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
+            or a ``Backend`` around a client of your own.
+        prefix: the beginning of the text of every type; also as ``?prefix=`` in the
+            URL. With ``"shop-"``, ``mutex("web", 1)`` is the lock that is called
+            ``("shop-web", 1)`` without a prefix.
+        connect_timeout: seconds the store may take to answer; importing its driver
+            does not count.
+        fence_memory: seconds for which the last fence of an idle resource is kept.
+        min_replicas: (Redis) a grant that fewer replicas acknowledge in time is given
+            back, with ``BackendUnavailable``.
+        observers: called with every attempt and its outcome, for metrics and traces.
+        options: the defaults of all locks; see ``OptionArgs``.
 
     Raises (when awaited or entered):
-        ConfigurationError: a URL, a scheme, an option or a file that cannot be used.
+        ConfigurationError: a URL, a scheme, an option or a file is not valid.
         BackendUnavailable: the store does not answer within ``connect_timeout``.
-        Unsupported: the store is not fit for us (version, permission, schema).
+        Unsupported: the store is not fit for locks (version, permission, schema).
     """
     check_seconds("connect_timeout", connect_timeout, endless=False)
     check_seconds("fence_memory", fence_memory, endless=False)
@@ -83,7 +86,7 @@ def connect(
 
 @final
 class Connecting:
-    """A ``connect`` that has not happened yet: await it, or enter it."""
+    """The result of ``connect``: await it for ``Locks``, or enter it."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class Connecting:
         options: Options,
         observers: tuple[Observer, ...],
     ) -> None:
-        """Made by ``connect``, not by users."""
+        """Keep what ``connect`` was given (made by it, not by users)."""
         self._store = store
         self._settings = settings
         self._options = options
@@ -100,10 +103,10 @@ class Connecting:
         self._inside = SingleEntry("connect(…)")
         self._locks: Locks | None = None
 
-    if not TYPE_CHECKING:  # checkers say it themselves
+    if not TYPE_CHECKING:  # type checkers find the missing `await` by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Whoever forgot to wait is told."""
+            """Say what was forgotten if a method of ``Locks`` is used unawaited."""
             hint = " before `await`, or `async with`" if hasattr(Locks, name) else ""
             message = f"connect(…) has no attribute {name!r}{hint}"
             raise AttributeError(message, name=name, obj=self)
@@ -129,22 +132,19 @@ class Connecting:
 
     async def _open(self) -> Locks:
         random_id.anew()
-        # Now, not at `connect`: a server may have forked since, and each is a process.
-        gate, prefix = secrets.token_hex(8), self._prefix
-        settings = replace(self._settings, client_id=gate, prefix=prefix)
-        host = current_event_loop()
-        rooms: list[WaitQueueRegistry] = []
-
-        def ring(resource: Resource, seconds: float) -> None:
-            for room in rooms:
-                room.wake(resource, seconds)
-
+        # Now, not at `connect`: a server may have forked since, and each child is a
+        # process of its own to the store.
+        client_id, prefix = secrets.token_hex(8), self._prefix
+        settings = replace(self._settings, client_id=client_id, prefix=prefix)
+        loop = current_event_loop()
+        runtime = Runtime(loop, settings)
+        queues = WaitQueueRegistry(runtime)
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
-        opening = self._opening(host, ring, settings)
+        opening = self._opening(loop, queues.wake, settings)
         with anyio.move_on_after(settings.connect_timeout) as scope:
             try:
-                store = await opening
+                runtime.store = await opening
             except RuntimeError as exc:  # the loop's own threads, too: names of hosts
                 if not threads_forbidden(exc):
                     raise
@@ -153,36 +153,31 @@ class Connecting:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
             )
-        if settings.min_replicas and not isinstance(store, Replicated):
-            await store.aclose()
+        if settings.min_replicas and not isinstance(runtime.store, Replicated):
+            await runtime.store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
-        room = WaitQueueRegistry(
-            settings.client_id, store, host, CleanupRetrier(host, InFlightGrants())
-        )
-        rooms.append(room)
-        drive = StoreClient(store, room, host, settings)
-        session = Session(drive, host, self._observers)
+        session = Session(StoreClient(runtime, queues), self._observers)
         return Locks(session, self._options, self._where)
 
     @property
     def _where(self) -> str:
-        """The store, without a password."""
+        """The store as users wrote it, without a password."""
         if isinstance(self._store, str):
             return str(parse(self._store))
         return type(self._store).__name__
 
     @property
     def _prefix(self) -> str:
-        """As given to ``connect``, or in the URL."""
+        """The prefix that was given to ``connect``, or in the URL."""
         given = self._settings.prefix
         if not isinstance(self._store, str):
             return given
         return check_prefix(parse(self._store).without_prefix(given)[1])
 
     def _opening(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[Store]:
-        """What opens the store when it is awaited; all that it needs is imported."""
+        """Import the store's backend; return what opens the store when awaited."""
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
@@ -190,7 +185,7 @@ class Connecting:
                     what=f"a store is a URL or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
-            return self._store.open(host, bell, settings)
+            return self._store.open(loop, wake, settings)
         address, _ = parse(self._store).without_prefix(settings.prefix)
         opener = registry.find(address.scheme)
-        return opener(address, host, bell, settings)
+        return opener(address, loop, wake, settings)

@@ -1,22 +1,36 @@
-"""What there is to know about a store, for ``Locks.examine`` and ``rwlock doctor``."""
+"""Figures of a ``Locks``, and findings about its store (``Locks.examine``)."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import BackendError
-from aiorwlock_remote.ports import Capability, Clock, Diagnosable, Finding, Store
+from aiorwlock_remote.ports import (
+    Capability,
+    Clock,
+    Diagnosable,
+    Finding,
+    ReportsConnections,
+    Store,
+)
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.locks.session import Session
+    from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
 
 T = TypeVar("T")
 
 _CHECKS = 20
+"""Round trips that are timed."""
 _SCANNED = 1000
 _SCANS_FOR = 2.0
 """Resources of which the last change is looked at, and for how long (seconds)."""
@@ -26,7 +40,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Close a generator in the end, also if it was left early."""
+    """Close an asynchronous generator at the end of a block, also if left early."""
     try:
         yield items
     finally:
@@ -34,9 +48,68 @@ async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
             await items.aclose()
 
 
-async def diagnose(store: Store, clock: Clock) -> AsyncIterator[Finding]:
-    """What every store can be asked, then what this one has to say."""
-    yield await _latency(store, clock)
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What one ``Locks`` does now, and has done since it was opened. Ages in seconds.
+
+    ``waiting``, ``held``: tasks that wait and grants that are held now, by mode.
+    ``oldest_waiter``, ``oldest_held``: for how long; None: there is none.
+    ``renewals_due``, ``renewals_sent``, ``renewals_failed``: renewals by the keeper, by
+    grant; a failed one is repeated. ``requests_sent``, ``requests_retried``: requests
+    to the store, and how many of them were repetitions after a failure. ``wakeups``:
+    how often waiters asked again, by cause: ``message`` (the store sent a wake-up),
+    ``timer`` (a lease in the way was to end), ``poll`` (the poll interval was over).
+    ``connections``: the state of each connection by name, if the store reports them.
+    """
+
+    waiting: Mapping[ModeName, int]
+    held: Mapping[ModeName, int]
+    oldest_waiter: float | None
+    oldest_held: float | None
+    renewals_due: int
+    renewals_sent: int
+    renewals_failed: int
+    requests_sent: int
+    requests_retried: int
+    wakeups: Mapping[WakeCause, int]
+    connections: Mapping[str, str]
+
+
+def collect_statistics(session: Session) -> Statistics:
+    """Return the figures of one session."""
+    runtime, client = session.runtime, session.client
+    store, leases = runtime.store, session.leases()
+    waiters = [w for acquirer in client.acquirers for w in acquirer.waiters()]
+    due, sent, failed = client.keeper.renewals
+    return Statistics(
+        waiting=_by_mode([mode for mode, _ in waiters]),
+        held=_by_mode([lease.mode for lease in leases]),
+        oldest_waiter=_age(runtime.clock, [since for _, since in waiters]),
+        oldest_held=_age(runtime.clock, [lease.since for lease in leases]),
+        renewals_due=due,
+        renewals_sent=sent,
+        renewals_failed=failed,
+        requests_sent=runtime.requests_sent,
+        requests_retried=runtime.requests_retried + runtime.cleanup.retried,
+        wakeups=dict(runtime.wakeups),
+        connections=store.connections()
+        if isinstance(store, ReportsConnections)
+        else {},
+    )
+
+
+def _by_mode(modes: Sequence[Mode]) -> dict[ModeName, int]:
+    return {mode.shown: modes.count(mode) for mode in Mode}
+
+
+def _age(clock: Clock, times: Sequence[float]) -> float | None:
+    return clock.now() - min(times) if times else None
+
+
+async def diagnose(runtime: Runtime) -> AsyncIterator[Finding]:
+    """Yield what can be found out about every store, then what this one adds."""
+    store = runtime.store
+    yield await _latency(store, runtime.clock)
     yield _waiting(store)
     set_back = await _set_back(store)
     if set_back is not None:
@@ -53,7 +126,7 @@ async def _latency(store: Store, clock: Clock) -> Finding:
         before = clock.now()
         await store.look(nobody)
         times.append(clock.now() - before)
-    typical, worst = statistics.median(times), max(times)
+    typical, worst = median(times), max(times)
     value = f"{typical * 1e3:.2f} ms, at worst {worst * 1e3:.2f} ms"
     if typical > _SLOW_REPLY:
         return Finding("latency", value, "slow: leases of many seconds only", "note")
@@ -61,7 +134,7 @@ async def _latency(store: Store, clock: Clock) -> Finding:
 
 
 async def _set_back(store: Store) -> Finding | None:
-    """Whether the store's clock stands before the last change of some record."""
+    """Return a finding if a record was changed later than the store's clock shows."""
     most = looked = 0
     with suppress(BackendError), anyio.move_on_after(_SCANS_FOR):
         async with closed(store.scan(None)) as snapshots:

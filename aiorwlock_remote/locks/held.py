@@ -43,13 +43,13 @@ class Held:
     or when the ``Locks`` is closed.
     """
 
-    __slots__ = ("__weakref__", "_grip", "_lease")
+    __slots__ = ("__weakref__", "_lease", "_state")
 
-    def __init__(self, grip: HeldState) -> None:
-        """Made by the locks, not by users."""
-        self._grip = grip
-        self._lease = grip.lease
-        grip.shown_as(self)
+    def __init__(self, state: HeldState) -> None:
+        """Begin to be renewed (made by the locks, not by users)."""
+        self._state = state
+        self._lease = state.lease
+        state.shown_as(self)
 
     @property
     def fence(self) -> int:
@@ -83,7 +83,7 @@ class Held:
     @property
     def acquired_at(self) -> datetime:
         """When it was granted, by this host's clock."""
-        clock = self._grip.session.host.clock
+        clock = self._state.session.loop.clock
         ago = clock.now() - self._lease.since
         return datetime.fromtimestamp(clock.wall() - ago, UTC)
 
@@ -114,7 +114,7 @@ class Held:
             LockLost: its lease may have run out, or it is known to be gone.
             NotOwner: released, moved or given away.
         """
-        self._grip.check()
+        self._state.check()
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something under the grant: checked before and after, cancelled on loss.
@@ -127,23 +127,23 @@ class Held:
                 started.
             NotOwner: released, moved or given away.
         """
-        grip = self._grip
+        state = self._state
         try:
-            grip.check()
+            state.check()
         except BaseException:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise
         with anyio.CancelScope() as scope:
-            grip.loss.watch(scope)
+            state.loss.watch(scope)
             try:
                 result = await awaitable
             finally:
-                grip = grip.newest
-                grip.loss.unwatch(scope)
-            grip.check()
+                state = state.newest
+                state.loss.unwatch(scope)
+            state.check()
             return result
-        raise grip.error()
+        raise state.error()
 
     async def extend(self, lease: float | None = None) -> None:
         """Renew now, for ``lease`` seconds (default: its own lease); never shortens.
@@ -155,15 +155,17 @@ class Held:
             NotOwner: released, moved or given away.
             BackendError: the store failed; the grant lives as long as it did before.
         """
-        grip = self._grip
-        grip.check()
-        grip.session.check()
-        if lease is not None and lease != grip.options.lease:
-            grip.plain("lease but that of the set")
-        options = grip.options if lease is None else grip.options.but({"lease": lease})
-        outcome = await grip.session.drive.renew(self._lease, options.lease)
+        state = self._state
+        state.check()
+        state.session.check()
+        if lease is not None and lease != state.options.lease:
+            state.require_no_set("lease but that of the set")
+        options = (
+            state.options if lease is None else state.options.but({"lease": lease})
+        )
+        outcome = await state.session.client.renew(self._lease, options.lease)
         if isinstance(outcome, NotHeld):
-            grip.check()
+            state.check()
             raise NotOwner(resource=self.resource, action="extend")  # it is being moved
 
     async def release(self) -> bool:
@@ -179,7 +181,7 @@ class Held:
             BackendError: the store failed; it is asked again, and the grant ends with
                 its lease at the latest.
         """
-        return await self._grip.release()
+        return await self._state.release()
 
     async def downgrade(self) -> Held:
         """Writer → reader without a gap, in a new phase; this ``Held`` ends.
@@ -191,9 +193,9 @@ class Held:
             NotOwner: released, moved or given away.
             ConfigurationError: it is a reader.
         """
-        drive = self._grip.session.drive
-        mover = partial(conversion.downgrade, drive, self._lease)
-        new = await self._grip.move(Mode.READ, mover)
+        client = self._state.session.client
+        mover = partial(conversion.downgrade, client, self._lease)
+        new = await self._state.move(Mode.READ, mover)
         assert new is not None, "a writer's downgrade is granted or lost"
         return self._moved(new)
 
@@ -239,25 +241,25 @@ class Held:
         self.check()
         if self._lease.moving:
             raise NotOwner(resource=self.resource, action="detach")
-        self._grip.plain("passing on")
-        self._grip.detach()
-        return tickets.write(self._lease, shared=self._grip.shared)
+        self._state.require_no_set("passing on")
+        self._state.detach()
+        return tickets.write(self._lease, shared=self._state.shared)
 
     async def _upgrade(self, timeout: float | None) -> Held | None:
         check_seconds("timeout", timeout)
-        drive = self._grip.session.drive
-        mover = partial(conversion.upgrade, drive, self._lease, timeout=timeout)
-        new = await self._grip.move(Mode.WRITE, mover)
+        client = self._state.session.client
+        mover = partial(conversion.upgrade, client, self._lease, timeout=timeout)
+        new = await self._state.move(Mode.WRITE, mover)
         return None if new is None else self._moved(new)
 
     def _moved(self, new: HeldState) -> Held:
         held = Held(new)
-        new.keep_owner(self._grip)
+        new.keep_owner(self._state)
         return held
 
     def __repr__(self) -> str:
         state = self._lease.reason or self._lease.state.value
-        if self._grip.newest is not self._grip:
+        if self._state.newest is not self._state:
             state = "moved"
         return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
@@ -272,14 +274,14 @@ class Held:
         )
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        grip = getattr(self, "_grip", None)
-        if grip is None or grip.owned_by_task:
+        state = getattr(self, "_state", None)
+        if state is None or state.owned_by_task:
             return
-        if grip.session.forked:
+        if state.session.forked:
             return
-        grip.abandon()  # first: whoever records the warning refers to it again
-        if grip.lease.state is LeaseState.HELD:
-            never = grip.lease.terms.lease is None
+        state.abandon()  # first: whoever records the warning refers to it again
+        if state.lease.state is LeaseState.HELD:
+            never = state.lease.terms.lease is None
             until = "stays until" if never else "ends with its lease or when"
             warn(
                 f"{self!r} was dropped without release; it {until} the Locks is closed",
@@ -289,7 +291,7 @@ class Held:
 
 
 def state_of(held: Held) -> HeldState:
-    """The grip behind it, for the recipes.
+    """The state behind it, for the recipes.
 
     Raises:
         ConfigurationError: no ``Held``.
@@ -297,7 +299,7 @@ def state_of(held: Held) -> HeldState:
     given: object = held
     if not isinstance(given, Held):
         raise ConfigurationError(what=f"{quoted(given)} is no Held")
-    return held._grip  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+    return held._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 def share_ticket(held: Held) -> str:

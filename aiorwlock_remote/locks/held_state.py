@@ -1,13 +1,13 @@
-"""A grip: one grant as this library holds it. Users see it through a ``Held``.
-
-What is to be cancelled when a grant is lost. Lives in the loop's thread.
-"""
+"""The state behind a ``Held``: one grant, its owner, and the scopes it protects."""
 
 from __future__ import annotations
 
 import logging
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Protocol
 
 import anyio
 
@@ -30,9 +30,16 @@ from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.store_client import was_held
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
+"""Moves the grant to another mode; ``conversion.upgrade`` and ``downgrade``."""
+Sender = Callable[[Lease], Pending[Reply]]
+"""Sends the release of a lease."""
+
 
 class LossScopes:
-    """The scopes that one grant protects."""
+    """The cancel scopes that one grant protects. Belongs to the loop's thread."""
 
     __slots__ = ("_happened", "_scopes")
 
@@ -41,54 +48,92 @@ class LossScopes:
         self._happened = False
 
     def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel this scope on loss; at once if it has happened."""
+        """Cancel ``scope`` when the grant is lost; at once if it is lost already."""
         self._scopes.append(scope)
         if self._happened:
             scope.cancel()
 
     def unwatch(self, scope: anyio.CancelScope) -> None:
-        """Not any more."""
+        """Leave ``scope`` alone from now on."""
         if scope in self._scopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel them all."""
+        """Cancel all scopes: the grant is lost."""
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
 
     def pass_on(self, other: LossScopes) -> None:
-        """Another grant protects the same scopes from now on."""
+        """Give all scopes to the grant that this one was moved to."""
         scopes, self._scopes = self._scopes, []
         for scope in scopes:
             other.watch(scope)
 
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+class ReleasesBody(Protocol):
+    """Releases what protected a body; see ``end_body``."""
 
-Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
-Sender = Callable[[Lease], Pending[Reply]]
+    async def __call__(self, *, quietly: bool) -> None:
+        """Release; if ``quietly``, raise nothing."""
+
+
+async def end_body(
+    scope: anyio.CancelScope,
+    exc_type: type[BaseException] | None,
+    exc: BaseException | None,
+    traceback: TracebackType | None,
+    release: ReleasesBody,
+) -> bool:
+    """Leave the cancel scope of a body that a grant protected, and release the grant.
+
+    What the caller gets, the first of these that there is (tests/runtime/test_loss.py):
+
+    1. the body's own error, or a cancellation from outside;
+    2. the loss of the grant, in place of the cancellation that it caused;
+    3. the error of the release.
+
+    Args:
+        scope: entered before the body, and cancelled by the loss.
+        exc_type: with ``exc`` and ``traceback`` the arguments of ``__aexit__``.
+        exc: what the body raised.
+        traceback: where.
+        release: raises the loss or its own error, unless called ``quietly``.
+
+    Returns:
+        Whether the body ended by the scope's own cancellation. Then the caller must
+        raise: ``release`` has found the reason.
+    """
+    try:
+        swallowed = scope.__exit__(exc_type, exc, traceback)
+    except BaseException:  # the rest of an exception group without our cancellation
+        await release(quietly=True)
+        raise
+    await release(quietly=exc is not None and not swallowed)
+    return exc is not None and bool(swallowed)
 
 
 class _MoveChain:
-    """What was one grant after the other: none of them keeps those between."""
+    """What several grants became, one after the other; keeps none of those between."""
 
     newest: HeldState
 
 
 class HeldState:
-    """A grant, whose it is, and what happens when it ends.
+    """A grant, its owner, and what happens when it ends.
 
-    ``owned_by_task``: it lives as long as the task that got it, as in ``async with``;
-    else as long as something refers to ``face``, the user's ``Held``. ``shared``: whose
-    ticket it is goes on holding it, too.
+    ``owned_by_task``: the owner is the task that obtained the grant, as in ``async
+    with``; else it is ``face``, the user's ``Held``. ``shared``: the process that
+    passed the ticket on goes on holding the grant, too.
 
-    It ends in one of these ways. The store is asked, and its answer waited for:
-    ``release``, and ``leave`` at the end of an ``async with``. Asked, and not waited
-    for: ``give_back``, ``close`` with the ``Locks``, and ``on_lost`` if it was held
-    for too long. Not asked: ``detach`` for another holder; ``abandon``, nobody can
-    release it any more; ``on_lost`` otherwise. Or it is moved: ``newest`` is what it
-    has become.
+    How a grant ends, and whether the store is asked:
+
+    - asked, and the answer awaited: ``release``; ``exit`` of an ``async with``
+    - asked, not awaited: ``give_back``; ``close`` with the ``Locks``; ``on_lost`` of a
+      grant that was held for too long
+    - not asked: ``detach`` for another holder; ``abandon`` when the ``Held`` is
+      dropped; ``on_lost`` otherwise
+    - moved: ``newest`` is what the grant has become
     """
 
     def __init__(
@@ -107,32 +152,32 @@ class HeldState:
         self.loss: LossScopes = LossScopes()
         self.face: weakref.ref[object] | None = None
         self.shared: bool = False
+        self._scope: anyio.CancelScope | None = None
         self._closed_under = False
         self._given_back = False
         self._followers = followers
-        self._line: _MoveChain | None = None
+        self._chain: _MoveChain | None = None
 
     def shown_as(self, face: object) -> None:
-        """From now on it is the user's, and the keeper looks after it."""
+        """Begin to be the state of this ``Held``, renewed by the keeper."""
         self.face = weakref.ref(face)
-        lease = self.lease
-        self.session.admit(self, lease, owned_by_task=self.owned_by_task)
-        self._followers.obtained(lease.resource, lease.fence)
+        self.session.admit(self)
+        self._followers.obtained(self.lease.resource, self.lease.fence)
 
     @property
     def newest(self) -> HeldState:
         """This grant, or what it was moved to."""
-        return self if self._line is None else self._line.newest
+        return self if self._chain is None else self._chain.newest
 
     def check(self) -> None:
-        """Make sure that it is still held; no I/O."""
+        """Raise unless the grant is held; no I/O."""
         if self._closed_under or self.lease.expired():
             raise self.error()
         if self.lease.state is not LeaseState.HELD:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
-        """The error that says how it was lost."""
+        """Return the error that says how the grant was lost."""
         if self._closed_under:
             return Closed()
         lease = self.lease
@@ -143,11 +188,11 @@ class HeldState:
             fence=lease.fence,
         )
 
-    def plain(self, action: str) -> None:
-        """Refuse what makes no sense for a mutex of a set.
+    def require_no_set(self, action: str) -> None:
+        """Refuse an action that a mutex of a set does not have.
 
         Raises:
-            ConfigurationError: it is one.
+            ConfigurationError: the grant is of such a mutex.
         """
         resource = self.lease.resource
         if isinstance(resource, SetMember):
@@ -155,9 +200,47 @@ class HeldState:
                 what=f"{resource.label} is a mutex of a set: no {action}"
             )
 
+    def enter(self) -> None:
+        """Begin the body of an ``async with``: losing the grant cancels the body."""
+        self._scope = scope = self.session.loop.new_scope()
+        scope.__enter__()
+        if self.options.on_lost == "raise":
+            self.loss.watch(scope)
+
+    async def exit(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the body: release the grant that this one has become.
+
+        Raises:
+            LockLost: the grant was lost; see ``end_body``.
+            BackendError: the store failed.
+        """
+        assert self._scope is not None
+        grant, scope = self.newest, self._scope
+        self._scope = None
+        if self.session.forked:
+            # The grant is the parent's. asyncio has no running loop in a child.
+            with suppress(RuntimeError):
+                scope.__exit__(exc_type, exc, traceback)
+            if exc is None:
+                self.session.check()
+            return
+        grant.loss.unwatch(scope)
+        swallowed = await end_body(scope, exc_type, exc, traceback, grant._leave)  # noqa: SLF001 - of this class
+        # Never True, and typed so: else checkers see a missing `return` in each body.
+        assert not swallowed, "a lost grant raised when it was released"
+
     async def release(self, send: Sender | None = None) -> bool:
-        """Give it back; see ``Held.release``. ``send``: in another way than usual."""
-        lease, drive = self.lease, self.session.drive
+        """Release the grant, see ``Held.release``.
+
+        Args:
+            send: sends the request, in place of ``StoreClient.release``.
+        """
+        lease, client = self.lease, self.session.client
         if self.newest is not self or lease.state is LeaseState.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
         if lease.state is LeaseState.RELEASED:
@@ -168,8 +251,8 @@ class HeldState:
         elif self._end(LeaseState.RELEASED):
             how: GrantEnd = "released"
             try:
-                released = (send or drive.release)(lease)
-                gone = was_held(await drive.insisting.outcome(released))
+                released = (send or client.release)(lease)
+                gone = was_held(await client.runtime.cleanup.outcome(released))
                 if gone is None:
                     return True
                 how = lease.reason = gone.reason
@@ -179,20 +262,11 @@ class HeldState:
             raise self.error()
         return False
 
-    async def leave(self) -> None:
-        """``release`` at the end of an ``async with``: given away is fine, too."""
-        state, closed = self.lease.state, self.session.closed
-        over = self._closed_under or (state is LeaseState.LOST and closed)
-        if not over and state in (LeaseState.HELD, LeaseState.LOST):
-            await self.release()
-        elif over and self.options.on_lost == "raise":
-            raise self.error()
-
     def give_back(self) -> None:
-        """Release without waiting for the answer; nothing if it was given away.
+        """Release without waiting for the answer, unless detached or in a child.
 
-        What is lost, too: the store may hold it longer than we believe in it. In a
-        forked child nothing is released: the grant is its parent's.
+        Also called for a lost grant: the local deadline lies before the store's, so
+        the store may still count it as held.
         """
         if self.session.forked:
             return
@@ -201,13 +275,14 @@ class HeldState:
             return
         if lost or self._end(LeaseState.RELEASED):
             self.session.forget(self.lease)
-            self.session.drive.release(self.lease).log_failure()
+            self.session.client.release(self.lease).log_failure()
             self._followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
-        """``task`` closes the ``Locks``: what it does under this grant is its business.
+        """Release the grant because ``task`` closes the ``Locks``.
 
-        What others do is cancelled: nothing protects it any more.
+        Bodies that other tasks run under the grant are cancelled, as nothing protects
+        them any more; what ``task`` itself does is left to the task.
         """
         lease = self.lease
         mine = lease.owner is not None and lease.owner() is task
@@ -217,26 +292,19 @@ class HeldState:
             self.loss.happened()
 
     def detach(self) -> None:
-        """It is somebody else's from now on, or nobody's."""
+        """End the grant here; the store keeps it for its next owner."""
         if self._end(LeaseState.DETACHED):
             self._followers.ended("detached")
 
-    def _end(self, state: LeaseState) -> bool:
-        """It is over; False if it was before."""
-        ended = self.lease.end(state)
-        if ended:
-            self.session.forget(self.lease)
-        return ended
-
     async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
-        """Downgrade or upgrade; None if it could not be done, and it is held still.
+        """Downgrade or upgrade. Return None if that failed and the grant is held still.
 
         Raises:
-            LockLost, NotOwner, Closed: it is not, also if that came while it waited.
+            LockLost, NotOwner, Closed: the grant is not held, or ended meanwhile.
         """
         self.session.check()
         self.check()
-        self.plain("readers")
+        self.require_no_set("readers")
         if self.lease.mode is mode:
             label = self.lease.resource.label
             raise ConfigurationError(what=f"{label} is held for {mode} already")
@@ -252,7 +320,7 @@ class HeldState:
             try:
                 lease = await mover(request)
             except BackendError:
-                self.session.check()  # closed meanwhile: that is why
+                self.session.check()  # if closed meanwhile, that is the reason
                 raise
             finally:
                 if self.lease.state is not LeaseState.HELD:
@@ -269,48 +337,48 @@ class HeldState:
         new = HeldState(
             self.session, lease, self.options, followers, owned_by_task=owned
         )
-        self._line = new._line = self._line or _MoveChain()
-        self._line.newest = new
+        self._chain = new._chain = self._chain or _MoveChain()
+        self._chain.newest = new
         self.loss.pass_on(new.loss)
         return new
 
     def abandon(self) -> None:
-        """The user's ``Held`` was dropped: the grant ends with its lease.
+        """End the care for the grant: the user's ``Held`` was dropped.
 
-        When the ``Locks`` is closed it ends in any case.
+        The grant ends with its lease, or when the ``Locks`` is closed.
         """
-        self.lease.owner_gone = _nobody
+        self.lease.owner_gone = _always
         self.session.forget(self.lease)
         if self.lease.state is LeaseState.HELD:
             self.session.dropped.append(self.lease)
-        if (
-            self._followers is not NO_OBSERVERS
-        ):  # a destructor may run anywhere, any time
+        if self._followers is not NO_OBSERVERS:
+            # A destructor may run in any thread, amid anything: observers are called
+            # in the loop.
             ended, how = self._followers.ended, self.lease.reason or "dropped"
-            self.session.host.call_soon(ended, how)
+            self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """A moved grant stays with the task that entered."""
+        """Stay with the task that entered, although another task may have moved it."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
-        """The loop's part of a loss: cancel what is watched, tell the user.
+        """Handle a loss in the loop: cancel the bodies, then call the user.
 
-        A grant that was held for too long is given back; not one whose ticket others
-        share, who go on holding it.
+        A grant that was held for too long is released in the store, unless others
+        share its ticket and go on holding it.
         """
         lease = self.lease
         self.session.forget(lease)
-        self.loss.happened()  # first: what is told to others may take its time
+        self.loss.happened()  # first: observers and ``on_lost`` may take their time
         if lease.reason == "stalled" and not self.shared:
             # The store would keep it for a lease longer, or for ever without one. Here
             # and not in the keeper's thread: while the loop hangs, what hangs it may
             # write still, as `check` allowed it; until its deadline it has been
             # promised to be alone (``test_a_loop_that_hangs_keeps_its_lease``).
             self._given_back = True
-            self.session.drive.release(lease).log_failure()
+            self.session.client.release(lease).log_failure()
         on_lost = self.options.on_lost
         face = None if self.face is None else self.face()
         if callable(on_lost) and face is not None:
@@ -324,6 +392,25 @@ class HeldState:
             fence=lease.fence,
         )
 
+    async def _leave(self, *, quietly: bool) -> None:
+        if quietly:
+            # Without waiting: a wait that is cancelled would hide the body's error.
+            self.give_back()
+            return
+        state, closed = self.lease.state, self.session.closed
+        over = self._closed_under or (state is LeaseState.LOST and closed)
+        # Not of a grant that was released or detached in the body: that is fine.
+        if not over and state in (LeaseState.HELD, LeaseState.LOST):
+            await self.release()
+        elif over and self.options.on_lost == "raise":
+            raise self.error()
 
-def _nobody(_owner: weakref.ref[object]) -> bool:
+    def _end(self, state: LeaseState) -> bool:
+        ended = self.lease.end(state)
+        if ended:
+            self.session.forget(self.lease)
+        return ended
+
+
+def _always(_owner: weakref.ref[object]) -> bool:
     return True

@@ -1,7 +1,4 @@
-"""The locks themselves: a mutex, and the two sides of a readers-writer lock.
-
-``lock.in_transaction(…)``: a grant that ends with a transaction of the caller's.
-"""
+"""The locks: a mutex, and the two sides of a readers-writer lock."""
 
 from __future__ import annotations
 
@@ -19,16 +16,20 @@ from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
 from aiorwlock_remote.locks.acquisition import (
     Acquisition,
-    HeldScope,
     SingleEntry,
     acquire_grant,
+    enter_grant,
     try_acquire_grant,
 )
-from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
-from aiorwlock_remote.locks.option_args import OptionArgs
-from aiorwlock_remote.locks.options import POLICIES, Options, rwlock_options
+from aiorwlock_remote.locks.options import (
+    POLICIES,
+    OptionArgs,
+    Options,
+    rwlock_options,
+)
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import SupportsTransactions
@@ -36,98 +37,12 @@ from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
 
 TRANSACTION_LEASE = 5.0
-"""Seconds after which a dead holder's lock is free; no live one's ends by it."""
+"""Seconds after which the lock of a holder that died is free. The lock of a transaction
+that is under way does not end by it: the row is locked in the database."""
 MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.002, 0.25
-"""Seconds between two looks whether the transaction has ended."""
+"""Seconds between two looks whether a transaction has ended; they grow."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
-
-
-@final
-class InTransaction:
-    """Made by ``Mutex.in_transaction``; entered once."""
-
-    def __init__(
-        self,
-        session: Session,
-        request: AcquireRequest,
-        options: Options,
-        transaction: object,
-    ) -> None:
-        """``options``: those of the request."""
-        self._session = session
-        self._request = request
-        self._options = options
-        self._transaction = transaction
-        self._inside = SingleEntry(
-            "in_transaction(…)",
-            lambda: f"in_transaction(…) of {request.resource.label}",
-        )
-        self._grip: HeldState | None = None
-        self._held: Held | None = None
-
-    async def __aenter__(self) -> Held:
-        with self._inside:
-            return await self._join()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._grip is not None
-        if not self._session.forked:
-            self._session.outlasting[self._grip.lease] = self._over
-            self._session.host.spawn(self._outlast)
-
-    async def _join(self) -> Held:
-        session, request = self._session, self._request
-        session.check()
-        store = session.drive.store
-        if not isinstance(store, SupportsTransactions):
-            raise Unsupported(
-                what=f"{request.resource.label}: not in a transaction of this store",
-                hint="postgresql:// and mariadb:// can",
-            )
-        with session.asked(request) as followers:
-            await session.may_ask(request.resource)
-            lease = await session.doors.acquire(request)
-        options = self._options
-        self._grip = HeldState(session, lease, options, followers, owned_by_task=False)
-        self._held = Held(self._grip)
-        try:
-            await store.join(request.resource, lease.ticket, self._transaction)
-        except BaseException:
-            self._grip.give_back()
-            raise
-        return self._held
-
-    async def _outlast(self) -> None:
-        """Release it when the transaction has ended: before, it would be waited for."""
-        grip, pause = self._grip, MIN_POLL_INTERVAL
-        assert grip is not None
-        try:
-            while not await self._over():
-                await anyio.sleep(pause)
-                pause = min(MAX_POLL_INTERVAL, 2 * pause)
-        except BackendError as exc:
-            where = grip.lease.resource.label
-            log_event(log, "release_failed", resource=where, error=str(exc))
-            grip.give_back()
-        finally:
-            self._session.outlasting.pop(grip.lease, None)
-
-    async def _over(self) -> bool:
-        """Whether the transaction has ended, or the grant; then it is given back."""
-        store, grip = self._session.drive.store, self._grip
-        assert isinstance(store, SupportsTransactions)
-        assert grip is not None
-        held = grip.lease.state is LeaseState.HELD
-        if held and await store.joined(self._request.resource, grip.lease.ticket):
-            return False
-        grip.give_back()
-        return True
 
 
 class _Lock:
@@ -136,12 +51,12 @@ class _Lock:
     _mode: Mode
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
-        """Made by ``Locks``, not by users."""
+        """Prepare a lock (made by ``Locks``, not by users); no I/O."""
         self._session = session
         self._resource = resource
         self._options = options
         self._request = self._ask(options)
-        self._entered: dict[Any, list[HeldScope]] = {}
+        self._entered: dict[Any, list[Held]] = {}
 
     @property
     def resource(self) -> str:
@@ -165,18 +80,22 @@ class _Lock:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> Acquisition:
-        """Wait for the lock: ``await`` it, or use it in ``async with``.
+        """Wait for the lock: ``await`` the result, or use it in ``async with``.
 
-        ``timeout``: seconds to wait; None for ever, 0 only tries. ``reason`` is shown
-        to those who wait. Cancelling leaves nothing behind: no grant, no place.
+        If the caller is cancelled, no grant and no queue entry remain.
+
+        Args:
+            timeout: seconds to wait; None: for ever; 0: only try.
+            reason: shown to those who wait for the lock.
+            options: in place of those of the lock; see ``OptionArgs``.
 
         Raises (when awaited or entered):
             LockTimeout: not obtained in time; ``.holders`` says who had it.
             WouldDeadlock: this task holds the resource already.
             TooManyWaiters: the queue is as long as ``max_waiters``.
-            AcquireUncertain: the store never said whether it granted.
+            AcquireUncertain: it is not known whether the store has granted.
             BackendError: the store failed.
-            ConfigurationError: an option or a number that cannot be used.
+            ConfigurationError: an option or a number is not valid.
             Closed: the ``Locks`` is closed, forked or of another loop.
         """
         check_seconds("timeout", timeout)
@@ -191,19 +110,19 @@ class _Lock:
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
     ) -> Held | None:
-        """The lock if it is free and nobody waits for it; else None.
+        """Return the lock if it is free and has no queue; else None.
 
-        Cancelled, it leaves nothing behind. Raises what ``acquire`` raises, but for
-        ``LockTimeout``.
+        If the caller is cancelled, no grant remains. Raises what ``acquire`` raises,
+        except ``LockTimeout``.
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
         return await try_acquire_grant(
-            self._session, request, options_, self._session.doors
+            self._session, request, options_, self._session.acquirer
         )
 
     async def locked(self) -> bool:
-        """Whether anybody holds the resource, in any mode, at this moment.
+        """Return whether the resource is held, in any mode, at this moment.
 
         Raises:
             BackendError: the store failed.
@@ -211,25 +130,24 @@ class _Lock:
         return (await self.info()).locked
 
     async def info(self) -> LockInfo:
-        """Who holds it and who waits, as it stands; changes nothing.
+        """Return who holds the resource and who waits for it; changes nothing.
 
         Raises:
             BackendError: the store failed.
         """
         self._session.check()
-        drive = self._session.drive
-        look = partial(drive.store.look, self._resource)
-        return self._session.shown(await drive.answer(look))
+        client = self._session.client
+        look = partial(client.runtime.store.look, self._resource)
+        return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
-        session, request, options = self._session, self._request, self._options
-        source = session.doors
-        body = HeldScope(
-            await acquire_grant(session, request, options, source, owned_by_task=True)
+        session = self._session
+        held = await enter_grant(
+            session, self._request, self._options, session.acquirer.acquire
         )
-        task = session.host.current_task()
-        self._entered.setdefault(task, []).append(body)
-        return body.held
+        # By task: one lock may be entered by several tasks at the same time (readers).
+        self._entered.setdefault(session.loop.current_task(), []).append(held)
+        return held
 
     async def __aexit__(
         self,
@@ -237,14 +155,14 @@ class _Lock:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        task = self._session.host.current_task()
+        task = self._session.loop.current_task()
         mine = self._entered.get(task)
         if not mine:
             raise NotOwner(resource=self.resource, action="leave")
-        body = mine.pop()
+        held = mine.pop()
         if not mine:
             del self._entered[task]
-        await body.left(exc_type, exc, traceback)
+        await state_of(held).exit(exc_type, exc, traceback)
 
     def _ask(self, options: Options) -> AcquireRequest:
         return AcquireRequest(
@@ -268,31 +186,36 @@ class _Lock:
 
 
 class _Exclusive(_Lock):
-    """One holder, whose ticket sits in the seat."""
+    """A lock with one holder, whose ticket stands in the mutex record."""
 
     _mode = Mode.WRITE
 
     def in_transaction(
         self, transaction: object, timeout: float | None = None, *, reason: str = ""
     ) -> InTransaction:
-        """Hold it until a transaction of the caller's ends; ``async with`` gives Held.
+        """Hold the lock until a transaction of the caller's ends.
 
-        On PostgreSQL and MariaDB: ``transaction`` is a connection of asyncpg (asyncmy)
-        with a transaction begun, or an ``AsyncSession`` or ``AsyncConnection`` of
-        SQLAlchemy over it, to the server with the locks. It waits in the queue as
-        ``acquire`` does, and leaves nothing behind if it is cancelled there. From then
-        on nobody else gets the lock before that transaction has been committed or
-        rolled back, however long it takes, even if it cannot be renewed: the row with
-        the ticket is locked in it. Leaving the ``async with`` does not wait for that;
-        the lock is given back as soon as it has happened.
+        ``async with`` waits in the queue as ``acquire`` does, and gives a ``Held``. If
+        the caller is cancelled during that wait, no grant and no queue entry remain.
+        Once entered, the lock stays until the transaction has been committed or rolled
+        back, however long that takes, even if the lock cannot be renewed: its row is
+        locked in the transaction. Leaving the ``async with`` does not wait for the
+        end; the lock is released as soon as the transaction has ended.
 
         The lock's ``lease`` and ``on_lost`` do not apply. If this process dies, the
         server rolls back, and the lock is free a few seconds later.
 
+        Args:
+            transaction: on PostgreSQL and MariaDB, a connection of asyncpg (asyncmy)
+                with a transaction begun, or an ``AsyncSession`` or ``AsyncConnection``
+                of SQLAlchemy over it, to the server with the locks.
+            timeout: seconds to wait; None: for ever; 0: only try.
+            reason: shown to those who wait for the lock.
+
         Raises (when entered), besides what ``acquire`` raises:
             Unsupported: this store cannot do that.
-            ConfigurationError: none has begun, or it is of another database, or one
-            that sees only what was there before the lock (REPEATABLE READ).
+            ConfigurationError: no transaction has begun, or it is of another database,
+                or it sees only what was there before the lock (REPEATABLE READ).
         """
         check_seconds("timeout", timeout)
         options = self._options.but(
@@ -311,7 +234,7 @@ class _Exclusive(_Lock):
 class Mutex(_Exclusive):
     """A mutex: one holder at a time, among all processes that use the store.
 
-    It is the exclusive mode of the one lock a resource has: it also excludes the
+    A resource has one lock, and a mutex is its exclusive mode: it also excludes the
     readers and the writer of ``rwlock`` of the same name, and programs that use the
     published mutex record.
     """
@@ -325,14 +248,14 @@ class Mutex(_Exclusive):
 
 @final
 class ReaderLock(_Lock):
-    """The shared side: any number of readers, no writer."""
+    """The shared side of a lock: any number of readers, no writer."""
 
     _mode = Mode.READ
 
 
 @final
 class WriterLock(_Exclusive):
-    """The exclusive side: one writer, no reader."""
+    """The exclusive side of a lock: one writer, no reader."""
 
 
 AnyLock = Mutex | ReaderLock | WriterLock
@@ -340,52 +263,140 @@ AnyLock = Mutex | ReaderLock | WriterLock
 
 
 def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
-    """For ``multi``: whose lock it is, what it asks of the store, and its options."""
+    """Return the session, the request and the options of a lock, for ``multi``."""
     return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 @final
 class RWLock:
-    """A readers-writer lock; ``policy`` says who goes first when both wait.
+    """A readers-writer lock; ``policy`` says who goes first when both sides wait.
 
-    ``"fair"`` (phase-fair FIFO): after a writer all readers waiting at that moment,
-    after the readers the oldest writer; nobody starves. ``"writer"`` and ``"reader"``
-    starve the other side by design.
+    ``"fair"`` is phase-fair FIFO: after a writer all readers that wait at that moment,
+    after the readers the oldest writer, so that neither side starves. ``"writer"`` and
+    ``"reader"`` starve the other side by design.
     """
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
-        """Made by ``Locks.rwlock``, not by users."""
+        """Prepare both sides (made by ``Locks.rwlock``, not by users)."""
         self._resource = resource
         self._reader = ReaderLock(session, resource, options)
         self._writer = WriterLock(session, resource, options)
 
     @property
     def reader(self) -> ReaderLock:
-        """The shared side."""
+        """The lock for readers, the shared side."""
         return self._reader
 
     @property
     def writer(self) -> WriterLock:
-        """The exclusive side."""
+        """The lock for a writer, the exclusive side."""
         return self._writer
 
     @property
     def reader_lock(self) -> ReaderLock:
-        """The shared side, as aiorwlock spells it."""
+        """The same as ``reader``, by the name that aiorwlock uses."""
         return self._reader
 
     @property
     def writer_lock(self) -> WriterLock:
-        """The exclusive side, as aiorwlock spells it."""
+        """The same as ``writer``, by the name that aiorwlock uses."""
         return self._writer
 
     async def locked(self) -> bool:
-        """Whether anybody holds it; see ``Mutex.locked``."""
+        """Return whether the resource is held, in any mode; see ``Mutex.locked``."""
         return await self._reader.locked()
 
     async def info(self) -> LockInfo:
-        """Who holds it and who waits; see ``Mutex.info``."""
+        """Return who holds the resource and who waits; see ``Mutex.info``."""
         return await self._reader.info()
 
     def __repr__(self) -> str:
         return f"<RWLock {self._resource.label!r}>"
+
+
+@final
+class InTransaction:
+    """A grant that ends with a transaction; see ``Mutex.in_transaction``."""
+
+    def __init__(
+        self,
+        session: Session,
+        request: AcquireRequest,
+        options: Options,
+        transaction: object,
+    ) -> None:
+        """Prepare the wait (made by ``Mutex.in_transaction``, not by users)."""
+        self._session = session
+        self._request = request
+        self._options = options
+        self._transaction = transaction
+        self._inside = SingleEntry(
+            "in_transaction(…)",
+            lambda: f"in_transaction(…) of {request.resource.label}",
+        )
+        self._state: HeldState | None = None
+        self._held: Held | None = None
+
+    async def __aenter__(self) -> Held:
+        with self._inside:
+            return await self._join()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._state is not None
+        if not self._session.forked:
+            self._session.outlasting[self._state.lease] = self._over
+            self._session.loop.spawn(self._outlast)
+
+    async def _join(self) -> Held:
+        session, request = self._session, self._request
+        session.check()
+        store = session.runtime.store
+        if not isinstance(store, SupportsTransactions):
+            raise Unsupported(
+                what=f"{request.resource.label}: this store has no lock in_transaction",
+                hint="postgresql:// and mariadb:// have",
+            )
+        obtain = session.acquirer.acquire
+        self._state = state = await acquire_grant(
+            session, request, self._options, obtain, owned_by_task=False
+        )
+        self._held = Held(state)
+        try:
+            ticket = state.lease.ticket
+            await store.join(request.resource, ticket, self._transaction)
+        except BaseException:
+            state.give_back()
+            raise
+        return self._held
+
+    async def _outlast(self) -> None:
+        # A release sent before the transaction has ended would wait for its row lock,
+        # and all requests of this ``Locks`` behind it.
+        state, pause = self._state, MIN_POLL_INTERVAL
+        assert state is not None
+        try:
+            while not await self._over():
+                await anyio.sleep(pause)
+                pause = min(MAX_POLL_INTERVAL, 2 * pause)
+        except BackendError as exc:
+            where = state.lease.resource.label
+            log_event(log, "release_failed", resource=where, error=str(exc))
+            state.give_back()
+        finally:
+            self._session.outlasting.pop(state.lease, None)
+
+    async def _over(self) -> bool:
+        """Return whether transaction or grant has ended, and then release the grant."""
+        store, state = self._session.runtime.store, self._state
+        assert isinstance(store, SupportsTransactions)
+        assert state is not None
+        held = state.lease.state is LeaseState.HELD
+        if held and await store.joined(self._request.resource, state.lease.ticket):
+            return False
+        state.give_back()
+        return True

@@ -1,4 +1,4 @@
-"""Several locks at once: sorted, all or none, within one deadline."""
+"""Several locks at once: all or none, in an order without deadlocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.lock import AnyLock, parts_of
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.acquirer import Acquirer, try_acquire_all
+from aiorwlock_remote.runtime.acquirer import Obtain, try_acquire_all
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.request import AcquireRequest
 
@@ -25,10 +25,11 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 class Multi:
     """All of several locks, or none; used once, awaited or entered.
 
-    They are asked for together. If not all are free they are acquired in the order of
-    their names, so that two ``multi`` can never wait for each other; what was obtained
-    is given back when a later one is not. Gives the grants in the order the locks were
-    passed; losing any of them cancels the body.
+    All locks are asked for together. If not all are free, they are acquired one by one
+    in the order of their names, so that two ``multi`` can never wait for each other;
+    what was obtained is released if a later lock is not obtained. The result is a tuple
+    of grants in the order in which the locks were passed; losing any of them cancels
+    the body.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Multi:
         timeout: float | None,
         reason: str,
     ) -> None:
-        """Made by ``Locks.multi``, not by users."""
+        """Check the locks (made by ``Locks.multi``, not by users)."""
         check_seconds("timeout", timeout)
         self._session = session
         self._locks = locks
@@ -64,7 +65,7 @@ class Multi:
         return self._get().__await__()
 
     async def __aenter__(self) -> tuple[Held, ...]:
-        with self._inside, self._told_as_asked():
+        with self._inside, self._naming_own_timeout():
             async with AsyncExitStack() as stack:
                 got: dict[AnyLock, Held] = {}
                 for lock, acquisition in await self._begin():
@@ -86,7 +87,7 @@ class Multi:
     async def _get(self) -> tuple[Held, ...]:
         got: dict[AnyLock, Held] = {}
         try:
-            with self._told_as_asked():
+            with self._naming_own_timeout():
                 for lock, acquisition in await self._begin():
                     got[lock] = await acquisition
         except BaseException:
@@ -96,8 +97,8 @@ class Multi:
         return tuple(got[lock] for lock in self._locks)
 
     @contextmanager
-    def _told_as_asked(self) -> Generator[None, None, None]:
-        """Each lock is waited for with what is left of the time: not what was said."""
+    def _naming_own_timeout(self) -> Generator[None, None, None]:
+        # Each lock waits for what is left of the time, which would be in the error.
         try:
             yield
         except LockTimeout as exc:
@@ -105,24 +106,26 @@ class Multi:
             raise
 
     async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
-        clock, until = self._session.host.clock, None
+        clock, until = self._session.runtime.clock, None
         if self._timeout is not None:
             until = clock.now() + self._timeout
-        got = await self._at_once()
+        leases = await self._try_all()
 
         def left() -> float | None:
             return None if until is None else max(0.0, until - clock.now())
 
-        def among(lock: AnyLock) -> Acquisition:
+        def acquisition(lock: AnyLock) -> Acquisition:
             session, request, options = parts_of(lock)
             request = request.once(left(), self._reason)
-            return Acquisition(session, request, options, got.get(lock))
+            lease = leases.get(lock)
+            obtain = None if lease is None else _granted(lease)
+            return Acquisition(session, request, options, obtain)
 
         ordered = sorted(self._locks, key=lambda lock: lock.key)
-        return ((lock, among(lock)) for lock in ordered)
+        return ((lock, acquisition(lock)) for lock in ordered)
 
-    async def _at_once(self) -> dict[AnyLock, Acquirer]:
-        """Grants of all, if all are free; else of none."""
+    async def _try_all(self) -> dict[AnyLock, Lease]:
+        """Return a grant of each lock if all are free now, else no grant."""
         requests: list[AcquireRequest] = []
         for lock in self._locks:
             session, request, _ = parts_of(lock)
@@ -131,44 +134,37 @@ class Multi:
         if len(requests) == 1:
             return {}
         leases = None
-        # 0 is one try, however long that takes.
+        # A timeout of 0 is one try, however long that takes.
         with anyio.move_on_after(self._timeout or None) as scope:
             try:
-                leases = await try_acquire_all(self._session.drive, requests)
+                leases = await try_acquire_all(self._session.client, requests)
             except BackendError as exc:
+                # With ``retry_after`` the obstacle may go away: each lock is waited
+                # for in turn then, and the wait knows how to retry.
                 if exc.retry_after is None:
-                    raise  # else it may pass, and each of them is waited for
+                    raise
         if scope.cancelled_caught:
             label, mode = requests[0].resource.label, str(requests[0].mode)
-            timeout = self._timeout or 0.0  # requests are under way
+            timeout = self._timeout or 0.0
             raise LockTimeout(
                 resource=label, mode=mode, timeout=timeout, unanswered=True
             )
         if leases is None:
             return {}
-        return dict(zip(self._locks, map(_AlreadyGranted, leases), strict=True))
+        return dict(zip(self._locks, leases, strict=True))
+
+
+def _granted(lease: Lease) -> Obtain:
+    async def obtain(_: AcquireRequest) -> Lease:
+        return lease
+
+    return obtain
 
 
 def _check(session: Session, lock: object) -> None:
-    """Another store would be asked for another's lock."""
+    # A lock of another ``Locks`` would be asked for in this one's store.
     if not (isinstance(lock, AnyLock) and parts_of(lock)[0] is session):
         raise ConfigurationError(
             what=f"multi() cannot acquire {quoted(lock)}",
             hint="mutex, reader and writer locks of the same Locks",
         )
-
-
-class _AlreadyGranted:
-    """Where a grant comes from that is there already."""
-
-    def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-
-    async def acquire(self, request: AcquireRequest) -> Lease:
-        """At once."""
-        del request
-        return self._lease
-
-    async def try_acquire(self, request: AcquireRequest) -> Lease | None:
-        """At once."""
-        return await self.acquire(request)

@@ -1,11 +1,14 @@
-"""Options, resolved from ``connect`` over the lock to the single acquire."""
+"""The options of locks: as users give them, and resolved.
+
+Options of ``connect`` are the defaults of a lock's, those of a lock of an acquire's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from aiorwlock_remote.core.text import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
@@ -20,18 +23,21 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import LeaseTerms
 
+if TYPE_CHECKING:
+    from aiorwlock_remote.locks.held import Held
+
 PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""
+OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
+"""What happens when a grant is lost, see ``OptionArgs``."""
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
-OnLostCallback = Literal["raise", "flag"] | Callable[[Any], object]
-"""As ``OnLost``; only ``Held`` itself knows what it is that is given."""
 _MAX_WAITERS = 2**31
 
 _ELSEWHERE = {
     "reason": "acquire",
     **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),
 }
-"""Options of one call alone."""
+"""Options that only one other call takes, and that call."""
 
 _HERE = {
     "blocking": "try_acquire()",
@@ -40,17 +46,44 @@ _HERE = {
     "ttl": "lease=…",
     "wait": "acquire(timeout=…)",
 }
-"""What other libraries call it."""
+"""Names of other libraries, and what to write instead."""
+
+
+class OptionArgs(TypedDict, total=False):
+    """The options that ``connect``, locks and ``acquire`` take. Times in seconds.
+
+    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
+    0.2; None: it never expires. ``policy``: who goes first when readers and writers
+    wait. ``fair``: False lets a mutex pass the queue; a readers-writer lock has no such
+    option. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
+    ``"flag"`` only sets ``held.lost``, a callable is called with the ``Held``.
+    ``max_stall``: a grant is lost if the event loop hangs for longer. ``max_hold``: the
+    longest holding time. ``margin``: how long before the end of its lease a holder
+    stops. ``slow_wait``: log who is in the way after waiting so long. ``max_waiters``:
+    longer queues are refused. ``lock_delay``: the lock stays closed for so long after a
+    grant EXPIRED.
+    """
+
+    lease: float | None
+    policy: PolicyName
+    fair: bool
+    on_lost: OnLost
+    max_stall: float | None
+    max_hold: float | None
+    margin: float | None
+    slow_wait: float | None
+    max_waiters: int | None
+    lock_delay: float
 
 
 @value
 class Options:
-    """Resolved options; ``OptionArgs`` says what they mean."""
+    """Resolved options; ``OptionArgs`` explains them."""
 
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
     fair: bool = True
-    on_lost: OnLostCallback = "raise"
+    on_lost: OnLost = "raise"
     max_stall: float | None = None
     max_hold: float | None = None
     margin: float | None = None
@@ -59,13 +92,13 @@ class Options:
     lock_delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, before anything is sent anywhere."""
+        """Refuse values out of range, before a request is sent."""
         for name, check in _CHECKS.items():
             check(getattr(self, name))
         self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
-        """These options with some changed.
+        """Return these options with some changed.
 
         Raises:
             ConfigurationError: an unknown option, or a value out of range.
@@ -85,12 +118,12 @@ class Options:
         return changed
 
     def mutex_policy(self) -> Policy:
-        """A mutex is the exclusive mode; unfair, it passes the queue."""
+        """Return the policy of a mutex: if not ``fair``, it passes the queue."""
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
     def terms(self) -> LeaseTerms:
-        """What the keeper has to know."""
+        """The part of the options that the keeper needs."""
         return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
 
     def _check_margin(self) -> None:
@@ -104,10 +137,11 @@ class Options:
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """As ``but``, of a readers-writer lock, which has a policy instead.
+    """Return changed options of a readers-writer lock, as ``Options.but``.
 
     Raises:
-        ConfigurationError: ``fair`` among them; and as ``but``.
+        ConfigurationError: ``fair`` is among the changes: a readers-writer lock has a
+            policy instead. And as ``but``.
     """
     if "fair" in changes:
         raise ConfigurationError(
@@ -157,10 +191,10 @@ def _hint(name: str, known: set[str]) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> None:
-    """Refuse what is not a whole number from ``least``, or beyond all use.
+    """Refuse a value that is not a whole number from ``least`` up to 2**31.
 
     Raises:
-        ConfigurationError: naming it.
+        ConfigurationError: with ``name`` and the value.
     """
     whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not least <= whole < _MAX_WAITERS:
@@ -179,4 +213,4 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     "on_lost": _check_on_lost,
     "max_waiters": _check_max_waiters,
 }
-"""What each option may be, by its name; a margin also depends on the lease."""
+"""A check of each option, by name. A margin also depends on the lease."""

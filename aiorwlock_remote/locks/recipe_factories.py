@@ -12,8 +12,7 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.locks.lock import RWLock
-from aiorwlock_remote.locks.option_args import OnLost, OptionArgs
-from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports.recipes import (
     SupportsKeyPairs,
@@ -91,7 +90,7 @@ class RecipeFactories:
         options = self._options.but({"lease": lease, "max_hold": max_hold})
         if on_lost is not None:
             options = options.but({"on_lost": on_lost})
-        store = self._session.drive.store
+        store = self._session.runtime.store
         if not isinstance(store, SupportsMutexSets):
             raise _missing(f"mutex set {quoted(name)}", _REDIS)
         pool = self._pools.pool(store, name, revalidate_seconds)
@@ -111,7 +110,7 @@ class RecipeFactories:
             ConfigurationError: a name or an option that cannot be used.
         """
         target = key_pair(datatype, resource_id)
-        store = self._session.drive.store
+        store = self._session.runtime.store
         if not isinstance(store, SupportsKeyPairs):
             what = f"readers-writer lock on the set readlock:{target.key}"
             raise _missing(what, _REDIS)
@@ -150,7 +149,7 @@ class RecipeFactories:
         if self._rows is None:
             from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
-            store = self._session.drive.store
+            store = self._session.runtime.store
             if not isinstance(store, SupportsRowLocks):
                 raise _missing(f"row lock {table}/{row_id}", _SQL)
             self._rows = SessionRowLocks(self._session, store)
@@ -187,7 +186,7 @@ class RecipeFactories:
                 Occupancies,
             )
 
-            store = self._session.drive.store
+            store = self._session.runtime.store
             if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
@@ -197,7 +196,7 @@ class RecipeFactories:
 
     def _host(self) -> TaskEventLoop:
         self._session.check()
-        return self._session.host
+        return self._session.loop
 
 
 def _missing(what: str, stores: str) -> Unsupported:

@@ -1,4 +1,4 @@
-"""What all locks of one ``Locks`` share: the drive, and who of us holds what."""
+"""What all locks of one ``Locks`` share: the store client, and who of us holds what."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
@@ -16,75 +16,62 @@ from aiorwlock_remote.locks.observers import AttemptObservers, Observer, begin_a
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
-from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.store_client import StoreClient
 
+if TYPE_CHECKING:
+    from aiorwlock_remote.locks.held_state import HeldState
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
-class TrackedGrant(Protocol):
-    """What a session knows of a ``HeldState``."""
-
-    face: weakref.ref[object] | None
-
-    def on_lost(self) -> None:
-        """It was lost; called in the loop."""
-
-    def close(self, task: object) -> None:
-        """Release without waiting: ``task`` closes the ``Locks``."""
-
-
 class Session:
-    """One process, one loop, one connection to a store."""
+    """The grants of one ``Locks``: one process, one event loop, one store."""
 
-    def __init__(
-        self,
-        drive: StoreClient,
-        host: TaskEventLoop,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self.drive = drive
-        self.doors: LockAcquirer = LockAcquirer(drive)
-        self.host = host
+    def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
+        self.client = client
+        self.runtime = client.runtime
+        self.loop = client.runtime.loop
+        self.acquirer: LockAcquirer = LockAcquirer(client)
         self.closed = False
-        self._told_of_clock = False
-        self.prefix: str = drive.prefix
-        self._observers = observers
+        self.prefix: str = client.runtime.prefix
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
-        """Grants whose block was left before their transaction ended: looks at one."""
+        """Grants whose block was left before their transaction ended, each with a
+        function that looks whether it has."""
         self.dropped: deque[Lease] = deque()
-        """Grants that nobody can release any more; closing does."""
+        """Grants whose ``Held`` was dropped; closing releases them."""
+        self._observers = observers
         self._pid = os.getpid()
-        self._grants: dict[Lease, tuple[weakref.ref[Any], TrackedGrant]] = {}
-        self._task_ended = host.finished
-        self._lost = self._tell
+        self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
+        self._task_ended = self.loop.finished
+        self._on_loss = self._loss_found
+        self._clock_set_back = False
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
-        """What each task holds. Those that have ended are equal to no other."""
+        """What each task holds. References to tasks that have ended equal no other."""
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one that opened it."""
+        """Whether this process is a child of the one that opened the ``Locks``."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
         """Refuse use after close, after a fork, or from another loop.
 
         Raises:
-            Closed: any of these.
+            Closed: for any of these reasons.
         """
-        if os.getpid() == self._pid and not self.closed and self.host.here():
+        if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
         if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """What to show of a snapshot; a clock that was set back is logged once."""
+        """Return what users see of a snapshot; log once a clock that was set back."""
         seen = lock_info(snapshot)
-        if seen.clock_set_back and not self._told_of_clock:
-            self._told_of_clock = True
+        if seen.clock_set_back and not self._clock_set_back:
+            self._clock_set_back = True
             log_event(
                 log,
                 "store_clock_set_back",
@@ -94,17 +81,18 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
-        """Somebody wants a lock; who is to be told what becomes of that."""
+        """Call the observers with a request; return those that follow it."""
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
-        """Refuse to ask in vain, or for what this very task holds.
+        """Refuse a request that could not succeed.
 
-        Looks at once whether a transaction that it left holding it has ended.
+        If the running task left an ``in_transaction`` block of this resource, look
+        first whether that transaction has ended.
 
         Raises:
-            WouldDeadlock: it holds the resource, in any mode.
-            Closed: as ``check``.
+            WouldDeadlock: the running task holds the resource, in any mode.
+            Closed: see ``check``.
             BackendError: the store failed.
         """
         self.check()
@@ -116,44 +104,44 @@ class Session:
             await look()
             self.check()
         if mine.expired() or mine.state is not LeaseState.HELD:
-            return  # lost, and the loop has not been told yet; or given back
+            return  # the callback of the loss has not run yet
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
-    def admit(self, grant: TrackedGrant, lease: Lease, *, owned_by_task: bool) -> None:
-        """A new grant, looked after by the keeper from now on.
+    def admit(self, grant: HeldState) -> None:
+        """Have a new grant renewed and watched from now on.
 
-        ``owned_by_task``: it lives as long as the running task, as in ``async with``;
-        else as long as something refers to its face.
+        Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
-        self._look_at_dropped()
-        task = self._task()
-        if owned_by_task:
+        self._check_dropped()
+        lease, task = grant.lease, self._task()
+        if grant.owned_by_task:
             lease.owner, lease.owner_gone = task, self._task_ended
         else:
             lease.owner, lease.owner_gone = grant.face, _is_dead
-        lease.on_loss = self._lost
+        lease.on_loss = self._on_loss
         self._mine[task, lease.resource] = lease
         self._grants[lease] = task, grant
-        self.drive.keeper.add(lease)
+        self.client.keeper.add(lease)
 
     def forget(self, lease: Lease) -> None:
-        """A grant that ended: its task may ask for the resource again."""
+        """Remove a grant that ended: its task may ask for the resource again."""
         entry = self._grants.pop(lease, None)
         if entry is not None:
             mine = entry[0], lease.resource
             if self._mine.get(mine) is lease:
                 del self._mine[mine]
 
-    def grants(self) -> list[TrackedGrant]:
-        """Every grant that has not ended."""
+    def grants(self) -> list[HeldState]:
+        """Return every grant that has not ended."""
         return [grant for _, grant in self._grants.values()]
 
     def leases(self) -> list[Lease]:
-        """Those of every grant that has not ended."""
+        """Return the lease of every grant that has not ended."""
         return list(self._grants)
 
-    def _look_at_dropped(self) -> None:
-        """Two for each new grant, so that those that have ended do not pile up."""
+    def _check_dropped(self) -> None:
+        # Two for each new grant, so that those that have ended do not pile up
+        # (test_those_that_ended_do_not_pile_up).
         if not self.dropped:
             return
         for _ in range(min(2, len(self.dropped))):
@@ -162,13 +150,12 @@ class Session:
                 self.dropped.append(lease)
 
     def _task(self) -> weakref.ref[Any]:
-        """The running one."""
-        return weakref.ref(self.host.current_task())
+        return weakref.ref(self.loop.current_task())
 
-    def _tell(self, lease: Lease) -> None:
-        self.host.call_soon(self._told, lease)
+    def _loss_found(self, lease: Lease) -> None:
+        self.loop.call_soon(self._lost, lease)
 
-    def _told(self, lease: Lease) -> None:
+    def _lost(self, lease: Lease) -> None:
         entry = self._grants.get(lease)
         if entry is not None:
             entry[1].on_lost()

@@ -1,8 +1,6 @@
-"""The published calls (S0): one call shape for all stores."""
+"""The published calls: locks with tickets of the caller's own, on every store."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Released
 from aiorwlock_remote.core.names import ResourceId, resource
@@ -12,7 +10,7 @@ from aiorwlock_remote.locks.session import Session
 
 
 class TicketCalls:
-    """Locking with tickets of your own: non-blocking, repeatable."""
+    """Non-blocking calls that may be repeated with the same ticket."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -27,18 +25,28 @@ class TicketCalls:
     ) -> bool:
         """Try to hold the resource alone under a ticket of your own.
 
-        True: held by this ticket, as it may have been before; then nothing changes.
-        False: held by another or in another mode, or others are first. No keeper and,
-        by default, no lease: it lasts until it is released or forced. Who reuses a
-        ticket after releasing it carries the risk of a late release of its own.
-        Cancelled, the call may have been carried out: repeat it, or release.
+        The grant is not renewed and has by default no lease: it lasts until it is
+        released or forced. Do not use a ticket again after its release: a copy of the
+        release that arrives late would end the new grant. If the caller is cancelled,
+        the call may have been carried out: repeat it, or release.
+
+        Args:
+            resource_type: with ``resource_id`` the name of the resource.
+            resource_id: see ``resource_type``.
+            ticket: secret of this holder, 32 hex digits.
+            lease: seconds after which the grant ends; None: never.
+
+        Returns:
+            True if this ticket holds the resource now; it may have held it before.
+            False if it is held by another ticket or in another mode, or others are
+            first.
 
         Raises:
-            ConfigurationError: a name, ticket or lease that cannot be used.
+            ConfigurationError: a name, ticket or lease is not valid.
             Closed: the ``Locks`` is closed, forked or of another loop.
             BackendError: the store failed. Unless the error says ``nothing_done``, the
-                call may have been carried out: repeat it, or release. It is not taken
-                back for you, for the ticket may have held the resource before.
+                call may have been carried out: repeat it, or release. The library does
+                not undo it, as the ticket may have held the resource before.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.WRITE, lease)
@@ -46,9 +54,9 @@ class TicketCalls:
     async def release_mutex_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Give back what ``acquire_mutex_lock`` got; whether this ticket held it.
+        """Release what ``acquire_mutex_lock`` got. Return whether this ticket held it.
 
-        Cancels and raises as that does.
+        Cancellation and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.WRITE)
@@ -63,7 +71,7 @@ class TicketCalls:
     ) -> bool:
         """Try to read under a ticket of your own; refused while a writer is pending.
 
-        As ``acquire_mutex_lock`` in all else.
+        In all else the same as ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.READ, lease)
@@ -71,9 +79,9 @@ class TicketCalls:
     async def release_readers_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop reading; whether this ticket was a reader.
+        """Stop reading. Return whether this ticket was a reader.
 
-        Cancels and raises as ``acquire_mutex_lock`` does.
+        Cancellation and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.READ)
@@ -88,8 +96,8 @@ class TicketCalls:
     ) -> bool:
         """Try to write; if refused, be the pending writer for three poll intervals.
 
-        Repeat the call with the same ticket within them to enter. As
-        ``acquire_mutex_lock`` in all else.
+        Repeat the call with the same ticket within that time to enter. In all else the
+        same as ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(
@@ -99,9 +107,9 @@ class TicketCalls:
     async def release_writer_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop writing; whether this ticket was the writer.
+        """Stop writing. Return whether this ticket was the writer.
 
-        Cancels and raises as ``acquire_mutex_lock`` does.
+        Cancellation and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.WRITE)
@@ -116,37 +124,34 @@ async def _acquire(
     *,
     pending: bool = False,
 ) -> bool:
-    """One try. ``pending``: a writer that is refused becomes the pending writer."""
+    """Ask once; ``pending``: a writer that is refused becomes the pending writer."""
     session.check()
     target = resource(*name, session.prefix)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
-    claim = Claim(check_ticket(ticket), length, session.drive.asking.who())
-    # Nobody can be woken behind such a gate: it comes in its own time, so that the
-    # resource is kept for it as long as its place lives.
-    life = micros(session.drive.store.pace.entry_ttl)
+    claim = Claim(check_ticket(ticket), length, session.client.claims.requester())
+    # A pending writer cannot be woken: it repeats the call in its own time. So its
+    # claim window is as long as its entry lives.
+    entry_ttl = micros(session.runtime.store.pace.entry_ttl)
     command = Acquire(
         (claim,),
         mode,
         Policy.WRITER,
         client_id=f"ticket:{holder_of(ticket)}" if pending else "",
         may_queue=pending,
-        entry_ttl=life,
-        claim_window=life,
+        entry_ttl=entry_ttl,
+        claim_window=entry_ttl,
     )
-    drive = session.drive
-    reply = await drive.answer(partial(drive.store.step, target, command))
+    reply = await session.client.request(target, command)
     return isinstance(reply, Granted)
 
 
 async def _release(
     session: Session, name: tuple[str, ResourceId], ticket: str, mode: Mode
 ) -> bool:
-    """Whether the ticket was the holder, in that mode."""
     session.check()
     target = resource(*name, session.prefix)
     command = Release(check_ticket(ticket), mode)
-    drive = session.drive
-    reply = await drive.answer(partial(drive.store.step, target, command))
+    reply = await session.client.request(target, command)
     assert isinstance(reply, Released)
     return reply.held

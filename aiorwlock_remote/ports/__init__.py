@@ -7,7 +7,14 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from socket import socket
@@ -272,6 +279,14 @@ class Diagnosable(Protocol):
 
     def examine(self) -> AsyncIterator[Finding]:
         """Look at its version, settings and rights; changes nothing."""
+
+
+@runtime_checkable
+class ReportsConnections(Protocol):
+    """A store that knows the state of its connections, for ``Locks.statistics``."""
+
+    def connections(self) -> Mapping[str, str]:
+        """Return the state of each connection (``"open"``, ``"lost"``, …) by name."""
 
 
 @runtime_checkable

@@ -112,7 +112,9 @@ class MutexSet:
         """
         check_seconds("timeout", timeout)
         request = self._request_of(name, timeout, reason)
-        return Acquisition(self._session, request, self._options, self._acquirer)
+        return Acquisition(
+            self._session, request, self._options, self._acquirer.acquire
+        )
 
     async def try_acquire(self, name: str | None = None) -> Held | None:
         """Return a grant if the mutex, or any, is free and has no waiters; else None.
@@ -174,8 +176,8 @@ class MutexSet:
 
     def _release_and_remove(self, lease: Lease) -> Pending[Reply]:
         send = partial(self._acquirer.members.end, lease.ticket)
-        retrier = self._session.drive.insisting
-        return retrier.on(send(), lease.resource, send, lease.left)
+        retrier = self._session.runtime.cleanup
+        return retrier.retry_if_failed(send(), lease.resource, send, lease.left)
 
     def _state_of(self, held: Held, action: str) -> HeldState:
         state = state_of(held)
@@ -208,11 +210,6 @@ class SetAcquirers:
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)
-            acquirer = SetAcquirer(name, self._session.drive, members, look_every)
+            acquirer = SetAcquirer(name, self._session.client, members, look_every)
             self._acquirers[name, look_every] = acquirer
         return acquirer
-
-    def close(self, error: BaseException) -> None:
-        """Raise ``error`` in all tasks that wait for a mutex of a set."""
-        for acquirer in list(self._acquirers.values()):
-            acquirer.close(error)

@@ -1,4 +1,4 @@
-"""asyncio as a host, whatever implements the loop; imported only where it runs."""
+"""asyncio as an event loop of a ``Locks``; imported only where asyncio runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class _UncancelledStart(Coroutine[Any, Any, None]):
-    """Runs up to its first await even if its task is cancelled before the first step.
+    """A coroutine that runs up to its first await even if its task is cancelled first.
 
-    asyncio throws that cancellation at a coroutine that has not begun: none of its
-    ``finally`` clauses would run, and whoever waits for its end would wait for ever.
+    asyncio throws such a cancellation at a coroutine that has not begun: none of its
+    ``finally`` clauses would run, and a task that waits for its end would wait for
+    ever.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -45,25 +46,24 @@ class _UncancelledStart(Coroutine[Any, Any, None]):
 
 
 class AsyncioEventLoop:
-    """asyncio, whatever implements the loop."""
+    """The running asyncio loop, whatever implements it (asyncio, uvloop)."""
 
     def __init__(self, clock: Clock) -> None:
-        """Binds to the running loop."""
+        """Bind to the running loop."""
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        # anyio.CancelScope() finds out each time which library runs.
+        # ``anyio.CancelScope()`` looks for the running library at each call: a
+        # microsecond for each ``async with`` of a lock.
         self._scope = type(anyio.CancelScope())
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop's thread, soon; from any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
-            log_event(log, "loop is closed", logging.DEBUG)
+        except RuntimeError:  # the loop is closed
+            log_event(log, "loop_closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a task of the loop itself."""
         task = self._loop.create_task(_UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)
@@ -71,40 +71,33 @@ class AsyncioEventLoop:
     def reads(
         self, sock: socket, function: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call it whenever the socket can be read; see ``Reads``."""
         self._loop.add_reader(sock, function)
         return partial(self._loop.remove_reader, sock)
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it after this turn's tasks; see ``Reads``."""
         self._loop.call_soon(function)
 
     def new_scope(self) -> anyio.CancelScope:
-        """A cancel scope."""
         return self._scope()
 
     def here(self) -> bool:
-        """Whether the caller runs in this loop."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
             return False
 
     def current_task(self) -> asyncio.Task[Any]:
-        """The running task."""
         task = asyncio.current_task(self._loop)
         assert task is not None
         return task
 
     def task_name(self) -> str:
-        """The running task's name."""
         return self.current_task().get_name()
 
     def finished(self, task: weakref.ref[asyncio.Task[Any]]) -> bool:
-        """Whether that task has ended."""
         found = task()
         return found is None or found.done()
 
     def is_closed(self) -> bool:
-        """Whether the loop is closed; one that was only stopped may run again."""
+        """Return whether the loop is closed; one that only stopped may run again."""
         return self._loop.is_closed()

@@ -1,16 +1,10 @@
-"""Requests that end grants, and failed: asked again until the store has answered.
+"""Clean-up requests that failed, and requests to undo when a ``Locks`` is closed.
 
-A connection that breaks when a grant is given back, or when a request is taken back
-that may have been granted, would keep everybody out for the rest of the lease; so would
-a right that is gone for a moment. Whoever asked is told of the failure, and waits no
-longer; but if the request was certainly not carried out, and may succeed soon, then
-only if some more were not either (``outcome``).
-
-What is to be taken back if a ``Locks`` is closed before the answer is known.
-
-Who waits for its turn is told by the gates. Whoever else asks for something that the
-store may grant (a try, a move) asks ``under`` this: so that its tickets are withdrawn
-while there still is a connection, and the grant that it was about to get is no one's.
+A connection that breaks during a release, or during the withdrawal of a request that
+may have been granted, would keep the lock from everybody else for the rest of its
+lease. So these requests are repeated in the background until the store has answered.
+The caller gets the failure and does not wait for the repetitions, with one exception:
+see ``CleanupRetrier.outcome``.
 """
 
 from __future__ import annotations
@@ -26,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 
+from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
@@ -34,73 +29,14 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
-
-class InFlightGrants:
-    """The requests of one ``Locks`` that may grant something. In the loop's thread."""
-
-    def __init__(self) -> None:
-        """None is under way."""
-        self._under_way: dict[object, Callable[[], object]] = {}
-        self._closed = False
-
-    def check(self) -> None:
-        """Refuse to send anything more.
-
-        Raises:
-            Closed: it is too late.
-        """
-        if self._closed:
-            raise Closed
-
-    def begin(self, take_back: Callable[[], object]) -> object:
-        """A request is under way; what it is called by.
-
-        Raises:
-            Closed: it is not to be sent any more.
-        """
-        self.check()
-        asked = object()
-        self._under_way[asked] = take_back
-        return asked
-
-    def over(self, asked: object) -> bool:
-        """It is; False: it was closed meanwhile, and ``take_back`` was called."""
-        return self._under_way.pop(asked, None) is not None
-
-    @contextmanager
-    def under(self, take_back: Callable[[], object]) -> Generator[None, None, None]:
-        """``with`` it a request is under way; nothing is awaited before.
-
-        Left without an error, what it granted is handed out before anything is awaited.
-
-        Raises:
-            Closed: closed before or meanwhile; ``take_back`` was called then.
-        """
-        asked = self.begin(take_back)
-        try:
-            yield
-        except BaseException:
-            self.over(asked)
-            raise
-        if not self.over(asked):
-            raise Closed
-
-    def close(self) -> None:
-        """Take it all back."""
-        self._closed = True
-        under_way, self._under_way = self._under_way, {}
-        for take_back in under_way.values():
-            take_back()
-
-
 T = TypeVar("T")
 
 MAX_REQUESTS_IN_FLIGHT = 500
-"""Requests under way at a time, however many failed."""
+"""Clean-up requests under way at a time, however many have failed."""
 MAX_RETRIES = 5
-"""How often a request that was not carried out is sent again before that is told."""
+"""How often a request that was not carried out is repeated before its caller fails."""
 MAX_WAIT_FOR_REPLY = 2.0
-"""Seconds for which those that failed wait for one that is not answered."""
+"""Seconds for which a round of clean-up requests waits for its slowest reply."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -108,19 +44,23 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 async def ask_with_retries(
     ask: Callable[[], Awaitable[T]],
     clock: Clock,
-    patience: float,
-    check: Callable[[], object],
+    timeout: float,
+    before_retry: Callable[[], object],
 ) -> T:
-    """Return what ``ask`` is answered.
+    """Return what ``ask()`` returns, repeated if it was certainly not carried out.
 
-    If the error says that the request was not carried out, and may succeed soon,
-    ``ask`` is repeated: ``MAX_RETRIES`` times at most, after growing pauses, and not
-    once ``patience`` seconds have passed. ``check`` may refuse before each.
+    Args:
+        ask: sends the request. It is called ``MAX_RETRIES`` more times at most, with
+            growing pauses, and only after an error that allows it
+            (``may_be_repeated``).
+        clock: local time.
+        timeout: seconds after which ``ask`` is not called again.
+        before_retry: called before each repetition. It may raise to prevent it.
 
     Raises:
-        LockError: what the last request failed with.
+        LockError: the error of the last request.
     """
-    until = clock.now() + patience
+    until = clock.now() + timeout
     for attempt in range(MAX_RETRIES):
         try:
             return await ask()
@@ -129,99 +69,180 @@ async def ask_with_retries(
             if not may_be_repeated(exc) or clock.now() + pause >= until:
                 raise
         await anyio.sleep(pause)
-        check()
+        before_retry()
     return await ask()
 
 
+class InFlightGrants:
+    """Requests of one ``Locks`` that the store may grant, with how to undo each.
+
+    Tasks in a wait queue are not among them: ``LockAcquirer.close`` ends their waits.
+    Belongs to the loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._undo: dict[object, Callable[[], object]] = {}
+        self._closed = False
+
+    def check(self) -> None:
+        """Raise ``Closed`` after ``close``: no request may be sent any more."""
+        if self._closed:
+            raise Closed
+
+    def begin(self, undo: Callable[[], object]) -> object:
+        """Register a request that is about to be sent; return a key for ``end``.
+
+        Raises:
+            Closed: the request may not be sent any more.
+        """
+        self.check()
+        key = object()
+        self._undo[key] = undo
+        return key
+
+    def end(self, key: object) -> bool:
+        """Remove a request. Return False if ``close`` has called its ``undo``."""
+        return self._undo.pop(key, None) is not None
+
+    @contextmanager
+    def under(self, undo: Callable[[], object]) -> Generator[None, None, None]:
+        """Register a request for the time of a ``with`` block.
+
+        The caller hands a grant on before it awaits anything after the block: a close
+        in between would not undo it.
+
+        Raises:
+            Closed: closed before the block, or during it; then ``undo`` was called.
+        """
+        key = self.begin(undo)
+        try:
+            yield
+        except BaseException:
+            self.end(key)
+            raise
+        if not self.end(key):
+            raise Closed
+
+    def close(self) -> None:
+        """Undo every request while the connection is still there; refuse new ones."""
+        self._closed = True
+        undo, self._undo = self._undo, {}
+        for one in undo.values():
+            one()
+
+
 class HasLabel(Protocol):
-    """What a grant is of."""
+    """A resource, as log events name it."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """The name for people, ``type/id``."""
 
 
 @dataclass(eq=False, slots=True)
 class _PendingCleanup:
-    """``over``: when it is over by itself, local clock.
+    """A clean-up request that failed.
 
-    ``first``: the request that failed with ``error`` before anybody asked again;
-    ``told``: its ``outcome``, None once whoever asked was told. ``vain``: how many
-    requests failed after that.
+    ``expires``: local time at which the grant ends by itself. ``first``: the answer
+    to the request that failed with ``error`` before any repetition. ``outcome``: what
+    ``CleanupRetrier.outcome`` awaits for ``first``, None once it is done. ``failures``:
+    how many repetitions failed. ``in_flight``: whether a repetition is under way.
     """
 
     resource: HasLabel
-    again: Callable[[], Pending[Any]]
-    over: float
+    retry: Callable[[], Pending[Any]]
+    expires: float
     repeatable: bool
     first: Pending[Any]
     error: BaseException
-    told: Pending[Any] | None = None
-    vain: int = 0
-    asked: bool = False
+    outcome: Pending[Any] | None = None
+    failures: int = 0
+    in_flight: bool = False
 
-    def may_be_asked(self, error: BaseException) -> bool:
-        """Whether it may help to ask again, and does no harm."""
+    def may_be_retried(self, error: BaseException) -> bool:
+        """Return True if another request after ``error`` may help and does no harm."""
         if not isinstance(error, BackendError):
             return False
         return self.repeatable or not is_uncertain(error)
 
 
 class CleanupRetrier:
-    """Of one ``Locks``, in the loop's thread: one task asks for all.
+    """Repeats the clean-up requests of one ``Locks`` in one background task.
 
-    ``closing``: asks once more at the end; nobody does after that.
+    Invariants (tests/runtime/test_cleanup.py, tests/runtime/test_in_flight.py):
+
+    - A request is repeated until the store has answered, the lease is over, or an
+      error shows that no repetition helps.
+    - Requests that may have been carried out are repeated only if ``repeatable``.
+    - Each waiter in ``outcome`` gets one answer, also if the background task is
+      cancelled.
+    - Closing sends each once more. Nothing is repeated after that.
     """
 
-    def __init__(self, host: TaskEventLoop, closing: InFlightGrants) -> None:
-        """Nothing has failed yet."""
-        self._host = host
-        self.closing: InFlightGrants = closing
-        self._endings: dict[_PendingCleanup, None] = {}
-        self._outcomes: dict[Pending[Any], Pending[Any]] = {}
-        self._asking = False
+    def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
+        """Prepare the background task.
 
-    def on(
+        Args:
+            loop: where the task runs.
+            in_flight: whose ``close`` sends everything once more.
+        """
+        self.retried: int = 0
+        """How many requests were repeated."""
+        self._clock = loop.clock
+        self._in_flight = in_flight
+        self._cleanups: dict[_PendingCleanup, None] = {}
+        self._outcomes: dict[Pending[Any], Pending[Any]] = {}
+        self._key: object = None
+        self._closed = False
+        self._task = BackgroundTask(loop, self._run)
+
+    def retry_if_failed(
         self,
         first: Pending[T],
         resource: HasLabel,
-        again: Callable[[], Pending[Any]],
+        retry: Callable[[], Pending[Any]],
         lease: float | None,
         *,
         repeatable: bool = True,
     ) -> Pending[T]:
-        """That it is over. ``first``: the answer to the first request; given back.
+        """Repeat a clean-up request in the background if it fails; return ``first``.
 
-        ``again()``: whatever became of it, nothing is held by it. After ``lease``
-        seconds it is over by itself; None: never. ``repeatable``: if not, what may have
-        been carried out is not asked for again.
+        Args:
+            first: the answer to the request, which was sent already.
+            resource: named in log events.
+            retry: sends a request after which nothing is held, whatever became of the
+                requests before.
+            lease: seconds after which the grant ends by itself; None: never.
+            repeatable: False if a request that may have been carried out must not be
+                repeated (row locks without a lease have no ticket that tells).
         """
         first.add_done_callback(
-            partial(self._answered, resource, again, lease, repeatable)
+            partial(self._answered, resource, retry, lease, repeatable)
         )
         return first
 
     async def outcome(self, first: Pending[T]) -> T:
-        """Wait for the answer to what was handed to ``on``.
+        """Wait for the answer to a request given to ``retry_if_failed``.
 
-        If the request was not carried out, and may succeed soon, the answer is that to
-        one of the next. Cancelling takes nothing back.
+        If the request was certainly not carried out and may succeed soon, this is the
+        answer to one of its repetitions. Cancelling the caller undoes nothing.
 
         Raises:
-            LockError: what the request failed with, and ``MAX_RETRIES`` more.
+            LockError: the error of the request, or of the last of ``MAX_RETRIES``
+                repetitions.
         """
         try:
             return await first
         except BackendUnavailable:
-            told: Pending[T] | None = self._outcomes.get(first)
-            if told is None:
+            outcome: Pending[T] | None = self._outcomes.get(first)
+            if outcome is None:
                 raise
-        return await told
+        return await outcome
 
     def _answered(
         self,
         resource: HasLabel,
-        again: Callable[[], Pending[Any]],
+        retry: Callable[[], Pending[Any]],
         lease: float | None,
         repeatable: bool,  # noqa: FBT001 - bound by ``partial``
         first: Pending[Any],
@@ -229,89 +250,91 @@ class CleanupRetrier:
         error = first.error
         if error is None:
             return
-        over = math.inf if lease is None else self._host.clock.now() + lease
-        ending = _PendingCleanup(resource, again, over, repeatable, first, error)
-        if not ending.may_be_asked(error):
+        expires = math.inf if lease is None else self._clock.now() + lease
+        cleanup = _PendingCleanup(resource, retry, expires, repeatable, first, error)
+        if not cleanup.may_be_retried(error):
             return
-        if not self._asking:
-            closed = anyio.Event()
+        if self._key is None:
             try:
-                asked = self.closing.begin(partial(self._close, closed))
+                self._key = self._in_flight.begin(self._close)
             except Closed:
                 return
-            self._asking = True
-            self._host.spawn(partial(self._insist, asked, closed))
-        self._endings[ending] = None
+            self._task.start()
+        self._cleanups[cleanup] = None
         if may_be_repeated(error):
-            ending.told = self._outcomes[first] = Pending()
+            cleanup.outcome = self._outcomes[first] = Pending()
 
-    def _close(self, closed: anyio.Event) -> None:
-        for ending in list(self._endings):
-            if ending.repeatable or not ending.asked:
-                ending.again().log_failure()
-        closed.set()
+    def _close(self) -> None:
+        for cleanup in list(self._cleanups):
+            if cleanup.repeatable or not cleanup.in_flight:
+                cleanup.retry().log_failure()
+        self._closed = True
+        self._task.wake()
 
-    async def _insist(self, asked: object, closed: anyio.Event) -> None:
+    async def _run(self) -> None:
         attempt = 0
         try:
-            while self._endings:
-                with anyio.move_on_after(back_off(attempt, random())):
-                    await closed.wait()
-                if closed.is_set():
+            while self._cleanups:
+                pause = back_off(attempt, random())
+                await self._task.sleep_until(self._clock.now() + pause)
+                if self._closed:
                     return
-                attempt = 0 if await self._ask() else attempt + 1
+                attempt = 0 if await self._retry_some() else attempt + 1
         finally:
-            self._asking = False
-            self.closing.over(asked)
-            for ending in self._endings:
-                self._tell(ending)
+            key, self._key = self._key, None
+            self._in_flight.end(key)
+            for cleanup in self._cleanups:
+                self._set_outcome(cleanup)
 
-    async def _ask(self) -> bool:
-        """About the first ones that wait for no answer; whether that settled them."""
-        now = self._host.clock.now()
-        for ending in [ending for ending in self._endings if ending.over <= now]:
-            del self._endings[ending]
-            self._tell(ending)
-        idle = [ending for ending in self._endings if not ending.asked]
-        unanswered = len(self._endings) - len(idle)
-        some, under_way = (
-            idle[: max(0, MAX_REQUESTS_IN_FLIGHT - unanswered)],
-            InFlight(),
-        )
-        for ending in some:
-            ending.asked = True
-            under_way.add(ending.again()).add_done_callback(partial(self._told, ending))
+    async def _retry_some(self) -> bool:
+        """Repeat requests that are not under way. Return True if all were settled."""
+        now = self._clock.now()
+        for cleanup in [one for one in self._cleanups if one.expires <= now]:
+            del self._cleanups[cleanup]
+            self._set_outcome(cleanup)
+        idle = [cleanup for cleanup in self._cleanups if not cleanup.in_flight]
+        room = MAX_REQUESTS_IN_FLIGHT - (len(self._cleanups) - len(idle))
+        some, sent = idle[: max(0, room)], InFlight()
+        for cleanup in some:
+            cleanup.in_flight = True
+            self.retried += 1
+            if log.isEnabledFor(logging.DEBUG):
+                where, error = cleanup.resource.label, str(cleanup.error)
+                event = "cleanup_retried"
+                log_event(log, event, logging.DEBUG, resource=where, error=error)
+            sent.add(cleanup.retry()).add_done_callback(partial(self._retried, cleanup))
         with anyio.move_on_after(MAX_WAIT_FOR_REPLY):
-            await under_way.wait_closed()
-        return not any(ending in self._endings for ending in some)
+            await sent.wait_closed()
+        return not any(cleanup in self._cleanups for cleanup in some)
 
-    def _told(self, ending: _PendingCleanup, pending: Pending[Any]) -> None:
-        ending.asked = False
-        if ending not in self._endings:
-            return  # it is over by itself
-        del self._endings[ending]
-        error = pending.error
+    def _retried(self, cleanup: _PendingCleanup, answer: Pending[Any]) -> None:
+        cleanup.in_flight = False
+        if cleanup not in self._cleanups:
+            return  # the lease is over
+        del self._cleanups[cleanup]
+        error = answer.error
         if error is None:
-            self._tell(ending, pending)
+            self._set_outcome(cleanup, answer)
             return
-        ending.error, ending.vain = error, ending.vain + 1
-        if ending.vain >= MAX_RETRIES or not may_be_repeated(error):
-            self._tell(ending)
-        if ending.may_be_asked(error):
-            self._endings[ending] = None  # behind the others
+        cleanup.error, cleanup.failures = error, cleanup.failures + 1
+        if cleanup.failures >= MAX_RETRIES or not may_be_repeated(error):
+            self._set_outcome(cleanup)
+        if cleanup.may_be_retried(error):
+            # Put back last, so that requests which keep failing cannot use up
+            # MAX_REQUESTS_IN_FLIGHT before the others had their turn.
+            self._cleanups[cleanup] = None
         else:
-            where = ending.resource.label
+            where = cleanup.resource.label
             log_event(log, "release_failed", resource=where, error=str(error))
 
-    def _tell(
-        self, ending: _PendingCleanup, answer: Pending[Any] | None = None
+    def _set_outcome(
+        self, cleanup: _PendingCleanup, answer: Pending[Any] | None = None
     ) -> None:
-        """Whoever waits for the outcome, once."""
-        told, ending.told = ending.told, None
-        if told is None:
+        outcome, cleanup.outcome = cleanup.outcome, None
+        if outcome is None:
             return
-        del self._outcomes[ending.first]
+        del self._outcomes[cleanup.first]
         if answer is None:
-            told.set_exception(ending.error)
+            outcome.set_exception(cleanup.error)
         else:
-            told.set_result(answer.result())
+            outcome.set_result(answer.result())

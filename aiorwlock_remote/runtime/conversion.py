@@ -1,4 +1,4 @@
-"""Downgrade, upgrade, adopt: one step each, a new lease under a new ticket."""
+"""Downgrade, upgrade and adopt: each makes a new lease under a new ticket."""
 
 from __future__ import annotations
 
@@ -27,97 +27,99 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 
 
 async def downgrade(
-    drive: StoreClient, old: Lease, request: AcquireRequest
+    client: StoreClient, old: Lease, request: AcquireRequest
 ) -> Lease | None:
-    """Writer → reader; None if the old lease has ended.
+    """Make a reader of a writer. Return None if the old lease has ended.
 
-    Interrupted while the request is under way, both tickets are given up.
+    If the caller is cancelled while the request is under way, both grants are given
+    up.
     """
-    command = Downgrade(old.ticket, drive.asking.claim(request))
-    return await _move(drive, old, request, command)
+    command = Downgrade(old.ticket, client.claims.claim(request))
+    return await _move(client, old, request, command)
 
 
 async def upgrade(
-    drive: StoreClient, old: Lease, request: AcquireRequest, timeout: float | None
+    client: StoreClient, old: Lease, request: AcquireRequest, timeout: float | None
 ) -> Lease | None:
-    """Reader → writer; None if the others did not leave, or the old lease has ended.
+    """Make a writer of a reader, as soon as all other readers have left.
 
-    Interrupted while the request is under way, both tickets are given up; while it
-    waits for the others to leave, the old lease stays. A request under way when the
-    time is up is waited for.
+    Return None if they did not leave within ``timeout`` seconds, or if the old lease
+    has ended. If the caller is cancelled while a request is under way, both grants are
+    given up; if it is cancelled during the wait, the old lease stays. A request that
+    is under way when the time is up is awaited: its reply may be the grant.
 
     Raises:
-        UpgradeConflict: another reader is waiting already.
+        UpgradeConflict: another reader is waiting for an upgrade already.
     """
-    pace = drive.store.pace
+    runtime = client.runtime
+    pace, clock = runtime.store.pace, runtime.clock
     command = Upgrade(
         old.ticket,
-        drive.asking.claim(request),
-        drive.client_id,
+        client.claims.claim(request),
+        runtime.client_id,
         may_wait=timeout is None or timeout > 0,
         entry_ttl=micros(pace.entry_ttl),
     )
     if not command.may_wait:
-        return await _move(drive, old, request, command)
-    bell, clock = drive.room.listen(old.resource), drive.host.clock
+        return await _move(client, old, request, command)
+    signal = client.queues.listen(old.resource)
     until = math.inf if timeout is None else clock.now() + timeout
     new: Lease | None = None
     try:
         while new is None and _held(old):
-            bell.clear()
-            new = await _move(drive, old, request, command)
-            # Only waiting ends with the time: a request would take the grant along.
+            signal.clear()
+            new = await _move(client, old, request, command)
             left = until - clock.now()
             if new is not None or not _held(old) or left <= 0:
                 break
-            await bell.wait(min(pace.poll_min, left))
+            await signal.wait(min(pace.poll_min, left))
         return new
     finally:
-        drive.room.unlisten(old.resource, bell)
+        client.queues.unlisten(old.resource, signal)
         if new is None:
-            drive.step_back(old.resource, old.ticket)
+            client.stop_upgrade(old.resource, old.ticket)
 
 
 async def adopt(
-    drive: StoreClient, ticket: str, request: AcquireRequest
+    client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """The grant of a ticket that somebody gave away; None if it is gone.
+    """Take over the grant of a detached ticket. Return None if the grant is gone.
 
-    Interrupted while the request is under way, the new ticket is given up: the grant
-    is over, or still that of the old ticket.
+    If the caller is cancelled while the request is under way, the new ticket is
+    withdrawn: the grant has ended, or still belongs to the old ticket.
 
     Raises:
-        AcquireUncertain: the store never said.
+        AcquireUncertain: it is not known whether the grant was taken over.
         Closed: the ``Locks`` was closed meanwhile.
-        BackendError: the store failed, or no thread can be had to renew it.
+        BackendError: the store failed, or no thread could be started to renew.
     """
-    drive.keeper.ready(request.terms)
-    claim = drive.asking.claim(request)
-    sent_at = drive.host.clock.now()
-    reply = await drive.ask(request.resource, Adopt(ticket, claim), claim)
+    client.keeper.ready(request.terms)
+    claim = client.claims.claim(request)
+    sent_at = client.runtime.clock.now()
+    reply = await client.ask(request.resource, Adopt(ticket, claim), claim)
     if not isinstance(reply, Granted):
         return None
-    return drive.lease(request, reply.grants[0], sent_at)
+    return client.lease(request, reply.grants[0], sent_at)
 
 
 async def share(
-    drive: StoreClient, ticket: str, request: AcquireRequest
+    client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """The grant of a ticket, beside whoever goes on holding it; None if it is gone.
+    """Use the grant of a ticket whose owner goes on holding it; None if it is gone.
 
     Raises:
-        BackendError: the store failed, or no thread can be had to renew it.
+        BackendError: the store failed, or no thread could be started to renew.
     """
-    drive.keeper.ready(request.terms)
+    client.keeper.ready(request.terms)
     lease = request.terms.lease
     renewal = Renew(((ticket, None if lease is None else micros(lease)),))
-    sent_at = drive.host.clock.now()
-    reply = await drive.answer(partial(drive.store.step, request.resource, renewal))
+    sent_at = client.runtime.clock.now()
+    reply = await client.request(request.resource, renewal)
     assert isinstance(reply, Renewed)
     grant = reply.outcomes[0]
     if not isinstance(grant, Grant):
         return None
-    return drive.lease(request, grant, sent_at)
+    return client.lease(request, grant, sent_at)
 
 
 def _held(lease: Lease) -> bool:
@@ -125,25 +127,24 @@ def _held(lease: Lease) -> bool:
 
 
 async def _move(
-    drive: StoreClient,
+    client: StoreClient,
     old: Lease,
     request: AcquireRequest,
     command: Downgrade | Upgrade,
 ) -> Lease | None:
     with old.moving_to(command.claim.ticket):
-        reply, sent_at = await _step(drive, old, command)
-        return _moved(drive, old, request, command.claim, reply, sent_at)
+        reply, sent_at = await _send(client, old, command)
+        return _moved(client, old, request, command.claim, reply, sent_at)
 
 
-async def _step(
-    drive: StoreClient, old: Lease, command: Downgrade | Upgrade
+async def _send(
+    client: StoreClient, old: Lease, command: Downgrade | Upgrade
 ) -> tuple[Reply, float]:
-    sent_at = drive.host.clock.now()
-    give_up = partial(_give_up, drive, old, command.claim)
-    with drive.closing.under(give_up):
-        ask = partial(drive.store.step, old.resource, command)
+    sent_at = client.runtime.clock.now()
+    give_up = partial(_give_up, client, old, command.claim)
+    with client.runtime.in_flight.under(give_up):
         try:
-            return await drive.answer(ask), sent_at
+            return await client.request(old.resource, command), sent_at
         except BaseException as exc:
             if is_uncertain(exc):  # else the old grant is as it was
                 old.end(LeaseState.RELEASED)
@@ -151,12 +152,12 @@ async def _step(
             raise
 
 
-def _give_up(drive: StoreClient, old: Lease, claim: Claim) -> None:
-    drive.withdraw(old.resource, claim, instead_of=old.ticket).log_failure()
+def _give_up(client: StoreClient, old: Lease, claim: Claim) -> None:
+    client.withdraw(old.resource, claim, instead_of=old.ticket).log_failure()
 
 
 def _moved(
-    drive: StoreClient,
+    client: StoreClient,
     old: Lease,
     request: AcquireRequest,
     claim: Claim,
@@ -170,7 +171,9 @@ def _moved(
     if not isinstance(reply, Granted):
         return None
     grant = reply.grants[0]
-    if not old.end(LeaseState.RELEASED):  # it ended meanwhile, and this with it
-        drive.withdraw(old.resource, claim).log_failure()
+    if not old.end(LeaseState.RELEASED):
+        # The old lease was released or lost while the request was under way: its
+        # holder must not get a new one by that (test_it_is_released_while_it_is_moved).
+        client.withdraw(old.resource, claim).log_failure()
         return None
-    return drive.lease(request, grant, sent_at)
+    return client.lease(request, grant, sent_at)

@@ -1,8 +1,6 @@
-"""The event loop a ``Locks`` lives on: asyncio (any loop) or trio, seen alike.
+"""The event loop of a ``Locks``, asyncio's or trio's, behind one interface.
 
-Finds the host of the running loop, and imports no other library for it.
-
-Local time that goes on while the host is suspended, as leases do.
+The adapter of the other library is never imported.
 """
 
 from __future__ import annotations
@@ -22,11 +20,16 @@ from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
+
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """CLOCK_BOOTTIME where it exists, else the monotonic clock."""
+    """``CLOCK_BOOTTIME`` where it exists, else the monotonic clock.
+
+    Leases in the store run on while the host is suspended, and so does this clock.
+    """
 
     def __init__(self) -> None:
         # Functions of C, not methods: they are called several times a request.
@@ -38,57 +41,57 @@ class SystemClock:
         self.wall: Callable[[], float] = time.time
 
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
-
-
 class TaskEventLoop(Protocol):
-    """A ``Host`` that also knows its tasks."""
+    """A ``ports.EventLoop`` that also knows its tasks."""
 
     clock: Clock
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop's thread, soon; from any thread."""
+        """Run a function in the loop's thread, soon; from any thread."""
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a task of the loop itself."""
+        """Run a coroutine function as a task that belongs to the loop itself."""
 
     def reads(
         self, sock: socket, function: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call it whenever the socket can be read; see ``Reads``."""
+        """Call a function whenever a socket is readable; see ``SocketEventLoop``."""
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it after this turn's tasks; see ``Reads``."""
+        """Run a function after this turn's tasks; see ``SocketEventLoop``."""
 
     def new_scope(self) -> anyio.CancelScope:
-        """A cancel scope of this loop's library."""
+        """Return a cancel scope of this loop's library."""
 
     def here(self) -> bool:
-        """Whether the caller runs in this loop."""
+        """Return whether the caller runs in this loop."""
 
     def current_task(self) -> object:
-        """The running task."""
+        """Return the running task."""
 
     def task_name(self) -> str:
-        """The running task's name, for people."""
+        """Return the name of the running task, for people."""
 
     def finished(self, task: weakref.ref[Any]) -> bool:
-        """Whether that task has ended. From any thread."""
+        """Return whether a task has ended. From any thread."""
 
     def is_closed(self) -> bool:
-        """Whether the loop itself has ended, for good. From any thread."""
+        """Return whether the loop itself has ended, for good. From any thread."""
 
 
 async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
-    """Run it and log what it raises, which would end a run if a system task did."""
+    """Run a background task, and log what it raises.
+
+    trio ends the whole run with ``TrioInternalError`` if a system task raises.
+    """
     try:
         await function()
     except Exception:  # noqa: BLE001 - it is logged
-        log_event(log, "background task failed", logging.ERROR, exc_info=True)
+        log_event(log, "background_task_failed", logging.ERROR, exc_info=True)
 
 
 def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
-    """The host of the running loop."""
+    """Return the adapter of the running loop."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.runtime.trio_loop import TrioEventLoop  # noqa: PLC0415
@@ -100,10 +103,10 @@ def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
 
 
 def require_asyncio() -> TaskEventLoop:
-    """The running loop, for drivers that know no other.
+    """Return the running loop, for drivers that work on asyncio only.
 
     Raises:
-        ConfigurationError: it is trio's.
+        ConfigurationError: the loop is trio's.
     """
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():

@@ -1,8 +1,8 @@
-"""What a forked child has in place of its parent's store: nothing is sent from there.
+"""What a forked child has in place of its parent's store: it sends nothing.
 
-The sockets of a child are its parent's: a release, a withdrawal or a look written there
-would be taken for the parent's own. Each drive is told once, when a process forks, so
-that no request has to ask whose process this is.
+The sockets of a child are its parent's. A release, a withdrawal or a look written to
+them would be taken for the parent's own. Each ``StoreClient`` is disabled once, when
+the process forks, so that no request has to compare process ids.
 """
 
 from __future__ import annotations
@@ -22,90 +22,80 @@ from aiorwlock_remote.ports import Capability, Renewer, Snapshot, Store
 
 
 class ForkAware(Protocol):
-    """What sends to a store."""
+    """An object that sends to a store."""
 
     def sever(self) -> None:
-        """This process is a forked child: send nothing from now on."""
+        """Send nothing any more: this process is a forked child."""
 
 
 class ForkedStore:
-    """A ``Store`` that refuses everything with ``Closed``."""
+    """A ``Store`` that fails every request with ``Closed``."""
 
     def __init__(self, store: Store) -> None:
-        """In place of this one."""
+        """Take the place of ``store``, which is the parent's."""
         self.capabilities: Capability = store.capabilities
         self.pace: PollPolicy = store.pace
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Refused."""
         del resource, command
         return _refused()
 
     def watch(self, resource: Resource) -> None:
-        """No bell rings here."""
+        """Do nothing: no wake-up can come."""
 
     def unwatch(self, resource: Resource) -> None:
-        """No bell rings here."""
+        """Do nothing: see ``watch``."""
 
     async def look(self, resource: Resource) -> Snapshot:
-        """Refused."""
         del resource
         raise Closed(reason="forked")
 
     def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Refused."""
         del resource_type
         raise Closed(reason="forked")
 
     def renewer(self) -> Renewer:
-        """Refused."""
         raise Closed(reason="forked")
 
     async def aclose(self) -> None:
-        """Nothing: what was opened is the parent's."""
+        """Do nothing: what was opened is the parent's."""
 
 
 class ForkedMembers:
-    """``MutexSetMembers`` of a set that refuse everything with ``Closed``."""
+    """A ``MutexSetMembers`` that fails every request with ``Closed``."""
 
     def ask(
         self, asks: Sequence[TakeRequest], entry_ttl: float
     ) -> Pending[TakeReplies]:
-        """Refused."""
         del asks, entry_ttl
         return _refused()
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
     ) -> Pending[None]:
-        """Refused."""
         del places, tickets, lease
         return _refused()
 
     def create(self, name: str, lease: int) -> Pending[bool]:
-        """Refused."""
         del name, lease
         return _refused()
 
     def remove(self, name: str) -> Pending[bool]:
-        """Refused."""
         del name
         return _refused()
 
     def end(self, ticket: str) -> Pending[Reply]:
-        """Refused."""
         del ticket
         return _refused()
 
     def names(self) -> AsyncIterator[str]:
-        """Refused."""
         raise Closed(reason="forked")
 
     def watch(self) -> None:
-        """Nothing rings here."""
+        """Do nothing: no wake-up can come."""
 
     def unwatch(self) -> None:
-        """Nothing rings here."""
+        """Do nothing: see ``watch``."""
 
 
 def _refused() -> Pending[Any]:
@@ -118,7 +108,7 @@ _open: WeakSet[ForkAware] = WeakSet()
 
 
 def disable_in_children(sender: ForkAware) -> None:
-    """Have it severed in every child that this process forks."""
+    """Call ``sender.sever()`` in every child that this process forks."""
     _open.add(sender)
 
 
@@ -127,5 +117,5 @@ def _sever_all() -> None:
         sender.sever()
 
 
-if hasattr(os, "register_at_fork"):  # not where there is no fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_sever_all)

@@ -1,8 +1,4 @@
-"""A lease: one grant as this process sees it, shared by the loop and the keeper.
-
-It ends once: released, given away, or lost. Whoever finds that out first decides; the
-state is guarded by a lock because the keeper lives in its own thread.
-"""
+"""A grant as this process sees it, shared by the loop and the keeper's threads."""
 
 from __future__ import annotations
 
@@ -34,10 +30,12 @@ class LeaseState(Enum):
 
 @value
 class LeaseTerms:
-    """How long a grant lives and how it is watched over. Seconds.
+    """How long a grant lives and what ends it. Times in seconds; None: no limit.
 
-    ``max_stall``: lost if the event loop hangs for longer. ``max_hold``: lost if held
-    for longer, however well it is renewed. ``keep``: renewed in the background.
+    ``margin``: how long before the end of the lease the holder stops. ``max_stall``:
+    the grant is lost if the event loop hangs for longer. ``max_hold``: it is lost if
+    it is held for longer, however well it is renewed. ``keep``: whether the keeper
+    renews it.
     """
 
     lease: float | None
@@ -48,18 +46,36 @@ class LeaseTerms:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody has to look after such a grant."""
-        for_ever = self.lease is None and self.max_hold is None
-        return not for_ever or self.max_stall is not None
+        """Whether the keeper's thread has to watch such a grant."""
+        endless = self.lease is None and self.max_hold is None
+        return not endless or self.max_stall is not None
 
 
 class Lease:
-    """One grant of this process.
+    """One grant of this process, from the answer of the store to its end.
 
-    ``deadline`` is the local time after which it must not be believed any more: counted
-    from before the request that got or renewed it was sent, minus a margin.
-    ``kept_in``: where the keeper has it until it is looked at again. ``moving``: the
-    tickets to which requests under way may have moved it; for the loop to change.
+    Attributes that are not plain copies of the grant and the request:
+
+    - ``since``: local time before the request for the grant was sent.
+    - ``deadline``: local time after which the grant must not be believed any more;
+      None: never. It counts from before the request that got or renewed the grant was
+      sent, minus the margin, so that it lies before the end that the store counts.
+    - ``renew_due``: local time of the next renewal; ``attempts``: failed renewals
+      since the last one that succeeded.
+    - ``owner``, ``owner_gone``: a task or a ``Held``, and whether it has ended.
+    - ``slot``: the set of the keeper's queue that has the lease now.
+    - ``moving``: the tickets to which requests under way (``upgrade``, ``downgrade``)
+      may have moved the grant. Changed by the loop only.
+
+    Invariants:
+
+    - A lease ends once: the first of ``end`` and ``lose`` decides, from whatever
+      thread (tests/runtime/test_lease_keeper_random_histories.py).
+    - ``on_loss`` is called once, by the thread that finds the loss (test_loss.py).
+    - ``deadline`` never moves nearer: an answer that comes late cannot take back what
+      a newer renewal promised (test_parallel_renewals.py).
+    - A grant that may just have been moved is not taken for lost when the store does
+      not know its ticket (``gone``; test_upgrading.py).
     """
 
     __slots__ = (
@@ -68,7 +84,6 @@ class Lease:
         "attempts",
         "deadline",
         "fence",
-        "kept_in",
         "lock_delay",
         "mode",
         "moving",
@@ -79,6 +94,7 @@ class Lease:
         "renew_due",
         "resource",
         "since",
+        "slot",
         "state",
         "terms",
         "ticket",
@@ -93,6 +109,7 @@ class Lease:
         sent_at: float,
         clock: Clock,
     ) -> None:
+        """Begin a lease; ``sent_at`` is local time before its request was sent."""
         self.resource: Resource = resource
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
@@ -108,12 +125,12 @@ class Lease:
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
-        self.kept_in: set[Lease] | None = None
+        self.slot: set[Lease] | None = None
         self.moving: tuple[str, ...] = ()
         self._clock = clock
         self._lock = threading.Lock()
         self.deadline: float | None = None
-        self._anchor(sent_at, terms.lease)
+        self._extend(sent_at, terms.lease)
 
     @property
     def left(self) -> float | None:
@@ -121,44 +138,51 @@ class Lease:
         return None if self.deadline is None else self.deadline - self._clock.now()
 
     def renewed(self, sent_at: float, lease: float | None) -> None:
-        """The store lets it live ``lease`` from ``sent_at``, or longer."""
+        """Extend the deadline after a renewal that the store confirmed.
+
+        Args:
+            sent_at: local time before the renewal was sent.
+            lease: seconds for which the store renewed; None: for ever.
+        """
         with self._lock:
             if self.state is LeaseState.HELD:
-                self._anchor(sent_at, lease)
+                self._extend(sent_at, lease)
                 self.attempts = 0
 
     def end(self, state: LeaseState) -> bool:
-        """Released or given away by its holder; False if it had ended before."""
+        """End the lease by the holder's wish. Return False if it had ended before."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
             self.state = state
-        self._leave_keeper()
+        self._leave_slot()
         return True
 
     def lose(self, reason: LossReason) -> bool:
-        """Lost; tells ``on_loss`` once. From any thread."""
+        """End the lease as lost, and call ``on_loss``. From any thread."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
             self.state, self.reason = LeaseState.LOST, reason
-            told = self.on_loss
-        self._leave_keeper()
-        if told is not None:
-            told(self)
+            on_loss = self.on_loss
+        self._leave_slot()
+        # Outside the lock: the callback may read the lease from another thread.
+        if on_loss is not None:
+            on_loss(self)
         return True
 
     def gone(self, reason: LossReason) -> None:
-        """The store does not have it: lost, unless it may have been moved just now.
+        """Lose the lease, because the store does not know its ticket.
 
-        Then whoever moves it is told what became of it.
+        Not while a request is under way that may have moved the grant to another
+        ticket: the answer to that request decides.
         """
         if not self.moving:
             self.lose(reason)
 
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
-        """Meanwhile a request is under way that may move it."""
+        """Note for the time of a ``with`` block that a request may move the grant."""
         self.moving = (*self.moving, ticket)
         try:
             yield
@@ -166,25 +190,25 @@ class Lease:
             self.moving = tuple(t for t in self.moving if t != ticket)
 
     def expired(self) -> bool:
-        """Whether the local deadline has passed; if so it is lost for good."""
+        """Return whether the lease is lost; lose it if its deadline has passed."""
         if self.deadline is not None and self._clock.now() >= self.deadline:
             self.lose("expired")
         return self.state is LeaseState.LOST
 
     def abandoned(self) -> bool:
-        """Whether nobody is left who could release it."""
+        """Return whether the owner is gone, so that no one could release the grant."""
         return (
             self.owner is not None
             and self.owner_gone is not None
             and self.owner_gone(self.owner)
         )
 
-    def _leave_keeper(self) -> None:
-        kept_in = self.kept_in
-        if kept_in is not None:
-            kept_in.discard(self)
+    def _leave_slot(self) -> None:
+        slot = self.slot
+        if slot is not None:
+            slot.discard(self)
 
-    def _anchor(self, sent_at: float, lease: float | None) -> None:
+    def _extend(self, sent_at: float, lease: float | None) -> None:
         if lease is None:
             self.deadline, self.renew_due = None, math.inf
             return

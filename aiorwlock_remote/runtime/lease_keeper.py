@@ -1,18 +1,11 @@
-"""The keeper: renews every grant of a process, in threads of its own.
+"""Renewal of all grants of a process, in two threads of its own.
 
-A blocked event loop keeps its locks, because the loop is not needed to renew them. What
-is due is renewed in batches over the keeper's own connection, at a third of the lease,
-and retried until the local deadline: a renewal that failed is not a loss before it.
-
-One thread watches over the leases and never waits for the store, so that whatever runs
-out is told at its deadline. What is due it hands to a second one (``RenewalWorker``).
-
-Leases by the time when they are to be looked at, in slots.
-
-A lease that ends leaves its slot at once, and slots that everybody has left are
-forgotten, so that many short grants cost no memory until they would have been renewed.
-
-The keeper's second thread: it renews, and may have to wait for the store.
+The event loop is not needed to renew, so that a blocked loop keeps its locks. The
+thread of the ``LeaseKeeper`` watches the deadlines and never waits for the store; a
+grant whose lease runs out is lost at its deadline even if the store hangs. The thread
+of the ``RenewalWorker`` sends the renewals, in batches over a connection of its own,
+when a third of a lease is over, and repeats those that fail until the deadline: a
+failed renewal is no loss before it.
 """
 
 from __future__ import annotations
@@ -31,6 +24,7 @@ from typing import Protocol
 
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
+from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.core.timing import back_off, local_deadline, micros
 from aiorwlock_remote.errors import BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
@@ -42,70 +36,98 @@ from aiorwlock_remote.ports import (
     Renewer,
 )
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.throttle import AcquireThrottle
 
 SLOT_SECONDS = 0.002
-"""Seconds: leases due within so long of each other are looked at together."""
+"""Leases due within this time of each other share a slot of the ``DeadlineQueue``."""
 MAX_EMPTY_SLOTS = 1024
-"""Slots that may stand empty."""
+"""Slots without a lease that may be kept."""
+MAX_BATCH = 500
+"""Leases that are renewed in one request."""
+LANE_RETRY_INTERVAL = 0.05
+"""Seconds until a lane that has not answered is looked at again."""
+RENEWAL_IN_FLIGHT: float = math.inf
+"""``renew_due`` of a lease while its renewal is under way."""
+MIN_REPLY_TIMEOUT = 1.0
+"""Seconds for which a reply is awaited at least if that leaves time for a retry."""
+REPLY_TIMEOUT_SHARE = 0.9
+"""Part of the time to the first deadline for which a batch is awaited at most."""
+ABORT_INTERVAL = 0.1
+"""Seconds between two requests to a renewer to give up, while closing."""
+LATE_FRACTION = 0.5
+"""Part of a lease after which its first renewal is late; due is it after a third."""
+ENDLESS_GRANT_TIMEOUT = 10.0
+"""Seconds that stand for the time to the deadline of a grant that has none."""
+BATCHING_DIVISOR = 30
+"""A renewal may be sent early by this part of its lease, to be sent with others."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
 class DeadlineQueue:
-    """What is to be looked at, and when. Its user guards it by a lock."""
+    """Leases by the time at which they are to be checked. Its user locks it.
+
+    Leases are kept in slots of ``SLOT_SECONDS``. A lease that ends leaves its slot at
+    once, and empty slots are dropped now and then, so that many short grants use no
+    memory until they would have been renewed.
+    """
 
     def __init__(self) -> None:
         self._due: dict[int, set[Lease]] = {}
         self._slots: list[int] = []  # a heap of the keys of ``_due``
         self._sweep_at = MAX_EMPTY_SLOTS
         self.keeps_endless: bool = False
-        """Whether those that are never due are known as well."""
+        """Whether leases that are never due are kept as well, for ``all``."""
         self._endless: set[Lease] = set()
 
     @property
     def next(self) -> float:
-        """When the next slot is due."""
+        """Local time at which the next slot is due; infinity if there is none."""
         return self._slots[0] * SLOT_SECONDS if self._slots else math.inf
 
     def put(self, lease: Lease, due: float) -> float:
-        """Plan it, unless it is; when it is to be looked at, infinity if not newly."""
-        if lease.kept_in is not None and lease in lease.kept_in:
+        """Add a lease, unless it is there already.
+
+        Return the local time at which it is to be checked, infinity if not newly so.
+        """
+        if lease.slot is not None and lease in lease.slot:
             return math.inf
         if due == math.inf:
             if self.keeps_endless:
                 self._endless.add(lease)
-                lease.kept_in = self._endless
+                lease.slot = self._endless
             return math.inf
         slot = math.ceil(due / SLOT_SECONDS)
         leases = self._due.get(slot)
         if leases is None:
             if len(self._due) >= self._sweep_at:
-                self._forget_left()
+                self._drop_empty_slots()
             leases = self._due[slot] = set()
             heapq.heappush(self._slots, slot)
         leases.add(lease)
-        lease.kept_in = leases
+        lease.slot = leases
         return slot * SLOT_SECONDS
 
     def move(self, lease: Lease, due: float) -> float:
-        """As ``put``, also if it was planned for another time."""
-        if lease.kept_in is not None:
-            lease.kept_in.discard(lease)
+        """Do the same as ``put``, also if the lease was there for another time."""
+        if lease.slot is not None:
+            lease.slot.discard(lease)
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
-        """Every lease that is known and has not ended."""
+        """Return every lease that is in the queue and has not ended."""
         known = [lease for leases in self._due.values() for lease in leases]
         known += self._endless
         return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
-        """What is due, and slots that everybody has left are forgotten on the way.
-
-        Not as soon as they are left: a thread that forgot the slot it was to wake for
-        would have to be told of the next lease at once, each time.
-        """
+        """Remove and return up to ``most`` leases that are due, and empty slots."""
         batch: list[Lease] = []
         if self.next > now:
             return batch
+        # Empty slots go here and not when the last lease leaves them: the thread
+        # sleeps until the first slot, and if that went at once, each next lease would
+        # have to wake the thread (test_slots_that_everybody_left_are_forgotten).
         while self._slots and len(batch) < most:
             leases = self._due[self._slots[0]]
             if leases and self.next > now:
@@ -117,82 +139,73 @@ class DeadlineQueue:
                 del self._due[heapq.heappop(self._slots)]
         return batch
 
-    def _forget_left(self) -> None:
-        """One that lies a day ahead would be come upon in a day."""
+    def _drop_empty_slots(self) -> None:
+        # ``take`` would come to a slot that lies a day ahead only in a day.
         self._due = {slot: leases for slot, leases in self._due.items() if leases}
         self._slots = list(self._due)
         heapq.heapify(self._slots)
-        # So many are in use: not to be looked through for each new one.
+        # Twice as many as are in use: else all would be looked through for each new.
         self._sweep_at = max(MAX_EMPTY_SLOTS, 2 * len(self._due))
 
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
-
-MAX_BATCH = 500
-LANE_RETRY_INTERVAL = 0.05
-"""Seconds until a lane that has not answered is looked at again."""
-RENEWAL_IN_FLIGHT: float = math.inf
-"""When a lease is due to be renewed that is being renewed."""
-MIN_REPLY_TIMEOUT = 1.0
-"""Seconds after which an answer is given up while there is time for another try."""
-REPLY_TIMEOUT_SHARE = 0.9
-"""Part of the time to its first deadline for which a batch is waited for at most."""
-ABORT_INTERVAL = 0.1
-"""Seconds until a renewer that goes on is told again to give up."""
-LATE_FRACTION = 0.5
-"""Part of a lease after which a first renewal is late; due it is after a third."""
-ENDLESS_GRANT_TIMEOUT = 10.0
-"""Seconds in place of those left to a deadline, for a grant that has none."""
-BATCHING_DIVISOR = 30
-"""Renewals come up to this part of their lease early, to be sent with others."""
-
-
 class RenewalWorker:
-    """Renews leases in batches, and tells ``again`` when one is to be looked at anew.
+    """Renews leases in batches, in a thread that starts with the first batch.
 
-    The thread starts with the first renewal that is due, and whatever goes wrong with
-    one lease, it goes on with the others.
+    A defect in the handling of one lease is logged and ends neither the thread nor
+    the renewal of the others (test_lease_keeper_threads.py).
     """
 
     def __init__(
         self,
-        renewer: Callable[[], Renewer],
+        open_renewer: Callable[[], Renewer],
         clock: Clock,
-        again: Callable[[Lease], object],
-        behind: Callable[[bool], object] = bool,
+        check_again: Callable[[Lease], object],
+        throttle: AcquireThrottle | None = None,
     ) -> None:
-        """``renewer`` opens the keeper's own connection when first needed.
+        """Prepare the thread.
 
-        ``behind``: told whether renewals are late.
+        Args:
+            open_renewer: opens the connection for renewals, when first needed.
+            clock: local time.
+            check_again: called with each lease whose ``renew_due`` has changed.
+            throttle: holds new acquires back while renewals are late.
         """
-        self._behind = behind
-        self._open = renewer
+        self.sent: int = 0
+        """Renewals that were sent, by lease."""
+        self.failed: int = 0
+        """Renewals that the store did not confirm, and that are repeated."""
+        self._open_renewer = open_renewer
         self._clock = clock
-        self._again = again
+        self._check_again = check_again
+        self._throttle = throttle
         self._due: SimpleQueue[list[Lease] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._renewer: Renewer | None = None
         self._lanes: dict[Hashable, threading.Thread] = {}
         self.doubted_at: float = -math.inf
-        """What was answered to requests older than that is to be asked again."""
-        self._phase = random()  # processes of a host do not all renew at once
+        """Replies to requests older than this may be of a server that is gone."""
+        self._counting = threading.Lock()
+        # At random, so that the processes of a host do not all renew at once.
+        self._phase = random()
 
     def renew(self, leases: list[Lease]) -> None:
-        """Soon; whoever calls watches their deadlines meanwhile."""
+        """Renew leases soon; the caller goes on watching their deadlines."""
         for lease in leases:
             lease.renew_due = RENEWAL_IN_FLIGHT
-            self._again(lease)
+            self._check_again(lease)
         if self._thread is None:
             try:
                 self._thread = start_thread(self._run, "renewals")
             except BackendUnavailable:
+                # No thread can be had: better renewed in the keeper's thread, which
+                # then watches no deadline meanwhile, than not at all.
                 self._renew(leases)
                 return
         self._due.put(leases)
 
     def close(self) -> None:
-        """Renew no more. Blocks until what is under way has ended, or was given up."""
+        """Stop renewing. Block until what is under way has ended, or was given up."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
@@ -204,7 +217,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """A defect is told, and these are tried again until their deadline."""
+        """Log what a ``with`` block raises, and renew its leases again."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -213,7 +226,10 @@ class RenewalWorker:
             self._retry(leases)
 
     def gather(self, lease: Lease) -> None:
-        """Of many leases that began one after the other a batch is due at a time."""
+        """Move ``renew_due`` of a lease earlier, to the time of others like it.
+
+        Many leases that began one after the other are then renewed in one batch.
+        """
         if lease.terms.lease is not None and math.isfinite(lease.renew_due):
             part = lease.terms.lease / BATCHING_DIVISOR
             ticks = math.floor(lease.renew_due / part - self._phase)
@@ -223,6 +239,7 @@ class RenewalWorker:
         while thread.is_alive():
             renewer = self._renewer
             if renewer is not None and isinstance(renewer, AbortableRenewer):
+                # Again and again: a request may have begun after the last time.
                 renewer.give_up()
             thread.join(ABORT_INTERVAL)
 
@@ -231,7 +248,7 @@ class RenewalWorker:
             self._renew(leases)
 
     def _next_batch(self) -> list[Lease] | None:
-        """What has gathered while the store was waited for; None: it is the end."""
+        """Return leases that became due during the last request; None at the end."""
         leases = self._due.get()
         while leases is not None and len(leases) < MAX_BATCH and not self._due.empty():
             more = self._due.get()
@@ -247,8 +264,8 @@ class RenewalWorker:
     def _renew_in_lanes(self, leases: list[Lease]) -> None:
         try:
             if self._renewer is None:
-                self._renewer = self._open()
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
+                self._renewer = self._open_renewer()
+        except Exception as exc:  # noqa: BLE001 - the thread is needed for the others
             self._failed(leases, exc)
             return
         renewer = self._renewer
@@ -264,15 +281,15 @@ class RenewalWorker:
     def _renew_beside(
         self, renewer: Renewer, lane: Hashable, leases: list[Lease]
     ) -> None:
-        """In a thread of the lane's own, as long as there are others."""
+        """Renew in a thread of the lane: a server that hangs delays no other lane."""
         before = self._lanes.get(lane)
         if lane is None:
             self._renew_over(renewer, leases)
         elif before is not None and before.is_alive():
             now = self._clock.now()
-            for lease in leases:  # it has not answered what was sent before
+            for lease in leases:  # the lane has not answered what was sent before
                 lease.renew_due = now + LANE_RETRY_INTERVAL
-                self._again(lease)
+                self._check_again(lease)
         else:
             renew = partial(self._renew_over, renewer, leases)
             try:
@@ -288,16 +305,18 @@ class RenewalWorker:
             Renewal(lease.resource, lease.ticket, _lease_micros(lease))
             for lease in leases
         ]
+        with self._counting:  # lanes renew in threads of their own
+            self.sent += len(batch)
         late = any(_is_late(lease, sent_at) for lease in leases)
-        self._behind(late)
+        self._hold_acquires_back(late)
         try:
             outcomes = renewer.renew(batch, reply_timeout(first - sent_at))
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the others need us
+        except Exception as exc:  # noqa: BLE001 - the thread is needed for the others
             self._failed(leases, exc)
             return
         finally:
-            if late and self._due.empty():  # those that wait may be late, too
-                self._behind(False)  # noqa: FBT003 - as bound
+            if late and self._due.empty():  # the batches in the queue may be late, too
+                self._hold_acquires_back(late=False)
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
@@ -309,14 +328,24 @@ class RenewalWorker:
                     endless = lease.deadline is None
                     lease.renewed(sent_at, None if endless else lease.terms.lease)
                     self.gather(lease)
-                    if sent_at < self.doubted_at:  # by the server before this one
+                    if sent_at < self.doubted_at:
+                        # The reply may be of the server before this one, which the
+                        # new one never heard of: ask again (test_lease_keeper_failover
+                        # test_an_answer_to_an_older_request_is_asked_for_again).
                         lease.renew_due = self.doubted_at
-                    self._again(lease)
+                    _note("renewed", lease)
+                    self._check_again(lease)
+
+    def _hold_acquires_back(self, late: bool) -> None:  # noqa: FBT001 - one private flag
+        if self._throttle is not None:
+            self._throttle.behind = late
 
     def _failed(self, leases: list[Lease], error: Exception) -> None:
+        with self._counting:
+            self.failed += len(leases)
         held = (lease for lease in leases if lease.state is LeaseState.HELD)
         fresh = sum(not lease.attempts for lease in held)
-        if fresh:  # once an outage: towards the deadline tries come thick and fast
+        if fresh:  # once an outage: towards the deadline retries come thick and fast
             log_event(log, "renewal_failed", grants=fresh, error=str(error))
         self._retry(leases)
 
@@ -324,89 +353,83 @@ class RenewalWorker:
         now = self._clock.now()
         for lease in leases:
             lease.attempts += 1
-            # Tries come closer together towards the deadline, never to rest past it.
-            left = (
-                ENDLESS_GRANT_TIMEOUT
-                if lease.deadline is None
-                else lease.deadline - now
-            )
+            # Retries come closer together towards the deadline, and never so late
+            # that there is none left before it.
+            deadline = lease.deadline
+            left = ENDLESS_GRANT_TIMEOUT if deadline is None else deadline - now
             pause = min(back_off(lease.attempts, random()), left / 3)
             if lease.terms.keep:
                 lease.renew_due = now + max(0.01, pause)
-            self._again(lease)
-
-
-def _lease_micros(lease: Lease) -> int | None:
-    """What to renew it for, in microseconds."""
-    return None if lease.deadline is None else micros(lease.terms.lease or 0)
-
-
-def _is_late(lease: Lease, now: float) -> bool:
-    """Whether it could have been renewed long ago, and nobody had the time to."""
-    length, deadline = lease.terms.lease, lease.deadline
-    if length is None or deadline is None or lease.attempts:
-        return False
-    sent_at = deadline - local_deadline(0.0, length, lease.terms.margin)
-    return now - sent_at > length * LATE_FRACTION
-
-
-def reply_timeout(left: float) -> float:
-    """Seconds for which a renewal is waited for, with so many left to its deadline.
-
-    There is to be time for another one: a link that is dead need not cost the lease.
-    """
-    return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))
+            _note("renewal_retried", lease)
+            self._check_again(lease)
 
 
 class KeeperLoop(Protocol):
-    """What is to be known of the loop that the leases belong to."""
+    """What the keeper needs of the event loop in which the grants are used."""
 
     @property
     def clock(self) -> Clock:
-        """What times are read from."""
+        """Local time."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop, soon."""
+        """Run a function in the loop's thread, soon."""
 
     def is_closed(self) -> bool:
-        """Whether the loop has ended, for good."""
+        """Return whether the loop has ended, for good."""
 
 
 class LeaseKeeper:
-    """Watches over leases. ``ready`` and ``add`` are for the loop.
+    """Watches all leases of a ``Locks`` in a thread, and has them renewed.
 
-    The thread starts when the first grant is asked for that needs it, and whatever goes
-    wrong in it with one lease, it goes on with the others.
+    The thread starts with the first request for a grant that needs watching.
+
+    Invariants (tests/runtime/test_lease_keeper_random_histories.py):
+
+    - A lease that is held and has an end is in the queue, in the batch that the thread
+      is looking at, or with the worker; so none is forgotten.
+    - The thread never waits for the store: a lease is lost at its deadline even while
+      a renewal hangs (test_a_renewal_that_hangs_hides_no_other_loss).
+    - No request for a grant is sent if the grant could not be watched
+      (test_nothing_is_asked_for_that_could_not_be_kept).
+    - After a failover every grant is renewed at once, and replies to older requests
+      are not believed (test_lease_keeper_failover.py).
+    - Grants of a loop that has ended are not renewed for ever (test_loop_ended.py).
     """
 
     def __init__(
         self,
-        renewer: Callable[[], Renewer],
-        host: KeeperLoop,
-        behind: Callable[[bool], object] = bool,
+        open_renewer: Callable[[], Renewer],
+        loop: KeeperLoop,
+        throttle: AcquireThrottle | None = None,
     ) -> None:
-        """``renewer`` opens the keeper's own connection when first needed.
-
-        ``behind``: told whether renewals are late, from any thread.
-        """
-        self._host = host
-        self._clock = host.clock
-        self._agenda = DeadlineQueue()
-        self._planned = 0.0  # when the thread wakes by itself
+        """Prepare the threads; see ``RenewalWorker`` for the arguments."""
+        self.due: int = 0
+        """Renewals that became due, by lease."""
+        self._loop = loop
+        self._clock = loop.clock
+        self._deadlines = DeadlineQueue()
+        self._planned = 0.0  # local time until which the thread sleeps
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._renewing = RenewalWorker(renewer, host.clock, self._again, behind)
-        self._beat = 0.0
-        self._took_at = 0.0  # when the thread last took leases to look after
+        self._worker = RenewalWorker(
+            open_renewer, loop.clock, self._check_again, throttle
+        )
+        self._loop_ran_at = 0.0
+        self._took_at = 0.0  # local time at which the thread last took a batch
 
-    def doubts(self) -> None:
-        """``renew_all`` may be called: grants without end are to be known, too."""
-        self._agenda.keeps_endless = True
+    @property
+    def renewals(self) -> tuple[int, int, int]:
+        """How many renewals became due, were sent, and failed (and were repeated)."""
+        return self.due, self._worker.sent, self._worker.failed
+
+    def track_endless(self) -> None:
+        """Keep grants without an end in the queue as well, for ``renew_all``."""
+        self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
-        """Before a grant is asked for: that it could be kept.
+        """Start the thread if a grant of these terms needs it; before its request.
 
         Raises:
             BackendUnavailable: no thread could be started; the next call tries again.
@@ -415,32 +438,33 @@ class LeaseKeeper:
             self._start()
 
     def add(self, lease: Lease) -> None:
-        """Keep this lease alive until it ends."""
-        if not (lease.terms.watched or self._agenda.keeps_endless):
+        """Watch and renew a lease until it ends. In the loop's thread."""
+        if not (lease.terms.watched or self._deadlines.keeps_endless):
             return
-        self._renewing.gather(lease)
+        self._worker.gather(lease)
         now = self._clock.now()
         with self._lock:
-            self._beat = now  # the caller is the loop, alive
-            if lease.since < self._renewing.doubted_at and lease.terms.keep:
-                # Asked for before another server took over: its answer may be of the
-                # one before (test_keeper_failover.py).
+            self._loop_ran_at = now
+            if lease.since < self._worker.doubted_at and lease.terms.keep:
+                # Requested before another server took over: the grant may be one of
+                # which only the server before it knew (test_lease_keeper_failover.py).
                 lease.renew_due = now
-            if self._agenda.put(lease, _next_check(lease, now)) < self._planned:
+            if self._deadlines.put(lease, _next_check(lease, now)) < self._planned:
                 self._changed.notify()
 
     def renew_all(self) -> None:
-        """Renew every grant now, in any thread: another server has taken over.
+        """Renew every grant now: another server has taken over. From any thread.
 
-        It knows none that was not replicated, and has given those to somebody else: who
-        holds one is told at once, not after a third of a lease.
+        The new server may not know the newest grants, and may have given the locks to
+        other processes: their holders here learn of it at once, and not after a third
+        of a lease.
         """
         with self._lock:
-            now = self._renewing.doubted_at = self._clock.now()
-            leases = [lease for lease in self._agenda.all() if lease.terms.keep]
+            now = self._worker.doubted_at = self._clock.now()
+            leases = [lease for lease in self._deadlines.all() if lease.terms.keep]
             for lease in leases:
                 lease.renew_due = now
-                self._agenda.move(lease, now)
+                self._deadlines.move(lease, now)
             self._changed.notify()
         if leases:
             try:
@@ -449,7 +473,7 @@ class LeaseKeeper:
                 log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
     def close(self) -> threading.Thread | None:
-        """Stop renewing; the thread to be joined, if there is one."""
+        """Stop renewing. Return the thread to be joined, if there is one."""
         with self._lock:
             self._closing = True
             self._changed.notify()
@@ -462,46 +486,46 @@ class LeaseKeeper:
     def _run(self) -> None:
         try:
             while (batch := self._wait_for_batch()) is not None:
-                self._look_after(batch)
+                self._check(batch)
         finally:
-            self._renewing.close()
+            self._worker.close()
 
     def _wait_for_batch(self) -> list[Lease] | None:
         with self._lock:
             while not self._closing:
                 now = self._clock.now()
-                batch = self._agenda.take(now, MAX_BATCH)
+                batch = self._deadlines.take(now, MAX_BATCH)
                 if batch:
                     self._took_at = now
                     return batch
-                self._planned = self._agenda.next
+                self._planned = self._deadlines.next
                 idle = self._planned == math.inf
                 self._changed.wait(None if idle else max(0.0, self._planned - now))
         return None
 
-    def _look_after(self, leases: list[Lease]) -> None:
+    def _check(self, leases: list[Lease]) -> None:
         if any(lease.terms.max_stall is not None for lease in leases):
-            self._host.call_soon(self._alive)
-        now, over = self._clock.now(), self._host.is_closed()
+            self._loop.call_soon(self._loop_runs)
+        now, loop_ended = self._clock.now(), self._loop.is_closed()
         due: list[Lease] = []
         for lease in leases:
-            with self._renewing.going_on([lease]):
-                if self._is_due(lease, now, over=over):
+            with self._worker.going_on([lease]):
+                if self._is_due(lease, now, loop_ended=loop_ended):
                     due.append(lease)
-        if over:  # nobody can ask for anything any more, nor close
+        if loop_ended:
+            # No task is left that could close the ``Locks``: the thread would keep
+            # the process alive (test_its_grant_is_not_renewed_for_ever).
             self.close()
         elif due:
-            self._renewing.renew(due)
+            self.due += len(due)
+            self._worker.renew(due)
 
-    def _is_due(self, lease: Lease, now: float, *, over: bool) -> bool:
-        """Whether it is to be renewed now; one that is over is told so.
-
-        ``over``: the loop is, in which it could be released.
-        """
-        reason = self._ended(lease, now)
+    def _is_due(self, lease: Lease, now: float, *, loop_ended: bool) -> bool:
+        """Return whether to renew a lease now; lose it if it is over."""
+        reason = self._loss(lease, now)
         if reason is not None:
             lease.lose(reason)
-        elif over or lease.abandoned():
+        elif loop_ended or lease.abandoned():
             lease.lose("expired")
             log_event(
                 log, "owner_gone", resource=lease.resource.label, fence=lease.fence
@@ -509,32 +533,34 @@ class LeaseKeeper:
         elif lease.renew_due <= now:
             return True
         else:
-            self._again(lease)
+            self._check_again(lease)
         return False
 
-    def _ended(self, lease: Lease, now: float) -> LossReason | None:
+    def _loss(self, lease: Lease, now: float) -> LossReason | None:
         terms = lease.terms
         if lease.deadline is not None and now >= lease.deadline:
-            under_way = terms.keep and lease.renew_due == RENEWAL_IN_FLIGHT
-            return "unreachable" if lease.attempts or under_way else "expired"
+            in_flight = terms.keep and lease.renew_due == RENEWAL_IN_FLIGHT
+            return "unreachable" if lease.attempts or in_flight else "expired"
         if terms.max_hold is not None and now >= lease.since + terms.max_hold:
             return "stalled"
-        if terms.max_stall is not None and now - self._beat > terms.max_stall:
+        if terms.max_stall is not None and now - self._loop_ran_at > terms.max_stall:
             return "stalled"
         return None
 
-    def _again(self, lease: Lease) -> None:
+    def _check_again(self, lease: Lease) -> None:
         if lease.state is LeaseState.HELD:
             now = self._clock.now()
             with self._lock:
-                # ``renew_all`` did not see what the thread had taken before it.
-                if self._renewing.doubted_at > self._took_at and lease.terms.keep:
+                # Another server took over while the thread had this lease in its
+                # hands, so that ``renew_all`` did not find it in the queue
+                # (test_a_renewal_that_was_under_way_counts_for_nothing).
+                if self._worker.doubted_at > self._took_at and lease.terms.keep:
                     lease.renew_due = now
-                if self._agenda.move(lease, _next_check(lease, now)) < self._planned:
-                    self._changed.notify()  # we may be another thread
+                if self._deadlines.move(lease, _next_check(lease, now)) < self._planned:
+                    self._changed.notify()  # the caller may be the worker's thread
 
-    def _alive(self) -> None:
-        self._beat = self._clock.now()
+    def _loop_runs(self) -> None:
+        self._loop_ran_at = self._clock.now()
 
 
 def _next_check(lease: Lease, now: float) -> float:
@@ -546,3 +572,43 @@ def _next_check(lease: Lease, now: float) -> float:
     if terms.max_stall is not None:
         due = min(due, now + terms.max_stall / 2)
     return due
+
+
+def _lease_micros(lease: Lease) -> int | None:
+    return None if lease.deadline is None else micros(lease.terms.lease or 0)
+
+
+def _is_late(lease: Lease, now: float) -> bool:
+    """Return whether a lease waits for its first renewal although the store answers.
+
+    After a failed attempt it is the store that is late, and fewer acquires would not
+    help.
+    """
+    length, deadline = lease.terms.lease, lease.deadline
+    if length is None or deadline is None or lease.attempts:
+        return False
+    sent_at = deadline - local_deadline(0.0, length, lease.terms.margin)
+    return now - sent_at > length * LATE_FRACTION
+
+
+def reply_timeout(left: float) -> float:
+    """Return the seconds for which to wait for a renewal.
+
+    Args:
+        left: seconds to the deadline. Enough of them stay for another renewal over a
+            new connection, so that a dead connection need not cost the lease.
+    """
+    return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))
+
+
+def _note(event: str, lease: Lease) -> None:
+    if log.isEnabledFor(logging.DEBUG):
+        log_event(
+            log,
+            event,
+            logging.DEBUG,
+            resource=lease.resource.label,
+            holder=holder_of(lease.ticket),
+            attempts=lease.attempts,
+            left=lease.left,
+        )

@@ -1,4 +1,4 @@
-"""What a caller asks for, and the fresh ticket of each attempt."""
+"""What a caller asks for, and the claim of each attempt: a fresh ticket."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import LeaseTerms
 
 CACHE_SIZE = 1024
+"""Task names whose ``Requester`` is kept."""
 MAX_TASK_NAME_BYTES = 200
-"""Bytes of a task's name."""
 
 
 @value
 class AcquireRequest:
-    """What a caller wants. Seconds."""
+    """What a caller wants; ``OptionArgs`` explains the options. Times in seconds."""
 
     resource: Resource
     mode: Mode
@@ -37,12 +37,12 @@ class AcquireRequest:
     lock_delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a reason that a store cannot hold, or that others cannot be shown."""
+        """Refuse a reason that a store cannot hold or a terminal cannot show."""
         if self.reason != "":
             check_reason(self.reason)
 
     def once(self, timeout: float | None, reason: str) -> AcquireRequest:
-        """The same, for one attempt."""
+        """Return a copy for one attempt, with its own timeout and reason."""
         if reason != "":
             check_reason(reason)
         return replace(self, timeout=timeout, reason=reason)
@@ -51,28 +51,31 @@ class AcquireRequest:
 class ClaimFactory:
     """Makes claims in the name of the running task."""
 
-    def __init__(self, host: TaskEventLoop) -> None:
-        self._host = host
+    def __init__(self, loop: TaskEventLoop) -> None:
+        self._loop = loop
         self._hostname = socket.gethostname()
-        self._pid = os.getpid()  # a forked child must not use it
-        self._unexplained = lru_cache(CACHE_SIZE)(self._called)
+        # Read once: a forked child may use no claim of its parent's anyway.
+        self._pid = os.getpid()
+        self._without_reason = lru_cache(CACHE_SIZE)(self._requester)
 
     def claim(self, request: AcquireRequest) -> Claim:
-        """A fresh ticket, 128 random bits."""
+        """Return a claim with a fresh ticket, 128 random bits."""
         lease = request.terms.lease
         reason = request.reason
         return Claim(
             random_id().hex(),
             None if lease is None else micros(lease),
-            self.who(reason) if reason else self._unexplained(self._host.task_name()),
+            self.requester(reason)
+            if reason
+            else self._without_reason(self._loop.task_name()),
             micros(request.lock_delay) if request.lock_delay else 0,
         )
 
-    def who(self, reason: str = "") -> Requester:
-        """This task, for people."""
-        return self._called(self._host.task_name(), reason)
+    def requester(self, reason: str = "") -> Requester:
+        """Return host, process and task of the caller, as other processes see them."""
+        return self._requester(self._loop.task_name(), reason)
 
-    def _called(self, task: str, reason: str = "") -> Requester:
+    def _requester(self, task: str, reason: str = "") -> Requester:
         return Requester(
             self._hostname, self._pid, one_line(task, MAX_TASK_NAME_BYTES), reason
         )

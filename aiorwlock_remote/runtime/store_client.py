@@ -1,15 +1,12 @@
-"""The drive: asks a store for all who hold or want something, safe to cancel anywhere.
-
-Requests are handed to the store without awaiting (``Store.step``), and a cancelled
-caller hands over the withdrawal before it lets the cancellation pass. So no request
-needs to be shielded, however often its caller is cancelled; only closing is.
-"""
+"""Requests to the store for grants, moves, renewals and releases, and their undoing."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import anyio
 
@@ -31,95 +28,116 @@ from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import AcquireUncertain, BackendError, BackendUnavailable
-from aiorwlock_remote.ports import FailsOver, Pending, Store, StoreSettings
-from aiorwlock_remote.runtime.cleanup import (
-    CleanupRetrier,
-    InFlightGrants,
-    ask_with_retries,
-)
-from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import FailsOver, Pending
+from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.request import AcquireRequest, ClaimFactory
-from aiorwlock_remote.runtime.throttle import AcquireThrottle
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
+
 
 class StoreClient:
-    """What is asked of the store for tries, moves, releases and renewals by hand.
+    """Sends the requests of one ``Locks``, and undoes those whose caller is cancelled.
 
-    Waiting is the gates' business (``LockAcquirer``), renewing in time the keeper's. A
-    release goes through the gate of its resource, which adds the next waiter's request.
+    Invariants:
+
+    - A request is handed to the store before anything is awaited. A caller that is
+      cancelled hands over the withdrawal before the cancellation goes on, and the
+      store carries requests for one resource out in order: so no request is shielded,
+      and none leaves a grant behind (tests/runtime/test_cancellation.py cancels at
+      every await).
+    - A request that failed is withdrawn, unless its error proves that it was not
+      carried out (tests/runtime/test_lost_replies.py).
+    - Withdrawals and releases that fail are repeated until the lease is over
+      (tests/runtime/test_cleanup.py).
+    - Closing undoes the requests under way while there is a connection
+      (tests/runtime/test_in_flight.py).
+    - A forked child sends nothing (tests/runtime/test_fork.py).
+
+    Waiting is done by ``LockAcquirer``, renewing in time by ``LeaseKeeper``.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        room: WaitQueueRegistry,
-        host: TaskEventLoop,
-        settings: StoreSettings,
-    ) -> None:
-        """Nothing is sent, and no thread is started before a grant is asked for."""
-        self.store: Store = store
-        self.host = host
-        self.admission: AcquireThrottle = room.admission
-        self.keeper: LeaseKeeper = LeaseKeeper(store.renewer, host, self._behind)
+    def __init__(self, runtime: Runtime, queues: WaitQueueRegistry) -> None:
+        """Prepare the keeper; no request is sent and no thread is started."""
+        self.runtime = runtime
+        self.queues = queues
+        self.claims: ClaimFactory = ClaimFactory(runtime.loop)
+        self.acquirers: WeakSet[BaseAcquirer] = WeakSet()
+        """All that wait for grants of this store, to be closed with it."""
+        store = runtime.store
+        self.keeper: LeaseKeeper = LeaseKeeper(
+            store.renewer, runtime.loop, runtime.throttle
+        )
         if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
-            self.keeper.doubts()
-        self.client_id: str = settings.client_id
-        self.prefix: str = settings.prefix
-        self.room = room
-        self.asking: ClaimFactory = ClaimFactory(host)
-        self.insisting: CleanupRetrier = room.insisting
-        self.closing: InFlightGrants = self.insisting.closing
-        self.patience: float = settings.connect_timeout
+            self.keeper.track_endless()
         disable_in_children(self)
 
     def release(self, lease: Lease) -> Pending[Reply]:
-        """Send the release; waiters of this process ask in the same request.
+        """Release a grant; waiters of this process ask in the same request.
 
-        What requests under way may have moved it to is released behind it.
+        A request under way (``upgrade``) may have moved the grant to another ticket,
+        which is released as well.
         """
-        resource, gate = lease.resource, self.room.queue(lease.resource)
+        resource, queue = lease.resource, self.queues.queue(lease.resource)
         if not lease.moving:
-            released = gate.release(lease.ticket)
-            again = partial(self._release, resource, lease.ticket)
+            released = queue.release(lease.ticket)
+            retry = partial(self._release, resource, lease.ticket)
         else:
             *before, last = tickets = lease.ticket, *lease.moving
             releases = [self._release(resource, one) for one in before]
-            released = gather_pending([*releases, gate.release(last)], _any_held)
-            again = partial(self._release_all, resource, tickets)
-        return self.insisting.on(released, resource, again, lease.left)
+            released = gather_pending([*releases, queue.release(last)], _any_held)
+            retry = partial(self._release_all, resource, tickets)
+        cleanup = self.runtime.cleanup
+        return cleanup.retry_if_failed(released, resource, retry, lease.left)
+
+    def release_in_background(self, lease: Lease) -> None:
+        """Release a grant that no caller has got; log a failure."""
+        resource, seconds = lease.resource, lease.terms.lease
+        retry = partial(self._release, resource, lease.ticket)
+        cleanup = self.runtime.cleanup
+        cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
-        """One renewal by hand."""
-        sent_at = self.host.clock.now()
+        """Renew one grant by hand, for so many seconds; None: for ever."""
+        sent_at = self.runtime.clock.now()
         length = None if seconds is None else micros(seconds)
-        command = Renew(((lease.ticket, length),))
-        reply = await self.answer(partial(self.store.step, lease.resource, command))
+        reply = await self.request(lease.resource, Renew(((lease.ticket, length),)))
         assert isinstance(reply, Renewed)
         outcome = reply.outcomes[0]
         if isinstance(outcome, NotHeld):
             lease.gone(outcome.reason)
         else:
-            never = outcome.expires is None
-            lease.renewed(sent_at, None if never else seconds)
+            endless = outcome.expires is None
+            lease.renewed(sent_at, None if endless else seconds)
         return outcome
 
+    async def request(self, resource: Resource, command: Command) -> Reply:
+        """Send a command that grants nothing new, with retries; see ``answer``."""
+        return await self.answer(partial(self.runtime.step, resource, command))
+
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """A command that may grant ``undo``; taken back if the caller is cancelled.
+        """Send a command that may grant ``undo``, and withdraw that on a failure.
 
         Raises:
-            AcquireUncertain: the store never said.
+            AcquireUncertain: it is not known whether the store has granted.
             Closed: the ``Locks`` was closed meanwhile.
-            BackendError: the store failed.
+            BackendError: the store failed, and holds no grant of the claim.
         """
-        with self.closing.under(partial(self._forget, resource, undo)):
+        with self.runtime.in_flight.under(partial(self._forget, resource, undo)):
             try:
-                reply = await self.answer(partial(self._asked, resource, command))
+                reply = await self.answer(partial(self._step, resource, command))
+                # A store in memory answers at once: a caller that is cancelled
+                # already must not get the grant, and others must run.
                 await checkpoint()
             except BaseException as exc:
                 if is_uncertain(exc):
@@ -130,13 +148,6 @@ class StoreClient:
                 raise
         return reply
 
-    def release_in_background(self, lease: Lease) -> None:
-        """Release what nobody was told of."""
-        resource, seconds = lease.resource, lease.terms.lease
-        again = partial(self._release, resource, lease.ticket)
-        released = self.insisting.on(again(), resource, again, seconds)
-        released.log_failure()
-
     def withdraw(
         self,
         resource: Resource,
@@ -144,34 +155,55 @@ class StoreClient:
         *,
         instead_of: str | None = None,
     ) -> Pending[Reply]:
-        """Whatever became of a claim, nothing is held by it, and nobody waits to move.
+        """Undo a request: afterwards nothing is held by its claim.
 
-        Nor by the ticket that it was to take the place of.
+        Args:
+            resource: what was asked for.
+            claim: the claim of the request, granted or not.
+            instead_of: the ticket that the claim was to replace. Its grant ends as
+                well, and its wait for an upgrade.
         """
         moved = () if instead_of is None else (instead_of,)
         tickets = *moved, claim.ticket
+        if log.isEnabledFor(logging.DEBUG):
+            label, holder = resource.label, holder_of(claim.ticket)
+            log_event(log, "withdrawn", logging.DEBUG, resource=label, holder=holder)
         withdrawn = self._withdraw(resource, tickets, instead_of or "")
-        again = partial(self._withdraw, resource, tickets)
-        return self.insisting.on(withdrawn, resource, again, claim.seconds)
+        retry = partial(self._withdraw, resource, tickets)
+        cleanup = self.runtime.cleanup
+        return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
-    def step_back(self, resource: Resource, upgrader: str) -> None:
-        """A reader that waited to become a writer does not want to any more."""
+    def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
+        """End a reader's wait for an upgrade; the reader keeps its grant."""
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
-        """What a grant is to this process."""
-        return Lease(request.resource, grant, request.terms, sent_at, self.host.clock)
+        """Begin the lease of a grant; ``sent_at`` is before its request was sent."""
+        if log.isEnabledFor(logging.DEBUG):
+            log_event(
+                log,
+                "granted",
+                logging.DEBUG,
+                resource=request.resource.label,
+                mode=grant.mode,
+                client_id=self.runtime.client_id,
+                holder=holder_of(grant.ticket),
+                fence=grant.fence,
+            )
+        clock = self.runtime.clock
+        return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what the store answers; see ``ask_with_retries``.
+        """Return what ``ask()`` returns, with retries; see ``ask_with_retries``.
 
         Raises:
-            LockError: what the last request failed with.
-            Closed: the ``Locks`` was closed during a pause: what was to be taken back
-                has been, and would be granted now.
+            LockError: the error of the last request.
+            Closed: the ``Locks`` was closed between two requests. What was to be
+                withdrawn has been, and a new request would be granted after that.
         """
-        clock, check = self.host.clock, self.closing.check
-        return await ask_with_retries(ask, clock, self.patience, check)
+        runtime = self.runtime
+        timeout = runtime.connect_timeout
+        return await ask_with_retries(ask, runtime.clock, timeout, self._before_retry)
 
     async def resolve(
         self,
@@ -183,20 +215,28 @@ class StoreClient:
     ) -> None:
         """Wait until a withdrawal has been carried out: then nothing is held.
 
-        For ``connect_timeout`` at most, and not past ``until``, a local time. ``error``
-        says why the claim is withdrawn. If the store cannot be reached, nobody knows
-        whether it granted; if the store itself refused, its reason is what helps.
+        If the store refused the request and the withdrawal, the caller raises the
+        reason of the store, which helps more than ``AcquireUncertain`` would.
+
+        Args:
+            error: why the claim is withdrawn.
+            resource: what was asked for.
+            withdrawn: the answer to the withdrawal.
+            claim: what is withdrawn.
+            until: local time at which the wait ends, after ``connect_timeout`` seconds
+                at the latest.
 
         Raises:
-            AcquireUncertain: nobody knows in that time.
+            AcquireUncertain: the store cannot be reached, so that it is not known
+                whether it has granted.
         """
         failure: BackendError | None = None
-        patience = self.patience
+        timeout = self.runtime.connect_timeout
         if until is not None:
-            patience = max(0.0, min(patience, until - self.host.clock.now()))
-        with anyio.move_on_after(patience):
+            timeout = max(0.0, min(timeout, until - self.runtime.clock.now()))
+        with anyio.move_on_after(timeout):
             try:
-                await self.insisting.outcome(withdrawn)
+                await self.runtime.cleanup.outcome(withdrawn)
             except BackendError as exc:
                 failure = exc
             else:
@@ -211,41 +251,44 @@ class StoreClient:
         ) from failure
 
     async def aclose(self) -> None:
-        """Stop the keeper, close the store."""
-        self.room.close()
+        """Stop the keeper and close the store, even if the caller is cancelled."""
+        self.queues.close()
         thread, done = self.keeper.close(), anyio.Event()
 
         async def finish() -> None:
             try:
-                await self.store.aclose()
+                await self.runtime.store.aclose()
                 if thread is not None:
                     await anyio.to_thread.run_sync(thread.join)
             finally:
                 done.set()
 
-        # A task of its own: what a native cancellation interrupts is only the waiting.
-        self.host.spawn(finish)
+        # A task of its own: a native asyncio cancellation passes the shield, and
+        # interrupts only this wait then
+        # (test_who_closes_and_is_cancelled_waits_for_the_end).
+        self.runtime.loop.spawn(finish)
         with anyio.CancelScope(shield=True):
             await done.wait()
 
     def sever(self) -> None:
-        """This process is a forked child: send nothing from now on."""
-        self.store = ForkedStore(self.store)
-        self.room.sever(self.store)
+        """Send nothing any more: this process is a forked child."""
+        self.runtime.store = ForkedStore(self.runtime.store)
+        self.queues.close()
 
-    def _asked(self, resource: Resource, command: Command) -> Pending[Reply]:
-        asked = self.store.step(resource, command)
-        self.admission.sent(asked)
-        return asked
+    def _before_retry(self) -> None:
+        self.runtime.in_flight.check()
+        self.runtime.requests_retried += 1
 
-    def _behind(self, late: bool) -> None:  # noqa: FBT001 - told by the keeper
-        self.admission.behind = late
+    def _step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        sent = self.runtime.step(resource, command)
+        self.runtime.throttle.sent(sent)
+        return sent
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
         self.withdraw(resource, claim).log_failure()
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
-        return self.store.step(resource, Release(ticket))
+        return self.runtime.step(resource, Release(ticket))
 
     def _release_all(
         self, resource: Resource, tickets: Sequence[str]
@@ -257,18 +300,18 @@ class StoreClient:
     def _withdraw(
         self, resource: Resource, tickets: tuple[str, ...], upgrader: str = ""
     ) -> Pending[Reply]:
-        # The mode is that of a place, which stays: any will do.
-        gate, mode = self.client_id, Mode.READ
-        gone = Withdraw(gate, mode, tickets, keep=True, upgrader=upgrader)
-        return self.store.step(resource, gone)
+        # The mode is that of the queue entry, which is kept: any mode will do.
+        client_id, mode = self.runtime.client_id, Mode.READ
+        withdraw = Withdraw(client_id, mode, tickets, keep=True, upgrader=upgrader)
+        return self.runtime.step(resource, withdraw)
 
 
 def _any_held(replies: Sequence[Reply]) -> Reply:
-    """What to say of the releases of one grant under several tickets."""
+    """Return the reply for one grant that was released under several tickets."""
     return next((reply for reply in replies if was_held(reply) is None), replies[0])
 
 
 def was_held(reply: Reply) -> NotHeld | None:
-    """None if a release found its grant, else why it was gone."""
+    """Return None if a release found its grant, else why the grant was gone."""
     assert isinstance(reply, Released)
     return None if reply.held else NotHeld(reply.reason)

@@ -1,104 +1,113 @@
-"""How many acquires a process has on their way to the store.
-
-A grant's lease counts from before its request was sent. Thousands of requests sent at
-once are answered so late that their leases are due by then, and a loop that works them
-off leaves the keeper's threads no time to renew. So new requests are held back while
-as many are under way as the store answers in ``SLOW_REPLY`` seconds, all but one at a
-time while renewals are late.
-"""
+"""A limit on the acquires of a process that are on their way to the store."""
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
 INITIAL_WINDOW = 128
 MAX_WINDOW = 512
 MIN_WINDOW = 8
-"""Requests under way: at first, and within which bounds."""
+"""Acquires under way at most: at first, and the bounds of that number."""
 SLOW_REPLY = 1.0
-"""Seconds: an answer that takes longer halves their number; each other adds one."""
+"""Seconds: a reply that takes longer halves the window; each other adds one to it."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class AcquireThrottle:
-    """Holds acquires back, in their order. Belongs to the loop.
+    """Delays acquires, first come first served, while too many are under way.
 
-    Only who would send a request of its own is counted: a task that has its place in a
-    queue is not. At least one is always let in, so that nobody waits for a renewal.
-    ``behind``: renewals are late; set by the keeper, from any thread.
+    The lease of a grant counts from before its request was sent. The replies to
+    thousands of requests sent at once come so late that their leases are due by then,
+    and a loop that handles them all leaves the keeper's threads no time to renew. So
+    the window is what the store answers in ``SLOW_REPLY`` seconds, found by additive
+    increase and multiplicative decrease as in TCP's congestion control (RFC 5681), and
+    one while renewals are late. One acquire is always let in, so that none waits for
+    a renewal. Only requests are counted: tasks with a queue entry send none.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing is under way."""
         self.behind: bool = False
+        """Whether renewals are late; set by the keeper, from any thread."""
         self._clock = clock
         self._window = INITIAL_WINDOW
         self._halved_at = clock.now()
-        self._under_way = 0
-        self._coming = 0  # let in, and about to send
-        self._held: dict[Pending[None], None] = {}
+        self._in_flight = 0
+        self._let_in = 0  # tasks that were let in and have not sent yet
+        self._waiting: dict[Pending[None], None] = {}
 
     @property
     def full(self) -> bool:
-        """Whether the next one is to wait for its turn."""
-        return bool(self._held) or not self._room
+        """Whether the next acquire has to wait for its turn."""
+        return bool(self._waiting) or not self._has_room
 
     def sent(self, request: Pending[Any]) -> None:
         """Count a request until it is answered."""
-        self._under_way += 1
+        self._in_flight += 1
         request.add_done_callback(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
-        """Wait until it may be sent, or for so long; call ``let_in`` after sending.
+        """Wait until a request may be sent, or for so long; then call ``let_in``.
 
         Raises:
-            Closed: meanwhile.
+            Closed: the ``Locks`` was closed meanwhile.
         """
+        if log.isEnabledFor(logging.DEBUG):
+            waiting, window = len(self._waiting), self._window
+            event = "throttled"
+            log_event(log, event, logging.DEBUG, waiting=waiting, window=window)
         turn: Pending[None] = Pending()
-        self._held[turn] = None
+        self._waiting[turn] = None
         self.let_in()
-        let_in = False
+        has_turn = False
         try:
             with anyio.move_on_after(seconds):
                 await turn
-            let_in = True
+            has_turn = True
         finally:
             if turn.done() and turn.error is None:
-                self._coming -= 1
+                self._let_in -= 1
             else:
-                self._held.pop(turn, None)
-            if not let_in:
+                self._waiting.pop(turn, None)
+            if not has_turn:
+                # Cancelled: pass the turn on, or the next task would wait for a reply
+                # that may never come (test_throttle.py).
                 self.let_in()
 
     def let_in(self) -> None:
-        """Let those in for whom there is room."""
-        while self._held and self._room:
-            turn = next(iter(self._held))
-            del self._held[turn]
-            self._coming += 1
+        """Wake as many waiting tasks as there is room for."""
+        while self._waiting and self._has_room:
+            turn = next(iter(self._waiting))
+            del self._waiting[turn]
+            self._let_in += 1
             turn.set_result(None)
 
     def close(self, error: BaseException) -> None:
-        """End all waiting with ``error``."""
-        held, self._held = self._held, {}
-        for turn in held:
+        """End all waits with ``error``."""
+        waiting, self._waiting = self._waiting, {}
+        for turn in waiting:
             turn.set_exception(error)
 
     @property
-    def _room(self) -> bool:
-        return self._under_way + self._coming < (1 if self.behind else self._window)
+    def _has_room(self) -> bool:
+        return self._in_flight + self._let_in < (1 if self.behind else self._window)
 
     def _answered(self, sent_at: float, _: object) -> None:
-        self._under_way -= 1
+        self._in_flight -= 1
         now = self._clock.now()
         if now - sent_at <= SLOW_REPLY:
             self._window = min(MAX_WINDOW, self._window + 1)
-        elif sent_at >= self._halved_at:  # those sent before tell nothing new
+        elif sent_at >= self._halved_at:
+            # Replies to requests sent before the window was halved tell nothing about
+            # the new window: halving for each of them would go down to the minimum.
             self._window, self._halved_at = max(MIN_WINDOW, self._window // 2), now
-        if self._held:
+        if self._waiting:
             self.let_in()

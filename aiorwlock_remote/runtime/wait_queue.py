@@ -1,31 +1,31 @@
-"""The gate: all tasks of this process that wait for one resource.
+"""Local queues: the tasks of this process that wait, by resource.
 
-Runs the two lanes' plans (``core.mode_queue``) over a store. Everything here happens in
-the loop's thread and without awaiting: requests are handed to the store, answers come
-back as callbacks. Nobody's cancellation can tear it.
-
-A task that waits at a gate.
-
-The waiting room: every gate of a ``Locks``, and the one task that watches time.
+A ``WaitQueue`` runs the two ``ModeQueue`` machines (``core.mode_queue``) of one
+resource over a store; the ``WaitQueueRegistry`` has all queues of a ``Locks`` and the
+task that watches the time for them. Nothing here awaits: requests are handed to the
+store and answers come back as callbacks, so that no cancellation can interrupt a
+change of state half-way.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import random
+from typing import Any
 
 import anyio
 
+from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
-    Command,
     Granted,
     Refused,
     Release,
@@ -36,12 +36,16 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
-from aiorwlock_remote.ports import Clock, EventLoop, Store
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier
-from aiorwlock_remote.runtime.throttle import AcquireThrottle
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
+
+MAX_IDLE_QUEUES = 1024
+"""Queues without a waiter, and alarms without a waiter, that may be kept."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 def _new_pending() -> Pending[None]:
@@ -50,18 +54,22 @@ def _new_pending() -> Pending[None]:
 
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
-    """A waiter with somebody to wake. ``error``: why it will never get in."""
+    """A task that waits for one lock, until ``ready`` is done.
+
+    ``error``: why the task will not get the lock. ``since``: local time of the call.
+    """
 
     ready: Pending[None] = field(default_factory=_new_pending)
     error: BaseException | None = None
+    since: float = 0.0
 
     @property
     def in_doubt(self) -> bool:
-        """Turned away, and granted nonetheless, perhaps: it is to be taken back."""
+        """Whether the store may have granted although the request failed."""
         return is_uncertain(self.error)
 
     def decide(self) -> None:
-        """It got in, or never will: wake it, once."""
+        """Wake the task: ``grant`` or ``error`` is set. May be called again."""
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -70,51 +78,61 @@ _ANSWERS = Granted, Waiting, Refused
 
 
 class WaitQueue:
-    """One resource's waiters in this process.
+    """The waiters of one resource in this process.
 
-    ``alarm(gate)`` is called whenever ``due`` may have come nearer.
+    Invariants (tests/runtime/test_wait_queue_random_histories.py):
+
+    - A mode with waiters has a request under way or a time ``due`` to ask again.
+    - ``set_alarm`` was called for each ``due`` that came nearer, so that the registry
+      never wakes a queue later than it is due.
+    - Each waiter that joined is decided once, or left: ``waiting`` counts the others.
+    - A ticket that the store may know when its waiter leaves is withdrawn
+      (tests/runtime/test_cancellation.py).
     """
 
     def __init__(
         self,
         resource: Resource,
-        nonce: str,
-        store: Store,
-        clock: Clock,
-        alarm: Callable[[WaitQueue], None],
-        insisting: CleanupRetrier,
-        admission: AcquireThrottle,
+        runtime: Runtime,
+        set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        self._admission = admission
+        """Create a queue without waiters.
+
+        Args:
+            resource: what is waited for.
+            runtime: the store, the clock and the throttle.
+            set_alarm: called with this queue whenever ``due`` may have come nearer.
+        """
         self.resource = resource
-        self._store = store
-        self._clock = clock
-        self._alarm = alarm
-        self._insisting = insisting
-        self._nonce = nonce
-        self._reader = ModeQueue(nonce, Mode.READ, store.pace)
-        self._writer = ModeQueue(nonce, Mode.WRITE, store.pace)
-        self._lanes = (self._reader, self._writer)
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._set_alarm = set_alarm
+        pace = runtime.store.pace
+        self._claim_window = pace.claim_window
+        self._readers = ModeQueue(runtime.client_id, Mode.READ, pace)
+        self._writers = ModeQueue(runtime.client_id, Mode.WRITE, pace)
+        self._modes = (self._readers, self._writers)
         self._watched = False
+        self._woken_at = math.inf  # kept for the event ``claim_missed`` alone
 
     @property
     def idle(self) -> bool:
-        """Nobody waits here."""
-        return self._reader.idle and self._writer.idle
+        """Whether no task waits and no request is under way."""
+        return self._readers.idle and self._writers.idle
 
     @property
     def due(self) -> float | None:
-        """When a lane is to look again, local clock."""
-        times = [lane.due for lane in self._lanes if lane.due is not None]
+        """Local time at which a mode is to ask again, if one is."""
+        times = [mode.due for mode in self._modes if mode.due is not None]
         return min(times, default=None)
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait."""
-        return sum(len(lane.waiters) for lane in self._lanes)
+        """How many tasks wait, in both modes."""
+        return len(self._readers.waiters) + len(self._writers.waiters)
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Wait; the waiter is ``ready`` when it is decided.
+        """Add a waiter, and ask the store if no request is under way.
 
         Raises:
             TooManyWaiters: as many tasks of this process wait as ``max_waiters``.
@@ -122,295 +140,323 @@ class WaitQueue:
         limit = waiter.max_waiters
         if limit is not None and self.waiting >= limit > 0:
             raise TooManyWaiters(resource=self.resource.label, limit=limit)
-        lane = self._lane(mode)
-        self._send(lane, lane.join(waiter))
+        queue = self._queue(mode)
+        self._send(queue, queue.join(waiter))
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Give up waiting, at once; the withdrawal goes its way."""
+        """Remove a waiter; what the store may have granted to it is given back.
+
+        Also after its grant came: a task that is cancelled between the answer and its
+        next step would hold a lock of which it never learns (test_cancellation.py).
+        """
         if waiter.grant is not None:
-            self._over(self.release(waiter.ticket), waiter).log_failure()
+            self._retried(self.release(waiter.ticket), waiter).log_failure()
         elif waiter.in_doubt:
             self.withdraw(waiter, mode).log_failure()
         else:
-            withdraw = self._lane(mode).leave(waiter)
+            withdraw = self._queue(mode).leave(waiter)
             if withdraw is not None:
-                withdrawn = self._step(withdraw)
+                withdrawn = self._runtime.step(self.resource, withdraw)
                 if withdraw.tickets:
-                    withdrawn = self._over(withdrawn, waiter)
+                    withdrawn = self._retried(withdrawn, waiter)
                 withdrawn.log_failure()
         self._unwatch_if_idle()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
-        """It was turned away: whatever became of its ticket, nothing is held by it."""
-        keep = bool(self._lane(mode).waiters)
-        withdraw = Withdraw(self._nonce, mode, (waiter.ticket,), keep=keep)
-        return self._over(self._step(withdraw), waiter)
+        """Undo the request of a waiter that was turned away, granted or not."""
+        keep = bool(self._queue(mode).waiters)
+        withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
+        return self._retried(self._runtime.step(self.resource, withdraw), waiter)
 
     def before(self, waiter: TaskWaiter, mode: Mode) -> int:
-        """How many tasks of this process wait before this one for the same mode."""
-        waiters = self._lane(mode).waiters
+        """Return how many tasks of this process wait before this one in its mode."""
+        waiters = self._queue(mode).waiters
         return waiters.index(waiter) if waiter in waiters else 0
 
     def said(self, waiter: TaskWaiter, mode: Mode) -> Waiting | None:
-        """What the store said last; None: it did not answer. See ``ModeQueue.said``."""
-        return self._lane(mode).said(waiter)
+        """Return the store's last answer, None if it did not answer this waiter."""
+        return self._queue(mode).said(waiter)
 
-    def wake(self) -> None:
-        """The store has something for us, perhaps."""
-        for lane in self._lanes:
-            if not lane.idle:  # the bell may overtake the answer that gives the place
-                self._send(lane, lane.wake())
+    def wake(self, cause: WakeCause = "message") -> None:
+        """Ask the store for every mode that has waiters: the lock may be free."""
+        for queue in self._modes:
+            # Not only with a queue entry: the wake-up may overtake the answer that
+            # tells of the entry, and would be lost then.
+            if not queue.idle:
+                self._note_wake(queue, cause)
+                self._send(queue, queue.wake())
 
     def look(self) -> None:
-        """Ask for the lanes that are due."""
+        """Ask the store for every mode that is due."""
         now = self._clock.now()
-        for lane in self._lanes:
-            if lane.due is not None and lane.due <= now:
-                self._send(lane, lane.ask())
+        for queue in self._modes:
+            if queue.due is not None and queue.due <= now:
+                self._note_wake(queue, "poll")
+                self._send(queue, queue.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
         """End a grant; the next waiters of this process ask in the same request."""
-        if not (self._reader.watching or self._writer.watching):
-            return self._step(Release(ticket, mode))
+        if not (self._readers.watching or self._writers.watching):
+            return self._runtime.step(self.resource, Release(ticket, mode))
         carried = [
-            (lane, acquire)
-            for lane in self._lanes
-            if lane.watching and (acquire := lane.ask()) is not None
+            (queue, acquire)
+            for queue in self._modes
+            if queue.watching and (acquire := queue.ask()) is not None
         ]
         sent_at = self._clock.now()
         command = Release(ticket, mode, tuple(acquire for _, acquire in carried))
-        pending = self._step(command)
+        pending = self._runtime.step(self.resource, command)
         pending.add_done_callback(
-            partial(self._released, [lane for lane, _ in carried], sent_at)
+            partial(self._released, [queue for queue, _ in carried], sent_at)
         )
         return pending
 
-    def sever(self, store: Store) -> None:
-        """Turn to that store: in a forked child."""
-        self._store = store
+    def _retried(self, ended: Pending[Reply], waiter: TaskWaiter) -> Pending[Reply]:
+        if log.isEnabledFor(logging.DEBUG):
+            holder = holder_of(waiter.ticket)
+            resource = self.resource.label
+            log_event(log, "withdrawn", logging.DEBUG, resource=resource, holder=holder)
+        # The entry is kept: by the time of a retry it may be that of other waiters.
+        # The mode is that of the entry, so any mode will do.
+        withdraw = Withdraw(
+            self._runtime.client_id, Mode.READ, (waiter.ticket,), keep=True
+        )
+        retry = partial(self._runtime.step, self.resource, withdraw)
+        lease = waiter.claim.seconds
+        return self._runtime.cleanup.retry_if_failed(ended, self.resource, retry, lease)
 
-    def _step(self, command: Command) -> Pending[Reply]:
-        """Hand it to the store; what that raises is told as any later failure."""
-        try:
-            return self._store.step(self.resource, command)
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            failed: Pending[Reply] = Pending()
-            failed.set_exception(exc)
-            return failed
-
-    def _over(self, ended: Pending[Reply], waiter: TaskWaiter) -> Pending[Reply]:
-        # The place stays. It may be that of others, by then; the mode is that of it.
-        withdraw = Withdraw(self._nonce, Mode.READ, (waiter.ticket,), keep=True)
-        again, lease = partial(self._step, withdraw), waiter.claim.seconds
-        return self._insisting.on(ended, self.resource, again, lease)
-
-    def _lane(self, mode: Mode) -> ModeQueue:
-        return self._writer if mode is Mode.WRITE else self._reader
+    def _queue(self, mode: Mode) -> ModeQueue:
+        return self._writers if mode is Mode.WRITE else self._readers
 
     def _released(
-        self, lanes: list[ModeQueue], sent_at: float, pending: Pending[Reply]
+        self, queues: list[ModeQueue], sent_at: float, pending: Pending[Reply]
     ) -> None:
         if pending.error is not None:
-            for lane in lanes:
-                self._failed(lane, pending.error)
+            for queue in queues:
+                self._failed(queue, pending.error)
             return
         reply = pending.result()
         assert isinstance(reply, Released)
-        for lane, answer in zip(lanes, reply.then, strict=True):
-            self._tell(lane, answer, sent_at)
+        for queue, answer in zip(queues, reply.then, strict=True):
+            self._answered(queue, answer, sent_at)
 
-    def _send(self, lane: ModeQueue, command: Acquire | Withdraw | None) -> None:
+    def _send(self, queue: ModeQueue, command: Acquire | Withdraw | None) -> None:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._step(command)
+        pending = self._runtime.step(self.resource, command)
         if isinstance(command, Acquire):
-            self._admission.sent(pending)
-            pending.add_done_callback(partial(self._answered, lane, sent_at))
+            self._runtime.throttle.sent(pending)
+            pending.add_done_callback(partial(self._received, queue, sent_at))
         else:
             pending.log_failure()
 
-    def _answered(
-        self, lane: ModeQueue, sent_at: float, pending: Pending[Reply]
+    def _received(
+        self, queue: ModeQueue, sent_at: float, pending: Pending[Reply]
     ) -> None:
         error = pending.error
         if error is None:
             reply = pending.result()
             assert isinstance(reply, _ANSWERS)
-            self._tell(lane, reply, sent_at)
+            self._answered(queue, reply, sent_at)
         else:
-            self._failed(lane, error)
+            self._failed(queue, error)
 
-    def _tell(self, lane: ModeQueue, answer: Answer, sent_at: float) -> None:
-        news = lane.answered(answer, sent_at, self._clock.now(), random())
-        if news.turned_away:
-            for away in news.turned_away:
-                assert isinstance(away, TaskWaiter)
-                limit = away.max_waiters or 0
-                away.error = TooManyWaiters(resource=self.resource.label, limit=limit)
-        self._spread(lane, news)
+    def _answered(self, queue: ModeQueue, answer: Answer, sent_at: float) -> None:
+        now, had_entry = self._clock.now(), queue.watching
+        effects = queue.answered(answer, sent_at, now, random())
+        if log.isEnabledFor(logging.DEBUG):
+            self._note_answer(queue, answer, now, had_entry=had_entry)
+        for waiter in effects.turned_away:
+            assert isinstance(waiter, TaskWaiter)
+            limit = waiter.max_waiters or 0
+            waiter.error = TooManyWaiters(resource=self.resource.label, limit=limit)
+        self._apply(queue, effects)
 
-    def _failed(self, lane: ModeQueue, error: BaseException) -> None:
+    def _failed(self, queue: ModeQueue, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
-            for waiter in lane.waiters:
-                waiter.told = None  # nothing to be hoped for: all are turned away
+            # Asking again would not help (a damaged record, too few replicas): turn
+            # away also the waiters that the store has told to wait.
+            for waiter in queue.waiters:
+                waiter.told = None
         repeat = may_be_repeated(error)
-        news = lane.failed(self._clock.now(), random(), repeat=repeat)
-        for away in news.turned_away:
-            assert isinstance(away, TaskWaiter)
-            away.error = error
-        self._spread(lane, news)
+        effects = queue.failed(self._clock.now(), random(), repeat=repeat)
+        if queue.due is not None:
+            self._runtime.requests_retried += 1
+        for waiter in effects.turned_away:
+            assert isinstance(waiter, TaskWaiter)
+            waiter.error = error
+        self._apply(queue, effects)
 
-    def _spread(self, lane: ModeQueue, news: Effects) -> None:
-        for decided in (news.served, news.turned_away):
+    def _apply(self, queue: ModeQueue, effects: Effects) -> None:
+        for decided in (effects.served, effects.turned_away):
             for waiter in decided:
                 assert isinstance(waiter, TaskWaiter)
                 waiter.decide()
-        if news.send is not None:
-            self._send(lane, news.send)
-        if lane.due is not None:
-            self._alarm(self)
+        if effects.send is not None:
+            self._send(queue, effects.send)
+        if queue.due is not None:
+            self._set_alarm(self)
         if self._watched:
             self._unwatch_if_idle()
-        elif lane.watching:
+        elif queue.watching:
             self._watched = True
-            self._store.watch(self.resource)
+            self._runtime.store.watch(self.resource)
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:
             self._watched = False
-            self._store.unwatch(self.resource)
+            self._runtime.store.unwatch(self.resource)
 
+    def _note_wake(self, queue: ModeQueue, cause: WakeCause) -> None:
+        self._runtime.wakeups[cause] += 1
+        if log.isEnabledFor(logging.DEBUG):
+            self._woken_at = self._clock.now()
+            self._log("woken", queue, cause=cause)
 
-MAX_IDLE_QUEUES = 1024
-"""Gates that may stand idle, and alarms that nobody may wait for."""
+    def _note_answer(
+        self, queue: ModeQueue, answer: Answer, now: float, *, had_entry: bool
+    ) -> None:
+        took, self._woken_at = now - self._woken_at, math.inf
+        if isinstance(answer, Waiting):
+            if took > self._claim_window:
+                self._log("claim_missed", queue, seconds=took)
+            event = "refused" if had_entry else "queued"
+            after = answer.retry_after
+            self._log(event, queue, ahead=answer.ahead, retry_after=after)
+        elif isinstance(answer, Refused):
+            self._log("refused", queue, why=answer.why)
+
+    def _log(self, event: str, queue: ModeQueue, **fields: Any) -> None:  # noqa: ANN401 - as ``log_event``
+        log_event(
+            log,
+            event,
+            logging.DEBUG,
+            resource=self.resource.label,
+            mode=queue.mode,
+            client_id=self._runtime.client_id,
+            waiting=len(queue.waiters),
+            **fields,
+        )
 
 
 class WakeSignal:
-    """Somebody's ear for one resource's bell."""
+    """The wake-up of one task that waits for a change of a resource (``upgrade``)."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
 
     def clear(self) -> None:
-        """Listen anew."""
+        """Forget the wake-ups so far."""
         self._event = anyio.Event()
 
     def wake(self) -> None:
-        """Wake whoever waits."""
+        """Wake the task, or let its next ``wait`` return at once."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until it rings, or for so long."""
+        """Wait for ``wake``, for so many seconds at most."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
 
 
 class WaitQueueRegistry:
-    """Rings, alarms and gates. Lives in the loop's thread."""
+    """The queues of one ``Locks``, their alarms, and the task that watches the time.
 
-    def __init__(
-        self, nonce: str, store: Store, host: EventLoop, insisting: CleanupRetrier
-    ) -> None:
-        """``nonce`` names this process's places in the store."""
-        self.insisting = insisting
-        self.admission: AcquireThrottle = AcquireThrottle(host.clock)
-        self._nonce = nonce
-        self._store = store
-        self._host = host
+    An alarm is the local time at which a queue is to poll, or at which a resource may
+    become free because a lease there ends. Belongs to the loop's thread.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._clock = runtime.clock
         self._queues: dict[Resource, WaitQueue] = {}
         self._sweep_at = MAX_IDLE_QUEUES
-        self._knocks: dict[Resource, set[WakeSignal]] = {}
+        self._signals: dict[Resource, set[WakeSignal]] = {}
         self._alarms: list[tuple[float, int, WaitQueue | Resource]] = []
         self._armed: dict[WaitQueue | Resource, float] = {}
-        """The alarm that counts: a gate's is never later than the gate is due."""
+        """The alarm that counts; that of a queue is never later than its ``due``."""
         self._sweep_alarms_at = MAX_IDLE_QUEUES
         self._order = count()
-        self._nearer: anyio.Event | None = None
-        self._sleeping_until = 0.0
+        self._timer = BackgroundTask(runtime.loop, self._watch_time)
         self._closed = False
 
     def queue(self, resource: Resource) -> WaitQueue:
-        """The gate of a resource, made when first needed."""
-        gate = self._queues.get(resource)
-        if gate is None:
+        """Return the queue of a resource; it is made when first needed."""
+        queue = self._queues.get(resource)
+        if queue is None:
             self._sweep()
-            gate = self._queues[resource] = WaitQueue(
-                resource,
-                self._nonce,
-                self._store,
-                self._host.clock,
-                self._set_alarm,
-                self.insisting,
-                self.admission,
-            )
-        return gate
+            queue = WaitQueue(resource, self._runtime, self._set_alarm)
+            self._queues[resource] = queue
+        return queue
 
-    def wake(self, resource: Resource, seconds: float) -> None:
-        """The store's bell."""
+    def wake(
+        self, resource: Resource, seconds: float, cause: WakeCause = "message"
+    ) -> None:
+        """Ask for a resource that may be free, now or in so many ``seconds``.
+
+        The ``WakeCallback`` of the store.
+        """
         if self._closed:
             return
-        if seconds <= 0:
-            for knock in self._knocks.get(resource, ()):
-                knock.wake()
-            gate = self._queues.get(resource)
-            if gate is not None:
-                gate.wake()
-        else:  # what was hinted before is not so any more
-            self._push(self._host.clock.now() + seconds, resource)
+        if seconds > 0:
+            # In place of an earlier hint, sooner or later: a lease that was to end
+            # then may have been released, and the next holder's ends at another time
+            # (test_of_several_hints_the_newest_counts).
+            self._push(self._clock.now() + seconds, resource)
+            return
+        for signal in self._signals.get(resource, ()):
+            signal.wake()
+        queue = self._queues.get(resource)
+        if queue is not None:
+            queue.wake(cause)
 
     def listen(self, resource: Resource) -> WakeSignal:
-        """An ear for this resource's bell; to be given back to ``unlisten``."""
-        knock = WakeSignal()
-        self._knocks.setdefault(resource, set()).add(knock)
-        self._store.watch(resource)
-        return knock
+        """Return a signal that is set at each wake-up, until ``unlisten``."""
+        signal = WakeSignal()
+        self._signals.setdefault(resource, set()).add(signal)
+        self._runtime.store.watch(resource)
+        return signal
 
-    def unlisten(self, resource: Resource, knock: WakeSignal) -> None:
-        """Not listened to any more."""
-        ears = self._knocks[resource]
-        ears.discard(knock)
-        if not ears:
-            del self._knocks[resource]
+    def unlisten(self, resource: Resource, signal: WakeSignal) -> None:
+        """Give back a signal that ``listen`` returned."""
+        signals = self._signals[resource]
+        signals.discard(signal)
+        if not signals:
+            del self._signals[resource]
             if resource not in self._queues or self._queues[resource].idle:
-                self._store.unwatch(resource)
+                self._runtime.store.unwatch(resource)
 
     def close(self) -> None:
-        """No more looks; whoever waits was told by somebody else."""
+        """Ask for nothing any more. The waiters are woken by ``LockAcquirer.close``."""
         self._closed = True
-        if self._nearer is not None:
-            self._nearer.set()
-
-    def sever(self, store: Store) -> None:
-        """Turn to that store, and look at nothing any more: in a forked child."""
-        self._closed, self._store = True, store
-        for gate in self._queues.values():
-            gate.sever(store)
+        self._timer.stop()
 
     def _sweep(self) -> None:
         if len(self._queues) >= self._sweep_at:
-            self._queues = {r: g for r, g in self._queues.items() if not g.idle}
-            # So many are needed at once: not to be looked through for each new one.
+            self._queues = {r: q for r, q in self._queues.items() if not q.idle}
+            # Twice as many as are in use: else thousands of queues in use would be
+            # looked through for each new one.
             self._sweep_at = max(MAX_IDLE_QUEUES, 2 * len(self._queues))
 
-    def _set_alarm(self, gate: WaitQueue) -> None:
-        due = gate.due
+    def _set_alarm(self, queue: WaitQueue) -> None:
+        due = queue.due
         if due is None:
             return
-        if due < self._armed.get(gate, math.inf):
-            self._push(due, gate)
+        if due < self._armed.get(queue, math.inf):
+            self._push(due, queue)
         else:
-            self._watch(due)
+            self._timer.wake(by=due)
 
     def _push(self, due: float, what: WaitQueue | Resource) -> None:
         if len(self._alarms) >= self._sweep_alarms_at:
             self._sweep_alarms()
         self._armed[what] = due
         heapq.heappush(self._alarms, (due, next(self._order), what))
-        self._watch(due)
+        self._timer.wake(by=due)
 
     def _sweep_alarms(self) -> None:
-        """Leases may end in a day, and whoever waited for that has left long before."""
+        # A lease may end in a day; the tasks that waited for it have left long before.
         self._armed = {w: due for w, due in self._armed.items() if self._awaited(w)}
         self._alarms = [a for a in self._alarms if self._armed.get(a[2]) == a[0]]
         heapq.heapify(self._alarms)
@@ -419,41 +465,26 @@ class WaitQueueRegistry:
     def _awaited(self, what: WaitQueue | Resource) -> bool:
         if isinstance(what, WaitQueue):
             return not what.idle
-        gate = self._queues.get(what)
-        return what in self._knocks or (gate is not None and not gate.idle)
-
-    def _watch(self, due: float) -> None:
-        if self._nearer is None:
-            self._nearer = anyio.Event()
-            self._host.spawn(self._watch_time)
-        elif due < self._sleeping_until:
-            self._nearer.set()
+        queue = self._queues.get(what)
+        return what in self._signals or (queue is not None and not queue.idle)
 
     async def _watch_time(self) -> None:
-        try:
-            while self._alarms and not self._closed:
-                self._fire()
-                if not self._alarms:
-                    break
-                self._nearer = anyio.Event()
-                self._sleeping_until = self._alarms[0][0]
-                pause = self._sleeping_until - self._host.clock.now()
-                with anyio.move_on_after(max(0.0, pause)):
-                    await self._nearer.wait()
-        finally:
-            self._nearer = None
+        while self._alarms and not self._closed:
+            self._fire()
+            if self._alarms:
+                await self._timer.sleep_until(self._alarms[0][0])
 
     def _fire(self) -> None:
-        now = self._host.clock.now()
-        for _ in range(len(self._alarms)):  # those set meanwhile have their turn later
+        now = self._clock.now()
+        for _ in range(len(self._alarms)):  # alarms set meanwhile fire the next time
             if not self._alarms or self._alarms[0][0] > now:
                 return
             due, _, what = heapq.heappop(self._alarms)
             if self._armed.get(what) != due:
-                continue  # another one was set since
+                continue  # another alarm was set since
             del self._armed[what]
             if isinstance(what, Resource):
-                self.wake(what, 0)
+                self.wake(what, 0, "timer")
             else:
                 what.look()
-                self._set_alarm(what)  # the other side may be due later
+                self._set_alarm(what)  # its other mode may be due later

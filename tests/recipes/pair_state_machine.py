@@ -48,7 +48,7 @@ class PairProcess(Process):
         return self.lanes()
 
     def lanes(self) -> list[str]:
-        lanes = [lane for g in self.drive.room._queues.values() for lane in g._lanes]
+        lanes = [lane for g in self.client.queues._queues.values() for lane in g._modes]
         return [str(lane.mode) for lane in lanes if lane.waiters]
 
 

@@ -48,7 +48,7 @@ class SetProcess(Process):
         return [*self.set._acquirer._waiting, *self.lanes()]
 
     def lanes(self) -> list[str]:
-        return list(self.set._acquirer._lanes._lanes)
+        return list(self.set._acquirer._queue._targets)
 
 
 class Scene(Stage):

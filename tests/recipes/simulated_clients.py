@@ -13,7 +13,6 @@ import anyio
 from aiorwlock_remote.backends.redis.keys import channel
 from aiorwlock_remote.backends.redis.options import Options as Reached
 from aiorwlock_remote.backends.redis.store import RedisStore
-from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -30,9 +29,9 @@ from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.runtime.lease_keeper import MAX_BATCH
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 from tests.recipes.fake_server import Batches, Line, Server
@@ -73,20 +72,20 @@ class Process(ABC):
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
         host, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
-        store: Any = RedisStore(Reached(), host, self._ring, settings, lines)  # type: ignore[arg-type]
+        runtime = Runtime(host, settings)
+        queues = WaitQueueRegistry(runtime)
+        store: Any = RedisStore(Reached(), host, queues.wake, settings, lines)  # type: ignore[arg-type]
+        runtime.store = store
         store._link = line
         store._sets.use(line, frozenset(), None)
         line.on_message, line.on_reconnect = store._message, store._ring_all
-        room = WaitQueueRegistry(
-            settings.client_id, store, host, CleanupRetrier(host, InFlightGrants())
-        )
-        self.drive = StoreClient(store, room, host, settings)
-        self.session = Session(self.drive, host)
+        self.client = StoreClient(runtime, queues)
+        self.session = Session(self.client)
         self.told: list[Held] = []
         self.locks = Locks(self.session, Options(), "acted")
         self.uses(lease)
-        self.keeper = self.drive.keeper
-        self.keeper._thread = self.keeper._renewing._thread = NOBODYS_THREAD
+        self.keeper = self.client.keeper
+        self.keeper._thread = self.keeper._worker._thread = NOBODYS_THREAD
         self.closing: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -112,9 +111,9 @@ class Process(ABC):
     def the_keeper_has_its_turn(self, outcome: str = "well") -> None:
         """Both of its threads, until they would sleep."""
         with self.batches.having(outcome):
-            renewing, now = self.keeper._renewing, self.session.host.clock.now()
-            while batch := self.keeper._agenda.take(now, MAX_BATCH):
-                self.keeper._look_after(batch)
+            renewing, now = self.keeper._worker, self.session.loop.clock.now()
+            while batch := self.keeper._deadlines.take(now, MAX_BATCH):
+                self.keeper._check(batch)
             while not renewing._due.empty():
                 leases = renewing._next_batch()
                 if leases is not None:
@@ -128,18 +127,15 @@ class Process(ABC):
 
     def owed(self) -> list[object]:
         """What somebody wants here, waits for, or has not been told."""
-        insisting = self.drive.insisting
-        kept = [lease for due in self.keeper._agenda._due.values() for lease in due]
-        endings = insisting._endings if self.closing is None else ()
+        runtime = self.client.runtime
+        kept = [lease for due in self.keeper._deadlines._due.values() for lease in due]
+        endings = runtime.cleanup._cleanups if self.closing is None else ()
         return [
             *(*self.waiting(), *kept),
-            *(*endings, *insisting.closing._under_way),
+            *(*endings, *runtime.in_flight._undo),
             *(*self.session._grants, *self.session.dropped),
             *(*self.line.sent, *self.line.answers, *self.line._aside),
         ]
-
-    def _ring(self, resource: Resource, seconds: float) -> None:
-        self.drive.room.wake(resource, seconds)
 
 
 class User:
@@ -190,7 +186,7 @@ class User:
             return False
         if self.way != "enters":
             return self.held.valid
-        lease, now = self.held._lease, self.process.session.host.clock.now()
+        lease, now = self.held._lease, self.process.session.loop.clock.now()
         assert lease.deadline is not None
         return lease.state is LeaseState.HELD and now < lease.deadline
 

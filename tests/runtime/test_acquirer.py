@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -12,8 +14,8 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.throttle import AcquireThrottle
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
@@ -34,8 +36,14 @@ class Hindered(BaseAcquirer):
 
     def __init__(self, error: BackendError, until: float) -> None:
         self.clock = StandingClock()
-        keeper = cast("LeaseKeeper", NoKeeper())
-        super().__init__(self.clock, keeper, AcquireThrottle(self.clock), PATIENCE)
+        keeper = NoKeeper()
+        runtime = SimpleNamespace(
+            clock=self.clock,
+            throttle=AcquireThrottle(self.clock),
+            connect_timeout=PATIENCE,
+        )
+        client = SimpleNamespace(runtime=runtime, keeper=keeper, acquirers=set[Any]())
+        super().__init__(cast("StoreClient", client))
         self.error = error
         self.until = until
         self.tries = 0
@@ -53,7 +61,13 @@ class Hindered(BaseAcquirer):
         self.clock.seconds += 1
         return await self._try(request)
 
-    def _let_go(self, lease: Lease) -> None:
+    def _release(self, lease: Lease) -> None:
+        raise NotImplementedError
+
+    def close(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+    def waiters(self) -> Iterable[tuple[Mode, float]]:
         raise NotImplementedError
 
 

@@ -51,14 +51,14 @@ def test_slots_in_use_are_not_looked_through_for_each_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agenda, sweeps = DeadlineQueue(), 0
-    sweep = agenda._forget_left
+    sweep = agenda._drop_empty_slots
 
     def counted() -> None:
         nonlocal sweeps
         sweeps += 1
         sweep()
 
-    monkeypatch.setattr(agenda, "_forget_left", counted)
+    monkeypatch.setattr(agenda, "_drop_empty_slots", counted)
     for number in range(MANY):
         agenda.put(granted(number), DAY + number * SLOT_SECONDS)
     assert len(agenda._due) == MANY
@@ -84,7 +84,7 @@ def test_what_has_ended_is_not_kept(lease: Lease, how: str) -> None:
     """It may have been due in a year."""
     agenda = DeadlineQueue()
     agenda.put(lease, 3e7)
-    planned = lease.kept_in
+    planned = lease.slot
     assert planned == {lease}
     assert (
         lease.end(LeaseState.RELEASED) if how == "released" else lease.lose("expired")

@@ -19,13 +19,13 @@ NAME = "order", 1
 
 
 async def test_every_drive_is_severed_by_a_fork(locks: Locks) -> None:
-    store = locks._session.drive.store
+    store = locks._session.runtime.store
     pid = fork()
     if pid == 0:
-        refused = locks._session.drive.store.step(resource(*NAME), Release("x"))
+        refused = locks._session.runtime.store.step(resource(*NAME), Release("x"))
         os._exit(7 if isinstance(refused.error, Closed) else 1)
     assert exit_code(pid) == 7
-    assert locks._session.drive.store is store
+    assert locks._session.runtime.store is store
 
 
 async def test_nothing_is_sent_by_what_waits_or_is_dropped(
@@ -40,14 +40,13 @@ async def test_nothing_is_sent_by_what_waits_or_is_dropped(
     async with near.mutex("order", 2), anyio.create_task_group() as tasks:
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
-        before, drive = len(link.sent), locks._session.drive
-        whole = drive.store, drive.room._store
-        drive.sever()
-        drive.release(held._grip.lease).log_failure()
-        drive.room.queue(resource("order", 3)).release("x").log_failure()
+        before, client = len(link.sent), locks._session.client
+        store = client.runtime.store
+        client.sever()
+        client.release(held._state.lease).log_failure()
+        client.queues.queue(resource("order", 3)).release("x").log_failure()
         tasks.cancel_scope.cancel()
     assert len(link.sent) == before
-    drive.store = whole[0]
-    drive.room.sever(whole[1])
+    client.runtime.store = store
     assert await near.mutex(*NAME).try_acquire() is None
     assert await held.release()

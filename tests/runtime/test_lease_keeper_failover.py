@@ -58,7 +58,7 @@ class Scene:
         self.server, self.loop = Server(), Loop()
         self.clock = self.loop.clock
         self.keeper = LeaseKeeper(lambda: self.server, self.loop)
-        self.keeper.doubts()
+        self.keeper.track_endless()
 
     def grants(self, ticket: str, terms: LeaseTerms, sent_at: float) -> Lease:
         """To a request of that time; it is kept from now on."""

@@ -83,7 +83,7 @@ class Story(RuleBasedStateMachine):
         self.world = World()
         self.keeper = LeaseKeeper(lambda: self.world, self.world)
         self.keeper._thread = NOBODYS_THREAD
-        self.keeper._renewing._thread = NOBODYS_THREAD
+        self.keeper._worker._thread = NOBODYS_THREAD
         self.leases: list[Lease] = []
 
     @rule(terms=TERMS, ago=st.sampled_from([0.0, 0.1]))
@@ -130,18 +130,18 @@ class Story(RuleBasedStateMachine):
 
     def the_keeper_has_its_turn(self) -> None:
         """Until it would sleep. Nothing is believed after its deadline then."""
-        while batch := self.keeper._agenda.take(self.world.clock.seconds, MAX_BATCH):
-            self.keeper._look_after(batch)
+        while batch := self.keeper._deadlines.take(self.world.clock.seconds, MAX_BATCH):
+            self.keeper._check(batch)
         for lease in self.leases:
             if lease.state is LeaseState.HELD and lease.deadline is not None:
                 assert lease.deadline > self.world.clock.seconds - SLOT_SECONDS
 
-    @precondition(lambda self: not self.keeper._renewing._due.empty())
+    @precondition(lambda self: not self.keeper._worker._due.empty())
     @rule(outcome=OUTCOMES)
     def renewals_have_their_turn(self, outcome: str) -> None:
         """Whatever they come to, what is held is to be renewed again."""
         self.world.outcome = outcome
-        renewing = self.keeper._renewing
+        renewing = self.keeper._worker
         while not renewing._due.empty():
             leases = renewing._next_batch()
             assert leases is not None
@@ -160,16 +160,16 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def nothing_held_is_forgotten(self) -> None:
         """It is in a slot of the agenda that comes before anything happens to it."""
-        agenda = self.keeper._agenda
+        agenda = self.keeper._deadlines
         slots = {
             id(leases): slot * SLOT_SECONDS for slot, leases in agenda._due.items()
         }
         assert sorted(agenda._slots) == sorted(agenda._due)
         for lease in self.leases:
             if lease.state is LeaseState.HELD and lease.terms.watched:
-                assert lease.kept_in is not None
-                assert lease in lease.kept_in
-                planned = slots[id(lease.kept_in)]
+                assert lease.slot is not None
+                assert lease in lease.slot
+                planned = slots[id(lease.slot)]
                 end = math.inf if lease.deadline is None else lease.deadline
                 assert planned <= end + SLOT_SECONDS
 

@@ -88,7 +88,7 @@ async def test_one_that_fails_is_told_again(
         await read.wait()
     ended()
     assert got == [b"a", b"b"]
-    assert "a reader failed" in caplog.text
+    assert "reader_failed" in caplog.text
 
 
 async def test_the_end_of_a_turn_comes_after_what_is_ready_in_it() -> None:

@@ -87,9 +87,9 @@ def test_nobody_and_no_name() -> None:
 
 
 def test_programs_that_say_no_more() -> None:
-    assert line(seat="foreign,1").startswith("held by a program that says no more;")
+    assert line(seat="foreign,1").startswith("held by a program that gives no details;")
     guest = ForeignHolder("x", Mode.READ)
-    assert line(guests=(guest,)).startswith("held by a program that says no more;")
+    assert line(guests=(guest,)).startswith("held by a program that gives no details;")
 
 
 @pytest.mark.anyio
@@ -98,7 +98,7 @@ async def test_whoever_waits_does_not_wait_for_the_line(
 ) -> None:
     """The store is slow to tell, then fails; the wait goes on, and ends as it would."""
     async with connect("memory://") as locks:
-        store = locks._session.drive.store
+        store = locks._session.runtime.store
         asked, tell = anyio.Event(), anyio.Event()
 
         async def look(_: object) -> Snapshot:

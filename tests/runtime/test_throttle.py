@@ -171,7 +171,7 @@ async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
 
 @dataclass
 class SlowStore:
-    """Renews when it is let; ``told``: what was said of renewals being late."""
+    """Renews when it is let; ``told``: the values that ``behind`` was set to."""
 
     told: list[bool] = field(default_factory=list[bool])
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -183,6 +183,14 @@ class SlowStore:
         if self.fails:
             raise BackendUnavailable(what="it is away")
         return [Grant(item.ticket, Mode.WRITE, 1, 0, None) for item in batch]
+
+    @property
+    def behind(self) -> bool:
+        return self.told[-1]
+
+    @behind.setter
+    def behind(self, late: bool) -> None:
+        self.told.append(late)
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -199,7 +207,7 @@ def test_renewals_that_could_have_been_asked_for_long_ago_are_late(
     def again(_: Lease) -> None:
         looked.release()
 
-    renewing = RenewalWorker(lambda: store, clock, again, store.told.append)
+    renewing = RenewalWorker(lambda: store, clock, again, store)  # type: ignore[arg-type]
     one = leased(LeaseTerms(lease, margin), clock)
 
     def renewed(after: float) -> list[bool]:

@@ -36,7 +36,8 @@ from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue, WaitQueueRegistry
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
@@ -79,8 +80,9 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        insisting = CleanupRetrier(self.world, InFlightGrants())  # type: ignore[arg-type]
-        self.room = WaitQueueRegistry("here", self.world, self.world, insisting)  # type: ignore[arg-type]
+        runtime = Runtime(self.world, StoreSettings("here"))  # type: ignore[arg-type]
+        runtime.store = self.world  # type: ignore[assignment]
+        self.room = WaitQueueRegistry(runtime)
         self.gate: WaitQueue = self.room.queue(ORDER)
         self.waiting: list[tuple[TaskWaiter, Mode]] = []
         self.inside: list[tuple[TaskWaiter, Mode]] = []
@@ -144,7 +146,7 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
-        for lane in self.gate._lanes:
+        for lane in self.gate._modes:
             assert not lane.waiters or lane._asked or lane.due is not None
         due = self.gate.due
         if due is not None:

@@ -23,7 +23,8 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.wait_queue import (
     MAX_IDLE_QUEUES,
     TaskWaiter,
@@ -48,7 +49,7 @@ async def test_gates_in_use_are_not_looked_through_for_each_new_one(
     monkeypatch.setattr(WaitQueue, "idle", property(busy))
     many = 8 * MAX_IDLE_QUEUES
     async with connect("memory://") as locks:
-        room = locks._session.drive.room
+        room = locks._session.client.queues
         for number in range(many):
             room.queue(resource("many", number))
         assert len(room._queues) == many
@@ -58,7 +59,7 @@ async def test_gates_in_use_are_not_looked_through_for_each_new_one(
 @pytest.mark.anyio
 async def test_gates_that_stand_idle_are_forgotten() -> None:
     async with connect("memory://") as locks:
-        room = locks._session.drive.room
+        room = locks._session.client.queues
         for number in range(8 * MAX_IDLE_QUEUES):
             room.queue(resource("many", number))
             assert len(room._queues) <= MAX_IDLE_QUEUES
@@ -107,9 +108,10 @@ async def waiting_room() -> AsyncIterator[tuple[Teller, WaitQueue]]:
     """One gate at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
-        host = locks._session.host
-        insisting = CleanupRetrier(host, InFlightGrants())
-        room = WaitQueueRegistry("here", store, host, insisting)  # type: ignore[arg-type]
+        host = locks._session.loop
+        runtime = Runtime(host, StoreSettings("here"))
+        runtime.store = store  # type: ignore[assignment]
+        room = WaitQueueRegistry(runtime)
         yield store, room.queue(resource("order", 1))
         room.close()
 
@@ -163,7 +165,7 @@ async def test_whoever_cancels_all_tasks_ends_no_look_out() -> None:
 @pytest.mark.anyio
 async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
     async with connect("memory://") as locks:
-        room = locks._session.drive.room
+        room = locks._session.client.queues
         for number in range(8 * MAX_IDLE_QUEUES):
             there = resource("order", number)
             ear = room.listen(there)
@@ -177,7 +179,7 @@ async def test_alarms_that_nobody_waits_for_are_forgotten() -> None:
 async def test_of_several_hints_the_newest_counts() -> None:
     """A lease that was to end then has been given back, and the next one ends later."""
     async with connect("memory://") as locks:
-        room = locks._session.drive.room
+        room = locks._session.client.queues
         there = resource("order", 1)
         ear = room.listen(there)
         for seconds in range(8 * MAX_IDLE_QUEUES):

@@ -26,6 +26,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.held_state import end_body
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
@@ -332,18 +333,13 @@ class RowAcquisition:
         self._inside.left()
         lease.loss.unwatch(scope)
         held = RowHeld(self._manager, lease)
-        try:
-            # True: the cancellation was ours, because the lease was lost.
-            swallowed = scope.__exit__(exc_type, exc, traceback)
-        except BaseException:  # the rest of a group without our cancellation
-            await _release_at_exit(held, lease, quietly=True)
-            raise
-        await _release_at_exit(held, lease, quietly=exc is not None and not swallowed)
-        if swallowed and held.lost is not None:  # the body had released it by then
+        release = partial(_release_at_exit, held, lease)
+        lost = await end_body(scope, exc_type, exc, traceback, release)
+        if lost and held.lost is not None:
+            # Released in the body after the loss had begun to cancel it.
             raise _lock_lost(lease, held.lost)
-        # Never True, and typed so: a type checker would take an `async with` that may
-        # swallow errors for one after which a `return` is missing.
-        assert exc is None or not swallowed, "a lost grant raised when it was released"
+        # Never True, and typed so: else checkers see a missing `return` in each body.
+        assert not lost, "a lost grant raised when it was released"
 
     async def _held(self) -> RowHeld:
         return RowHeld(self._manager, await self._manager.obtain(*self._request))
@@ -381,7 +377,7 @@ class SessionRowLocks:
         self._dialect = store.dialect
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
         self._manager: RowLockManager[Statement] = RowLockManager(
-            store, session.host, session.check
+            store, session.loop, session.check
         )
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:

@@ -152,7 +152,9 @@ class RowRequests(Generic[S]):
         self._repeat_release(attempt, send, reply, self._loop.clock.now())
         row, lease = attempt.row, attempt.row.strategy.lease
         repeatable = lease is not None
-        return self._retrier.on(reply, row, send, lease, repeatable=repeatable)
+        return self._retrier.retry_if_failed(
+            reply, row, send, lease, repeatable=repeatable
+        )
 
     def close(self) -> None:
         """Repeat paused releases at once, and release whatever is still obtained."""

@@ -240,7 +240,7 @@ async def test_with_a_client_of_redis_py(scene: Scene) -> None:
 
 async def listened(locks: Locks) -> None:
     """It is subscribed, and has asked whether it missed something before that."""
-    store: Any = locks._session.drive.store
+    store: Any = locks._session.runtime.store
     listener: FailoverListener = store._listener
     await eventually(
         lambda: listener._link._talk is not None and not listener._asking._running,
@@ -250,7 +250,7 @@ async def listened(locks: Locks) -> None:
 
 async def moved(locks: Locks) -> None:
     """It is connected to the new primary."""
-    store: Any = locks._session.drive.store
+    store: Any = locks._session.runtime.store
 
     def is_there() -> bool:
         talk = store._link._talk
@@ -260,6 +260,6 @@ async def moved(locks: Locks) -> None:
 
 
 def finder_of(locks: Locks) -> PrimaryFinder:
-    store: Any = locks._session.drive.store
+    store: Any = locks._session.runtime.store
     finder: PrimaryFinder = store._finder
     return finder
