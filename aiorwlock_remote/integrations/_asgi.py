@@ -101,10 +101,14 @@ class RequestLocks:
         async with anyio.create_task_group() as self._tasks:
             try:
                 await app(scope, self.receive, self.send)
-            except Exception as exc:  # noqa: BLE001 - raised below, no group
+            except Exception as exc:  # noqa: BLE001 - raised below
                 error = exc
+            # The application has ended. A call that reads ahead would wait for the
+            # client's next message, and the response with it.
             if self._under_way is not None:
                 self._tasks.cancel_scope.cancel()
+        # Outside of the task group, which would wrap the error in a group: handlers of
+        # its type would not be called.
         if error is not None:
             try:
                 raise self._own(error)
@@ -113,6 +117,8 @@ class RequestLocks:
 
     async def receive(self) -> Message:
         """Return the next message to the application, in place of the server's call."""
+        # Behind the call that reads ahead: servers do not expect two calls at a time
+        # (test_messages_come_once_and_in_order).
         while self._under_way is not None and not self._read_ahead:
             await self._under_way.wait()
         if self._read_ahead:
@@ -120,6 +126,7 @@ class RequestLocks:
             if isinstance(message, Exception):
                 raise message
             return message
+        # This call of the server's `receive` sends "100 Continue".
         self._uninvited = False
         self._under_way = anyio.Event()
         return await self._read(self._under_way)
@@ -156,6 +163,7 @@ class RequestLocks:
         kind = message["type"]
         if kind in ("http.response.start", "websocket.accept"):
             self.begun = True
+        # Without its last message the client sees a body that is not complete.
         ends = kind == "http.response.body" and not message.get("more_body")
         if ends and self._cut_off and self._error is not None:
             raise self._error

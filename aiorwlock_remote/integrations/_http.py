@@ -102,6 +102,7 @@ class LockNameTemplate:
                 else self._escaped(str(read[part.name]), several=several)
                 for part in self._parts
             )
+        # Here, so that an id that no store can hold is an error of this request.
         resource(self.resource_type, made)
         return made
 
@@ -148,6 +149,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
 def _read(parameter: PathParameter, value: object) -> ResourceId:
+    # True is an int, but its text in a path would be neither "1" nor "true".
     if isinstance(value, parameter.kind) and not isinstance(value, bool):
         return value
     if parameter.kind is str and isinstance(value, int | UUID):
@@ -157,6 +159,7 @@ def _read(parameter: PathParameter, value: object) -> ResourceId:
         raise ConfigurationError(
             what=f"{{{parameter.name}}} is of type {type(value).__name__}, not text"
         )
+    # int() would also take "1_000", " 7" and thousands of digits (test_templates.py).
     if parameter.kind is int and not _INTEGER.fullmatch(value):
         raise ValueError(parameter.name)
     read: ResourceId = parameter.kind(value)
@@ -190,6 +193,7 @@ class HoldSpec:
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
             )
         check_seconds("timeout", timeout)
+        # Against the defaults: those of the `Locks` are known with the first request.
         Options().but(options)
         self.mode: Mode = mode
         self._timeout = timeout
@@ -272,6 +276,8 @@ def answer(error: LockError) -> ErrorResponse | None:
     status = error.status_hint
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
+    # The store did not answer in time: the resource may be free, so this is no 423
+    # (test_a_store_that_is_down_is_503).
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -279,6 +285,7 @@ def answer(error: LockError) -> ErrorResponse | None:
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
         seconds = error.retry_after if isinstance(error, LockTimeout) else None
+        # Whole seconds, and never 0, which would invite a client to poll.
         headers["Retry-After"] = str(max(1, math.ceil(seconds or 1)))
     return problem(status, headers)
 

@@ -48,14 +48,7 @@ from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.options import OptionArgs
 
-__all__ = [
-    "add_locks",
-    "fence_header",
-    "get_fence",
-    "get_held",
-    "get_locks",
-    "hold",
-]
+__all__ = ["add_locks", "fence_header", "get_fence", "get_held", "get_locks", "hold"]
 
 _LOCKS = web.AppKey("LOCKS", Locks)
 
@@ -91,14 +84,19 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
     """
     check_connecting(connecting)
     if _answer_errors in app.middlewares:
-        raise ConfigurationError(what="add_locks was called twice for this application")
+        raise ConfigurationError(
+            what="the application already has locks", hint="call add_locks once"
+        )
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)
         async with connecting as app[_LOCKS]:
             yield
 
+    # First, so that the user's own contexts have locks
+    # (test_around_the_users_own_context).
     app.cleanup_ctx.insert(0, opened)
+    # Outermost, so that errors of the user's middlewares are answered, too.
     app.middlewares.insert(0, _answer_errors)
     app.on_response_prepare.append(_begun)
 
@@ -194,8 +192,11 @@ def hold(
                 try:
                     return await handler(*given, **named)
                 finally:
+                    # A handler with two holds gets the inner grant only inside of it
+                    # (test_two_holds_give_the_inner_one).
                     request[_HELD] = outer
 
+        # Of a decorator above this one, only attributes reach the route's handler.
         setattr(held, _HOLD, [*getattr(handler, _HOLD, []), spec])
         if isfunction(handler):
             _holders.setdefault(handler, WeakSet()).add(held)

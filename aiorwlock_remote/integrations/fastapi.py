@@ -113,7 +113,9 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
     """
     check_connecting(connecting)
     if hasattr(app.state, "aiorwlock_remote"):
-        raise ConfigurationError(what="add_locks was called twice for this application")
+        raise ConfigurationError(
+            what="the application already has locks", hint="call add_locks once"
+        )
     if app.middleware_stack is not None:
         raise ConfigurationError(
             what="add_locks was called after the application had started",
@@ -126,8 +128,11 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
 
     @asynccontextmanager
     async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
+        # At the start and not in `hold`, which does not know the path of its route.
         _check_routes(app.routes, handlers)
         async with connecting as app_locks.opened, inner(served) as state:
+            # After the user's lifespan, which may have opened a mounted application's
+            # locks (test_locks_of_a_mounted_application_that_its_parent_opens).
             _check_mounted(app.routes)
             yield state or {}
 
@@ -219,6 +224,7 @@ def hold(
             async with acquisition.unless(request_locks.gone) as grant:
                 yield grant
         except Exception as exc:
+            # With scope="request" the answer may have begun: it must be cut off.
             request_locks.fail(exc)
             raise
 
@@ -272,6 +278,7 @@ async def _client_left(request: Request, error: AcquireAbandoned) -> Response:
 
 
 def _add_handlers(app: Starlette, handlers: _Handlers) -> None:
+    # Handlers of the user's stay (test_a_handler_of_the_users_goes_before).
     for error, handler in handlers.items():
         app.exception_handlers.setdefault(error, handler)
 
@@ -340,6 +347,8 @@ def _check_route(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> Non
         if node.call is not None and node.call in _hold_specs:
             specs.append(_hold_specs[node.call])
             continue
+        # The type by which the handler, or another dependency, reads the parameter
+        # (test_text_that_another_dependency_reads_as_something_else).
         for field in node.path_params:
             if kinds.get(field.alias, ...) is str:
                 kinds[field.alias] = field.field_info.annotation

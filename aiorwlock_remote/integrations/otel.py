@@ -43,6 +43,7 @@ class OtelObserver:
             "rwlock.resource": attempt.resource,
             "rwlock.mode": attempt.mode,
         }
+        # An empty attribute would look like a reason that was given.
         if attempt.reason:
             attributes["rwlock.reason"] = attempt.reason
         context = get_current()

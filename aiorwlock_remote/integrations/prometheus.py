@@ -34,6 +34,7 @@ __all__ = ["PrometheusObserver"]
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 """Upper bounds of the histograms' buckets, in seconds."""
+# Never the id: a label with a value for each resource would fill Prometheus' memory.
 _LABELS = ("type", "mode")
 
 

@@ -48,6 +48,7 @@ class MutexSet:
         *,
         keep: bool,
     ) -> None:
+        # Without one a score would never be old enough to be taken over.
         if options.lease is None:
             raise ConfigurationError(what="a mutex of a set has a lease")
         self._session = session
@@ -183,6 +184,7 @@ class MutexSet:
         state = state_of(held)
         resource = state.lease.resource
         ours = isinstance(resource, SetMember) and resource.type == self._name
+        # The same name in another `Locks` may be another server's set.
         if not ours or state.session is not self._session:
             raise NotOwner(resource=resource.label, action=action)
         return state

@@ -236,6 +236,8 @@ class Occupancies:
                 last = await attempt.outcome(loop)
             finally:
                 self._attempts.discard(attempt)
+            # `aclose` calls attempts off, and knows nothing of an object that it would
+            # be given after that (test_closing_calls_off_and_gives_back).
             if self._closed:
                 raise Closed
             granted = last.do is Action.USING
@@ -247,6 +249,8 @@ class Occupancies:
                 return occupied
             if last.do is Action.BUSY:
                 raise LockBusy(resource=name, holders=_shown(last.records))
+            # Random: two that have met would meet again after equal pauses
+            # (test_two_that_meet_rest_and_try_again).
             rest = back_off(attempts, random(), first=FIRST_REST)
             attempts += 1
             if timeout is not None:
@@ -286,6 +290,7 @@ class Occupancies:
             await anyio.sleep(back_off(tries, random()))
             if attempt not in self._left_behind:
                 return  # closed
+            # A record that is older counts as dead: others remove it.
             if loop.clock.now() >= expires_at or await _remove_records(attempt):
                 break
             log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)

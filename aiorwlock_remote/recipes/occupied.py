@@ -86,6 +86,7 @@ async def run_beyond_cancellation(
     except Exception:
         raise
     except BaseException:
+        # Cancelled. A caller that went on at once could meet its own record.
         try:
             await wait_settled(pending)
         finally:
@@ -153,6 +154,8 @@ class OccupyAttempt:
 
     async def call_off(self, loop: TaskEventLoop) -> None:
         """Remove the records in whatever state they are, and wait for that."""
+        # The task of the attempt sees the flag after its current request, whose effect
+        # is known by then (test_cancelled_at_each_step).
         self._abandoned = True
         done = self._done
         if done.done() and done.error is None and done.result().do is Action.USING:
@@ -173,6 +176,7 @@ class OccupyAttempt:
         move, promoted = FIRST_ACTION, False
         try:
             while move.do not in _FINAL_ACTIONS and not self._abandoned:
+                # From here on an error leaves it open whether the object is ours.
                 promoted = promoted or move.do is Action.PROMOTE
                 step = partial(self._carry_out, move)
                 answer = await ask_with_retries(
@@ -187,7 +191,9 @@ class OccupyAttempt:
             # (test_what_is_certainly_not_written_is_not_removed).
             clean = _nothing_written(move, exc) or await self._cleaned()
             self._done.set_exception(exc if clean or not promoted else self._doubt(exc))
-        except BaseException:  # the loop ends
+        except BaseException:
+            # The loop ends: what is left in the store now stays until its age
+            # (test_a_loop_that_ends_leaves_nothing).
             await self._cleaned()
             self._done.set_exception(Closed())
             raise
@@ -234,11 +240,7 @@ class OccupyAttempt:
                 log_event(log, "left_behind", error=str(exc))
                 return False
             log_event(
-                log,
-                "withdrawn",
-                logging.DEBUG,
-                resource=self._thing,
-                label=self._label,
+                log, "withdrawn", logging.DEBUG, resource=self._thing, label=self._label
             )
             return True
         self._on_left_behind(self)
@@ -355,6 +357,8 @@ class Occupied:
         return True
 
     async def __aenter__(self) -> Occupied:
+        # An object that was given back, or is too old, protects no body
+        # (test_one_that_was_given_back_is_not_entered_again).
         self.check()
         with self._inside:
             return self
@@ -378,6 +382,8 @@ class Occupied:
         try:
             removed = await remove_own_record(self._store, self._thing, self._who)
         except BackendError:
+            # So that `release` may be called again
+            # (test_a_mount_that_is_away_for_a_while).
             self._released = False
             raise
         if not removed:
@@ -396,6 +402,7 @@ class Occupied:
         return LockLost(reason=reason, resource=self._thing, mode="use")
 
     def __del__(self) -> None:
+        # No warning after a release that failed: its error was raised.
         if not getattr(self, "_release_tried", True) and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self

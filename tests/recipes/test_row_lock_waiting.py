@@ -24,11 +24,7 @@ from aiorwlock_remote.core.row_dialects import SQLITE
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import manager, requests
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.manager import (
-    RowWaiters,
-    RowWaitQueue,
-)
-from aiorwlock_remote.recipes.row_lock.requests import RowRequests
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager, RowWaiters
 from aiorwlock_remote.recipes.row_lock.target import (
     PublishedStrategy,
     RowAttempt,
@@ -62,9 +58,10 @@ class Acted:
         self.took = 0.0
         self.sent = 0
         self.freed: list[RowIdentity] = []
-        self.requests = RowRequests(self, self.host, self.freed.append)
         self.closed = False
-        self.waiting = RowWaitQueue(self.requests, self.host, self.check)
+        self.waiting = RowLockManager[Any](self, self.host, self.check)
+        self.requests = self.waiting._requests
+        self.requests._on_freed = self.freed.append
 
     def check(self) -> None:
         if self.closed:
@@ -86,7 +83,7 @@ class Acted:
     async def obtain(
         self, row: RowTarget[Any], until: float | None = None, *, wait: bool = False
     ) -> RowLease[Any] | RowState:
-        return await self.waiting.obtain(attempt(row, until), wait=wait)
+        return await self.waiting._obtain(attempt(row, until), wait=wait)
 
 
 def row(lease: float | None = None) -> RowTarget[Any]:

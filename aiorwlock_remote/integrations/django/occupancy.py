@@ -234,9 +234,13 @@ class ModelOccupancyStore:
     def _in_transaction(self, alias: str, function: Callable[[str], T]) -> T:
         try:
             self._check_commits(alias)
+            # durable: raises inside of the user's atomic(), instead of joining it
+            # (test_inside_of_a_transaction_nobody_would_see_it).
             with transaction.atomic(using=alias, durable=True):
                 return function(alias)
         except Error as exc:
+            # Django does this between requests only: the next step would get the broken
+            # connection again.
             connections[alias].close_if_unusable_or_obsolete()
             raise self._error(exc, alias) from exc
         except (ImproperlyConfigured, ConnectionDoesNotExist) as exc:

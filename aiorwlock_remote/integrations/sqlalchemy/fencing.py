@@ -63,10 +63,7 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
 
 
 async def fenced_get(
-    session: AsyncSession,
-    row: type[Row],
-    identity: object,
-    fence: int,
+    session: AsyncSession, row: type[Row], identity: object, fence: int
 ) -> Row | None:
     """Return a row as it is in the database, under a grant; None if there is no row.
 
@@ -101,6 +98,7 @@ async def fenced_get(
         update(fenced_in.class_)
         .where(*where, row.fence <= fence)
         .values(fence=fence)
+        # The row is read anew below; objects in the session are not searched.
         .execution_options(synchronize_session=False)
     )
     try:

@@ -270,8 +270,12 @@ class TableOccupancyStore:
             async with autocommitting(self._engine) as connection:
                 asked = True
                 return await ask(connection)
+        # asyncpg raises OSError for a server that is not there, which SQLAlchemy does
+        # not wrap (test_a_server_that_is_not_there).
         except (SQLAlchemyError, OSError) as exc:
             error = from_driver(exc, self._where, asked=asked)
+            # A session of the user's may hold the pool's only connection
+            # (test_a_session_that_holds_the_only_connection).
             if isinstance(exc, PoolTimeout):
                 error.hint = "the engine's pool has no connection left for occupying"
             elif isinstance(error, Unsupported):

@@ -134,6 +134,7 @@ class RowLockStatements:
                 what=f"{quoted(table)} is no table and no mapped class"
             )
         self.table: Table = cast("Table", found)
+        # Other types are left to the column, which may be a UUID or a date.
         if row_id is None or isinstance(row_id, int | str):
             check_key(cast("RowKey", row_id))
         elif isinstance(row_id, _NO_VALUES) or hasattr(row_id, "__clause_element__"):
@@ -191,7 +192,7 @@ class RowLockStatements:
 
     @property
     def label(self) -> str:
-        """``table/key``, for messages."""
+        """``table/key``, as error messages name the row."""
         return f"{self.table.fullname}/{self._id}"
 
     def read_lock(self, reason: str = "") -> Update:

@@ -92,6 +92,8 @@ class RowLease(Generic[S]):
 
     def blocks_own_task(self) -> bool:
         """Return True if the task that holds it would wait for itself for ever."""
+        # A dropped lease ends by itself, so its task may wait for the row again
+        # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
         return self.believed() and not ends
 
@@ -146,6 +148,8 @@ async def renew_until_over(
         if held.abandoned():
             log_event(log, "owner_gone", resource=row.label, fence=held.fence)
             return
+        # Not before: a renewal without an answer may have been carried out
+        # (test_a_server_that_says_nothing).
         if held.left <= 0:
             held.lose("unreachable")
             return

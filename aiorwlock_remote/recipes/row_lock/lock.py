@@ -255,8 +255,11 @@ class RowHeld:
             ) from exc.__cause__
         if got is None:
             raise NotOwner(resource=row.label, action="release")
+        # Although no other program has come since (test_by_hand).
         if lost is not None:
             raise _lock_lost(lease, lost)
+        # A writer may delete its row (test_a_writer_may_delete_the_row); a row that we
+        # only read was deleted by a program that ignored the lock.
         exists = got.step.count or got.step.found is not None
         deleted = not exists and mode is Mode.WRITE
         if not got.held and got.step.count < 2 and not deleted:
@@ -271,6 +274,8 @@ class RowHeld:
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         lease = getattr(self, "_lease", None)
+        # A child's copies are dropped, too; the lock is the parent's
+        # (test_a_forked_child_tells_nothing).
         if lease is None or lease.entered or self._manager.forked:
             return
         # Before the warning: a handler that records the warning keeps a reference to
@@ -315,6 +320,8 @@ class RowAcquisition:
     async def __aenter__(self) -> RowHeld:
         with self._inside:
             lease = await self._manager.obtain(*self._request)
+        # Before the user can drop the `RowHeld`, whose destructor looks at it
+        # (test_a_block_keeps_it).
         lease.entered = True
         scope = self._manager.loop.new_scope()
         self._entered = lease, scope
@@ -370,15 +377,13 @@ def _lock_lost(lease: RowLease[Any], reason: LossReason) -> LockLost:
     )
 
 
-class SessionRowLocks:
+class SessionRowLocks(RowLockManager[Statement]):
     """The row locks of one ``Locks``, in tables that its store can reach."""
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
+        super().__init__(store, session.loop, session.check)
         self._dialect = store.dialect
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
-        self._manager: RowLockManager[Statement] = RowLockManager(
-            store, session.loop, session.check
-        )
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
         """Return the lock of one row; ``lease``: seconds, or None for no lease."""
@@ -386,14 +391,4 @@ class SessionRowLocks:
         watch = None
         if self._notifies is not None:
             watch = partial(self._notifies.watch_row, sql.table, str(key))
-        return RowLock(
-            self._manager, RowTarget.of(sql, str(key), sql, lease, watch=watch)
-        )
-
-    def close(self) -> None:
-        """Release all rows, and end all waiting."""
-        self._manager.close()
-
-    async def wait_closed(self) -> None:
-        """Wait a bounded time for the releases that ``close`` has sent."""
-        await self._manager.wait_closed()
+        return RowLock(self, RowTarget.of(sql, str(key), sql, lease, watch=watch))

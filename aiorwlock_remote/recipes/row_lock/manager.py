@@ -90,35 +90,170 @@ class RowWaiters:
         self.changed = anyio.Event()
 
 
-class RowWaitQueue(Generic[S]):
-    """The waiting tasks of one event loop, by row.
+class RowLockManager(Generic[S]):
+    """All row locks of one event loop at one database.
 
-    ``check``: raises if the ``Locks`` is closed or otherwise unusable.
+    Args:
+        store: Runs the plans.
+        loop: The caller's event loop.
+        check: Raises if no request may be sent, because the ``Locks`` is closed.
+        checked_kinds: See ``RowRequests``.
     """
 
     def __init__(
-        self, requests: RowRequests[S], loop: TaskEventLoop, check: Callable[[], None]
+        self,
+        store: RunsPlans[S],
+        loop: TaskEventLoop,
+        check: Callable[[], None],
+        checked_kinds: set[RowIdentity] | None = None,
     ) -> None:
-        self._requests = requests
-        self._loop = loop
+        self._store = store
+        self.loop: TaskEventLoop = loop
         self._check = check
+        self._pid = os.getpid()
+        self._requests = RowRequests(store, loop, self.wake, checked_kinds)
         self._waiters: weakref.WeakValueDictionary[RowIdentity, RowWaiters]
         self._waiters = weakref.WeakValueDictionary()
+        self._held: set[RowLease[S]] = set()
+        self._by_task: weakref.WeakKeyDictionary[Any, dict[RowIdentity, RowLease[S]]]
+        self._by_task = weakref.WeakKeyDictionary()
+
+    async def acquire(
+        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
+    ) -> RowLease[S] | RowState:
+        """Wait for the row; return its lease, or its state when the time is over."""
+        self._check()
+        task = self.loop.current_task()
+        own = self._by_task.setdefault(task, {})
+        held = own.get(row.identity)
+        if held is not None and held.blocks_own_task():
+            held_mode = str(held.attempt.mode)
+            raise WouldDeadlock(resource=row.label, held_mode=held_mode)
+        until = None if timeout is None else self.loop.clock.now() + timeout
+        attempt = RowAttempt(row, mode, reason, random_id().hex(), until)
+        got = await self._obtain(attempt, wait=timeout != 0)
+        if isinstance(got, RowState):
+            return got
+        got.task = weakref.ref(task)
+        self._held.add(got)
+        own[row.identity] = got
+        try:
+            self._check()
+        except LockError:
+            # Closed between the grant and here: ``close`` did not see this lease
+            # (test_closing_while_it_is_being_obtained).
+            self._end(got, None).log_failure()
+            raise
+        if got.grant is not None:
+            self.loop.spawn(partial(self._keep_renewed, got))
+        return got
 
     async def obtain(
-        self, attempt: RowAttempt[S], *, wait: bool
-    ) -> RowLease[S] | RowState:
-        """Return the lease, or the state that refused it when the time was over."""
-        got = await self._try(attempt)
-        if isinstance(got, RowState) and wait:
-            return await self._wait(attempt, got)
-        return got
+        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
+    ) -> RowLease[S]:
+        """Wait for the row and return its lease.
+
+        Raises:
+            LockTimeout: the row was not obtained in time.
+        """
+        got = await self.acquire(row, mode, reason, timeout)
+        if isinstance(got, RowLease):
+            return got
+        raise LockTimeout(
+            resource=row.label,
+            mode=str(mode),
+            timeout=timeout or 0.0,
+            holders=(str(got),),
+        )
+
+    async def release(self, held: RowLease[S], reason: str | None) -> RowOutcome | None:
+        """Release the row; return None if it was released before.
+
+        The request is sent before anything is awaited; cancelling does not stop it.
+        """
+        if held not in self._held:
+            return None
+        self._check()
+        reply = self._end(held, reason)
+        # Shielded: only the answer says whether the lock was lost meanwhile. asyncio's
+        # own cancel() gets through (test_cancelled_natively_again_and_again).
+        with anyio.CancelScope(shield=True):
+            try:
+                return await reply
+            except LockError as exc:
+                raise held.row.explained(exc) from exc.__cause__
+        raise AssertionError("a shielded scope is not left like this")
+
+    async def look(self, row: RowTarget[S]) -> RowState:
+        """Return the state that the row has."""
+        self._check()
+        try:
+            step = await self._store.carry(look_plan(row.strategy.statements))
+        except LockError as exc:
+            raise row.explained(exc) from exc.__cause__
+        return row.state(step)
+
+    async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
+        """Return the leases in the row."""
+        self._check()
+        if not isinstance(row.strategy, LeasedStrategy):
+            return ()
+        try:
+            grants, got = await self._store.carry(row.strategy.list())
+        except LockError as exc:
+            raise row.explained(exc) from exc.__cause__
+        if not got.held:
+            row.found(got)
+        return grants
+
+    def close(self) -> None:
+        """Release all rows, and end all waiting."""
+        self.wake()
+        self._requests.close()
+        task = self.loop.current_task()
+        for held in list(self._held):
+            held.close(task)
+            self._end(held, None).log_failure()
+
+    async def wait_closed(self) -> None:
+        """Wait a bounded time for the releases that ``close`` has sent."""
+        await self._requests.wait_closed()
+
+    async def extend(self, held: RowLease[S]) -> bool:
+        """Renew a lease at the caller's request; return False if it was lost."""
+        self._check()
+        sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
+        assert lease is not None
+        try:
+            got = await self._renew(held)
+        except LockError as exc:
+            raise held.row.explained(exc) from exc.__cause__
+        if got.grant is not None:
+            held.renewed(sent_at, lease)
+        elif not got.again:
+            held.lose(held.reason_gone())
+        return held.lost is None
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that made the locks."""
+        return os.getpid() != self._pid
 
     def wake(self, identity: RowIdentity | None = None) -> None:
         """Wake the waiters of that row, or of all rows."""
         for each, waiters in list(self._waiters.items()):
             if identity in (None, each):
                 waiters.wake()
+
+    async def _obtain(
+        self, attempt: RowAttempt[S], *, wait: bool
+    ) -> RowLease[S] | RowState:
+        """Return the lease, or the state that refused it when the time was over."""
+        got = await self._try(attempt)
+        # At once, before queueing: without waiters a free row costs one request.
+        if isinstance(got, RowState) and wait:
+            return await self._wait(attempt, got)
+        return got
 
     async def _wait(
         self, attempt: RowAttempt[S], state: RowState
@@ -127,6 +262,7 @@ class RowWaitQueue(Generic[S]):
         waiters = self._waiters.get(row.identity)
         if waiters is None:
             waiters = self._waiters[row.identity] = RowWaiters()
+        # By mode: a reader must not wait behind a writer whom the row refuses.
         turn = waiters.turns[attempt.mode]
         attempt.log_debug("queued")
         with anyio.move_on_after(self._left(attempt)) as scope:
@@ -146,8 +282,7 @@ class RowWaitQueue(Generic[S]):
         while True:
             self._check()
             # Taken before the attempt: a release that comes while the attempt is under
-            # way sets this event, not its successor, and is not missed
-            # (test_row_lock_many_waiters.py).
+            # way sets this event, not its successor, and is not missed.
             changed = waiters.changed
             got = await self._try(attempt)
             left = self._left(attempt)
@@ -157,6 +292,9 @@ class RowWaitQueue(Generic[S]):
                 MAX_POLL_INTERVAL, back_off(polls, random(), first=FIRST_POLL_INTERVAL)
             )
             polls += 1
+            # Programs that use the published statements alone do not notify, so a
+            # waiter polls, with pauses that grow until it is woken
+            # (test_looks_are_more_and_more_seldom_until_somebody_leaves).
             cause = "poll"
             with anyio.move_on_after(pause if left is None else min(pause, left)):
                 await changed.wait()
@@ -168,9 +306,9 @@ class RowWaitQueue(Generic[S]):
         """Return the lease, or the state that refused it.
 
         The request is sent again if it was certainly not carried out, if its ticket
-        tells what became of it, or if the state that refused it admits it.
+        shows what became of it, or if the state that refused it admits it.
         """
-        row, now = attempt.row, self._loop.clock.now
+        row, now = attempt.row, self.loop.clock.now
         began, failing, doubtful = now(), None, False
         for tries in count(1):
             # Whichever of the requests obtained the lease, the last one renewed it: its
@@ -217,7 +355,7 @@ class RowWaitQueue(Generic[S]):
     def _lease(
         self, attempt: RowAttempt[S], got: RowOutcome, sent_at: float
     ) -> RowLease[S]:
-        held = RowLease(attempt, self._loop, got.grant)
+        held = RowLease(attempt, self.loop, got.grant)
         lease = attempt.row.strategy.lease
         if lease is not None:
             held.deadline = local_deadline(sent_at, lease, None)
@@ -242,158 +380,7 @@ class RowWaitQueue(Generic[S]):
     def _left(self, attempt: RowAttempt[S]) -> float | None:
         if attempt.until is None:
             return None
-        return max(0.0, attempt.until - self._loop.clock.now())
-
-
-def _admits(state: RowState, mode: Mode) -> bool:
-    return state.mark == UNLOCK or (state.mark == READ_LOCK and mode is Mode.READ)
-
-
-class RowLockManager(Generic[S]):
-    """All row locks of one event loop at one database.
-
-    Args:
-        store: Runs the plans.
-        loop: The caller's event loop.
-        check: Raises if no request may be sent, because the ``Locks`` is closed.
-        checked_kinds: See ``RowRequests``.
-    """
-
-    def __init__(
-        self,
-        store: RunsPlans[S],
-        loop: TaskEventLoop,
-        check: Callable[[], None],
-        checked_kinds: set[RowIdentity] | None = None,
-    ) -> None:
-        self._store = store
-        self.loop: TaskEventLoop = loop
-        self._check = check
-        self._pid = os.getpid()
-        self._requests = RowRequests(store, loop, self._freed, checked_kinds)
-        self._queue = RowWaitQueue(self._requests, loop, check)
-        self._held: set[RowLease[S]] = set()
-        self._by_task: weakref.WeakKeyDictionary[Any, dict[RowIdentity, RowLease[S]]]
-        self._by_task = weakref.WeakKeyDictionary()
-
-    async def acquire(
-        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
-    ) -> RowLease[S] | RowState:
-        """Wait for the row; return its lease, or its state when the time is over."""
-        self._check()
-        task = self.loop.current_task()
-        own = self._by_task.setdefault(task, {})
-        held = own.get(row.identity)
-        if held is not None and held.blocks_own_task():
-            held_mode = str(held.attempt.mode)
-            raise WouldDeadlock(resource=row.label, held_mode=held_mode)
-        until = None if timeout is None else self.loop.clock.now() + timeout
-        attempt = RowAttempt(row, mode, reason, random_id().hex(), until)
-        got = await self._queue.obtain(attempt, wait=timeout != 0)
-        if isinstance(got, RowState):
-            return got
-        got.task = weakref.ref(task)
-        self._held.add(got)
-        own[row.identity] = got
-        try:
-            self._check()
-        except LockError:
-            # Closed between the grant and here: ``close`` did not see this lease
-            # (test_closing_while_it_is_being_obtained).
-            self._end(got, None).log_failure()
-            raise
-        if got.grant is not None:
-            self.loop.spawn(partial(self._keep_renewed, got))
-        return got
-
-    async def obtain(
-        self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
-    ) -> RowLease[S]:
-        """Wait for the row and return its lease.
-
-        Raises:
-            LockTimeout: the row was not obtained in time.
-        """
-        got = await self.acquire(row, mode, reason, timeout)
-        if isinstance(got, RowLease):
-            return got
-        raise LockTimeout(
-            resource=row.label,
-            mode=str(mode),
-            timeout=timeout or 0.0,
-            holders=(str(got),),
-        )
-
-    async def release(self, held: RowLease[S], reason: str | None) -> RowOutcome | None:
-        """Release the row; return None if it was released before.
-
-        The request is sent before anything is awaited; cancelling does not stop it.
-        """
-        if held not in self._held:
-            return None
-        self._check()
-        reply = self._end(held, reason)
-        with anyio.CancelScope(shield=True):
-            try:
-                return await reply
-            except LockError as exc:
-                raise held.row.explained(exc) from exc.__cause__
-        raise AssertionError("a shielded scope is not left like this")
-
-    async def look(self, row: RowTarget[S]) -> RowState:
-        """Return the state that the row has."""
-        self._check()
-        try:
-            step = await self._store.carry(look_plan(row.strategy.statements))
-        except LockError as exc:
-            raise row.explained(exc) from exc.__cause__
-        return row.state(step)
-
-    async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
-        """Return the leases in the row."""
-        self._check()
-        if not isinstance(row.strategy, LeasedStrategy):
-            return ()
-        try:
-            grants, got = await self._store.carry(row.strategy.list())
-        except LockError as exc:
-            raise row.explained(exc) from exc.__cause__
-        if not got.held:
-            row.found(got)
-        return grants
-
-    def close(self) -> None:
-        """Release all rows, and end all waiting."""
-        self._queue.wake()
-        self._requests.close()
-        task = self.loop.current_task()
-        for held in list(self._held):
-            held.close(task)
-            self._end(held, None).log_failure()
-
-    async def wait_closed(self) -> None:
-        """Wait a bounded time for the releases that ``close`` has sent."""
-        await self._requests.wait_closed()
-
-    async def extend(self, held: RowLease[S]) -> bool:
-        """Renew a lease at the caller's request; return False if it was lost."""
-        self._check()
-        sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
-        assert lease is not None
-        try:
-            got = await self._renew(held)
-        except LockError as exc:
-            raise held.row.explained(exc) from exc.__cause__
-        if got.grant is not None:
-            held.renewed(sent_at, lease)
-        elif not got.again:
-            held.lose(held.reason_gone())
-        return held.lost is None
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a forked child of the one that made the locks."""
-        return os.getpid() != self._pid
+        return max(0.0, attempt.until - self.loop.clock.now())
 
     async def _keep_renewed(self, held: RowLease[S]) -> None:
         await renew_until_over(held, partial(self._renew, held))
@@ -415,5 +402,6 @@ class RowLockManager(Generic[S]):
             del own[row.identity]
         return self._requests.give(held.attempt, reason)
 
-    def _freed(self, identity: RowIdentity) -> None:
-        self._queue.wake(identity)
+
+def _admits(state: RowState, mode: Mode) -> bool:
+    return state.mark == UNLOCK or (state.mark == READ_LOCK and mode is Mode.READ)

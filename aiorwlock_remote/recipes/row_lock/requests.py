@@ -108,6 +108,8 @@ class RowRequests(Generic[S]):
             with self._closing.under(withdraw):
                 got = await reply
         except BaseException as exc:
+            # The request's own error: the caller decides whether to repeat it. Anything
+            # else means that the caller does not wait any more.
             if exc is reply.error:
                 raise
             with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE_TIMEOUT):
@@ -203,6 +205,8 @@ class RowRequests(Generic[S]):
         since: float,
     ) -> None:
         def repeat() -> None:
+            # `close` may have called it already
+            # (test_closing_sends_at_once_what_was_to_be_sent_again).
             if repeat in self._paused:
                 self._paused.discard(repeat)
                 self._repeat_release(attempt, send, reply, since)
@@ -230,6 +234,8 @@ class RowRequests(Generic[S]):
         row = attempt.row
 
         def answered(got: RowOutcome) -> RowOutcome:
+            # Not carried out: raised as an error, so that it is repeated
+            # (test_a_row_that_others_change_all_the_time).
             if got.again:
                 what = f"{row.label}: other programs changed the row at each attempt"
                 raise BackendUnavailable(what=what, nothing_done=True)

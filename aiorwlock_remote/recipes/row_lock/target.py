@@ -142,6 +142,7 @@ class RowSql:
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
+        # For hints only; statements that are executed bind their values.
         literal = str(self._id)
         if isinstance(self._id, int):
             return literal
@@ -255,6 +256,8 @@ class LeasedStrategy(Generic[S]):
             *read, now = ran.rows[0]
             found = tuple(read[:3])
             state = parse_row_state(found)
+            # Text that this library did not write is never overwritten
+            # (test_damaged_grants).
             ledger = None if state is None else load_row_grants(state, _text(read[3]))
             if ledger is None:
                 bad = state is not None
@@ -263,6 +266,8 @@ class LeasedStrategy(Generic[S]):
             change, held = decision.change, decision.held
             if change is None:
                 return RowOutcome(RowStep(int(held), found), held, decision.grant)
+            # The nonce makes each text unique: a swap that arrives late finds another
+            # one and does nothing.
             text = dump_row_grants(change, random_id().hex())
             if len(text) > MAX_GRANTS_TEXT:
                 # One reader more than the column can list: refused as if a writer held
