@@ -62,12 +62,8 @@ class RequestLocks:
     * A client that waits for "100 Continue" is not invited to send its body before the
       application reads the body (test_no_body_is_invited_by_waiting).
 
-    Args:
-        app_locks: Those of the application.
-        receive: The server's.
-        send: The server's.
-        outer: The ``RequestLocks`` of the application in which this one is mounted, if
-            both have locks of their own.
+    ``receive`` and ``send`` are the server's; ``outer`` is of the application in which
+    this one is mounted, if both have locks of their own.
     """
 
     def __init__(
@@ -91,11 +87,7 @@ class RequestLocks:
         self._cut_off = False
 
     async def serve(self, app: ASGIApp, scope: Scope) -> None:
-        """Call the application for this HTTP request.
-
-        Raises:
-            Exception: whatever the application raises.
-        """
+        """Call the application for this HTTP request, and raise what it raises."""
         self._uninvited = any(name == b"expect" for name, _ in scope["headers"])
         error: Exception | None = None
         async with anyio.create_task_group() as self._tasks:
@@ -155,15 +147,14 @@ class RequestLocks:
     async def send(self, message: Message) -> None:
         """Send a message of the application, in place of the server's call.
 
-        Raises:
-            Exception: the answer was cut off by this error, and must not end as if it
-                were whole. ``BaseHTTPMiddleware`` would end it so
-                (test_a_stream_is_cut_off_through_any_middleware).
+        Raise the error that cut the answer off in place of its last message.
         """
         kind = message["type"]
         if kind in ("http.response.start", "websocket.accept"):
             self.begun = True
-        # Without its last message the client sees a body that is not complete.
+        # Without its last message the client sees that the body is not complete;
+        # BaseHTTPMiddleware would send one in spite of the error
+        # (test_a_stream_is_cut_off_through_any_middleware).
         ends = kind == "http.response.body" and not message.get("more_body")
         if ends and self._cut_off and self._error is not None:
             raise self._error

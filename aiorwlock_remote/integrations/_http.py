@@ -216,14 +216,10 @@ class HoldSpec:
         return lock.acquire(self._timeout, reason=self._reason)
 
     def check(self, path: str, kinds: Mapping[str, object]) -> None:
-        """Raise unless the template fits the path of a route.
+        """Raise ``ConfigurationError`` unless the template fits the path of a route.
 
         ``kinds``: the path's parameters, and the type that the handler reads each as;
         None: converted by the path itself.
-
-        Raises:
-            ConfigurationError: the path lacks a parameter, or the handler reads it as
-                another type: then 7 and 007 would have two locks.
         """
         template = self.template
         for parameter in template.parameters:
@@ -287,11 +283,7 @@ def answer(error: LockError) -> ErrorResponse | None:
         seconds = error.retry_after if isinstance(error, LockTimeout) else None
         # Whole seconds, and never 0, which would invite a client to poll.
         headers["Retry-After"] = str(max(1, math.ceil(seconds or 1)))
-    return problem(status, headers)
-
-
-def problem(status: int, headers: dict[str, str] | None = None) -> ErrorResponse:
-    """Return a response whose status says everything (RFC 9457)."""
+    # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
-    return ErrorResponse(status, headers or {}, body)
+    return ErrorResponse(status, headers, body)

@@ -117,10 +117,8 @@ class PlanRunner(Generic[S]):
     A caller that is cancelled does not cancel its plan: a statement that is cut off may
     have been carried out.
 
-    Args:
-        where: The database, for messages.
-        run: Runs one plan; raises ``LockError`` only.
-        timeout: Seconds until a plan is given up; None: never.
+    ``run`` runs one plan and raises ``LockError`` only; ``timeout``: seconds until a
+    plan is given up; ``where``: the database, for messages.
     """
 
     def __init__(
@@ -196,13 +194,8 @@ class RowLockManagers(Generic[S]):
     ) -> RowLockManager[S]:
         """Return the manager of the running asyncio loop for a database.
 
-        Args:
-            database: Identifies the database as long as its runner lives.
-            checked_kinds: See ``RowRequests``; shared by all loops.
-            make_runner: Returns what runs the plans.
-
-        Raises:
-            RuntimeError: no asyncio loop is running.
+        Raises ``RuntimeError`` outside of asyncio. ``database`` identifies the database
+        as long as its runner lives; ``checked_kinds``: see ``RowRequests``.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)

@@ -155,6 +155,7 @@ def get_locks(of: HTTPConnection | FastAPI) -> Locks:
     return request_locks_of(of.scope).app_locks.locks
 
 
+# Async, as FastAPI calls plain functions in a thread.
 async def _locks(connection: HTTPConnection) -> Locks:
     return get_locks(connection)
 
@@ -290,11 +291,8 @@ def _check_routes(
 ) -> None:
     """Compare each ``hold`` with its route, also in mounted applications.
 
-    Mounted applications get the handlers, as errors do not leave them otherwise.
+    Mounted applications get the handlers: their errors do not reach the outer ones.
     ``outside``: the parameters of the path on which the application is mounted.
-
-    Raises:
-        ConfigurationError: a ``hold`` does not fit its route.
     """
     for route in _flat_routes(routes):
         kinds = {**(outside or {}), **_path_parameters(str(getattr(route, "path", "")))}
@@ -309,14 +307,9 @@ def _check_routes(
 
 
 def _check_mounted(routes: Sequence[BaseRoute]) -> None:
-    """Refuse mounted applications whose ``Locks`` are not opened.
-
-    The lifespan of a mounted application runs only if the outer lifespan calls it
-    (test_locks_of_a_mounted_application_that_nothing_opens).
-
-    Raises:
-        ConfigurationError: a mounted application has such ``Locks``.
-    """
+    """Refuse mounted applications whose ``Locks`` are not opened."""
+    # The lifespan of a mounted application runs only if the outer lifespan calls it
+    # (test_locks_of_a_mounted_application_that_nothing_opens).
     for route in _flat_routes(routes):
         if (mounted := _mounted(route)) is None:
             continue

@@ -165,11 +165,7 @@ class OccupyAttempt:
             await wait_settled(done)
 
     async def remove_records(self) -> None:
-        """Remove all records of this attempt.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Remove all records of this attempt; raise ``BackendError`` if that failed."""
         await remove_own_record(self._store, self._thing, self.who)
 
     async def _run(self, loop: TaskEventLoop) -> None:

@@ -30,13 +30,7 @@ CALL_TIMEOUT = 60.0
 def from_driver(
     exc: Exception, where: str, *, asked: bool
 ) -> BackendError | ConfigurationError:
-    """Return our error for what SQLAlchemy raised for one request.
-
-    Args:
-        exc: The exception; mostly the driver's exception is inside.
-        where: The database, for the message.
-        asked: A statement was handed to the driver.
-    """
+    """Return our error for what SQLAlchemy raised; see ``from_driver_codes``."""
     if not isinstance(exc, DBAPIError):
         if isinstance(exc, StatementError):
             # A value that SQLAlchemy refuses for the column. Its own text contains a
@@ -52,13 +46,9 @@ def from_driver(
 
 
 def check_pool(engine: AsyncEngine) -> None:
-    """Refuse an engine whose pool has one connection for all its users.
-
-    The end of one user's transaction would end the steps of all others.
-
-    Raises:
-        ConfigurationError: it is a database of SQLite in memory.
-    """
+    """Raise ``ConfigurationError`` if all users of the engine share one connection."""
+    # As with SQLite in memory: a commit or rollback of the user's would end our steps
+    # (test_not_where_all_connections_are_one).
     if isinstance(engine.sync_engine.pool, StaticPool):
         raise ConfigurationError(
             what=f"{quoted(engine)}: all its connections are one",
@@ -77,11 +67,7 @@ async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
-    """Return a runner that gives each plan a connection of its own; no I/O.
-
-    Raises:
-        ConfigurationError: all connections of the engine are one.
-    """
+    """Return a runner that gives each plan a connection of its own; no I/O."""
     check_pool(engine)
     where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
     return PlanRunner(where, partial(_run_plan, engine, where), timeout=CALL_TIMEOUT)

@@ -372,12 +372,8 @@ def _column(table: Table, name: str) -> Column[Any]:
 
 
 def _key_column(table: Table, name: str | None) -> Column[Any]:
-    """Return the column of that name, or else the primary key.
-
-    Raises:
-        ConfigurationError: the column does not exist, or several rows may have the same
-            value in it: one step of a lock would change them all.
-    """
+    """Return the column of that name, or else the primary key."""
+    # Several rows with one key would all be changed by one step of a lock.
     if name is not None:
         column = _column(table, name)
         if _unique(table, column):

@@ -154,7 +154,7 @@ async def renew_until_over(
             held.lose("unreachable")
             return
         # The lease counts from before the request: the store may have renewed it at
-        # any time after that (test_a_lease_counts_from_before_it_was_asked_for).
+        # any time after that.
         sent_at = now()
         got = await _outcome_within(renew(), held.left)
         if got is None or got.again:

@@ -93,11 +93,8 @@ class RowWaiters:
 class RowLockManager(Generic[S]):
     """All row locks of one event loop at one database.
 
-    Args:
-        store: Runs the plans.
-        loop: The caller's event loop.
-        check: Raises if no request may be sent, because the ``Locks`` is closed.
-        checked_kinds: See ``RowRequests``.
+    ``check`` raises if no request may be sent, because the ``Locks`` is closed;
+    ``checked_kinds``: see ``RowRequests``.
     """
 
     def __init__(
@@ -151,11 +148,7 @@ class RowLockManager(Generic[S]):
     async def obtain(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S]:
-        """Wait for the row and return its lease.
-
-        Raises:
-            LockTimeout: the row was not obtained in time.
-        """
+        """Wait for the row and return its lease; raise ``LockTimeout`` in the end."""
         got = await self.acquire(row, mode, reason, timeout)
         if isinstance(got, RowLease):
             return got

@@ -57,12 +57,9 @@ class RowRequests(Generic[S]):
     * After ``close`` each failed release is sent once more, at once
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
 
-    Args:
-        store: Runs the plans.
-        loop: The caller's event loop.
-        on_freed: Called with the row's identity after each release.
-        checked_kinds: Kinds of rows whose columns are known to take a mark as it is.
-            The set is extended here.
+    ``on_freed`` is called with the row's identity after each release. ``checked_kinds``
+    are the kinds of rows whose columns are known to take a mark as it is; the set is
+    extended here.
     """
 
     def __init__(
@@ -124,10 +121,7 @@ class RowRequests(Generic[S]):
         """Guard a pause after a request that may have obtained the lock.
 
         If the caller is cancelled in the pause, or the ``Locks`` is closed, the lock is
-        released in the background.
-
-        Raises:
-            Closed: the ``Locks`` was closed meanwhile.
+        released in the background. In the second case this raises ``Closed``.
         """
 
         def withdraw() -> None:

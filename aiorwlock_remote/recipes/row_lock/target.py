@@ -297,13 +297,9 @@ Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 @dataclass(frozen=True, slots=True)
 class RowTarget(Generic[S]):
-    """A row to be locked: its SQL, how it is held, and what its errors suggest.
+    """A row to be locked: its names and hints, and the plans that lock it.
 
-    Args:
-        sql: Names and hints; its text is executed only where ``S`` is ``Statement``.
-        key: The key as text.
-        strategy: The plans that lock the row, with or without a lease.
-        watch: Reports releases by other processes, if the store can.
+    ``watch`` reports releases by other processes, if the store can.
     """
 
     sql: RowSql
@@ -343,11 +339,7 @@ class RowTarget(Generic[S]):
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the state that refused a request.
-
-        Raises:
-            ConfigurationError, BadRecord: as ``state``.
-        """
+        """Return the state that refused a request; errors as ``state``."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
