@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from collections.abc import Callable
@@ -17,12 +16,15 @@ from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
 from aiorwlock_remote.locks.held_state import LossScopes
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.target import RowAttempt, RowOutcome, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import (
+    RowAttempt,
+    RowOutcome,
+    RowTarget,
+    log,
+)
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
 
 RENEWAL_RETRIES = 10
 """Renewals that may fail before a third of the lease has passed."""
@@ -108,7 +110,7 @@ class RowLease(Generic[S]):
         if self.lost is None and not self.over.is_set():
             self.lost = reason
             self.loss.happened()
-            self.log_debug("lost")
+            self.attempt.log_debug("lost", fence=self.fence, cause=reason)
 
     def close(self, task: object) -> None:
         """Cancel its scopes because ``task`` closes the ``Locks``.
@@ -126,7 +128,7 @@ class RowLease(Generic[S]):
 
     def log_debug(self, event: str) -> None:
         """Log an event of this lock."""
-        self.attempt.log_debug(event, self.fence)
+        self.attempt.log_debug(event, fence=self.fence)
 
 
 async def renew_until_over(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections.abc import Callable, Generator
@@ -32,9 +31,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
-from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
 
 
 @final

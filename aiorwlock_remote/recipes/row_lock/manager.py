@@ -6,7 +6,6 @@ others wait for that task: the database is polled by processes, not by tasks.
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ from aiorwlock_remote.errors import (
     LockTimeout,
     WouldDeadlock,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.lease import RowLease, renew_until_over
 from aiorwlock_remote.recipes.row_lock.requests import (
     RETRY_PERIOD,
@@ -45,7 +43,6 @@ from aiorwlock_remote.recipes.row_lock.target import (
     RowOutcome,
     RowTarget,
     Watch,
-    log,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
@@ -292,8 +289,7 @@ class RowLockManager(Generic[S]):
             with anyio.move_on_after(pause if left is None else min(pause, left)):
                 await changed.wait()
                 polls, cause = 0, "message"
-            resource = attempt.row.label
-            log_event(log, "woken", logging.DEBUG, resource=resource, cause=cause)
+            attempt.log_debug("woken", cause=cause)
 
     async def _try(self, attempt: RowAttempt[S]) -> RowLease[S] | RowState:
         """Return the lease, or the state that refused it.
@@ -328,14 +324,7 @@ class RowLockManager(Generic[S]):
                 if tries >= IMMEDIATE_ATTEMPTS or not (
                     got.again or _admits(state, attempt.mode)
                 ):
-                    log_event(
-                        log,
-                        "refused",
-                        logging.DEBUG,
-                        resource=row.label,
-                        mode=attempt.mode,
-                        state=state,
-                    )
+                    attempt.log_debug("refused", cause=state)
                     return state
                 continue
             doubtful = not failing.nothing_done and row.strategy.lease is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 from uuid import UUID
 
 from aiorwlock_remote._util.random_ids import random_id
@@ -442,7 +442,12 @@ class RowAttempt(Generic[S]):
     ticket: str = field(repr=False)
     until: float | None = None
 
-    def log_debug(self, event: str, fence: int | None = None) -> None:
+    def log_debug(
+        self, event: str, *, fence: int | None = None, cause: object = None
+    ) -> None:
         """Log an event of this attempt, under its public holder id."""
-        label, holder = self.row.label, holder_of(self.ticket)
-        log_event(log, event, logging.DEBUG, resource=label, holder=holder, fence=fence)
+        if log.isEnabledFor(logging.DEBUG):
+            label, holder = self.row.label, holder_of(self.ticket)
+            more: dict[str, Any] = {"mode": self.mode, "fence": fence, "cause": cause}
+            more = {key: value for key, value in more.items() if value is not None}
+            log_event(log, event, logging.DEBUG, resource=label, holder=holder, **more)
