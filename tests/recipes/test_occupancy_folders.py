@@ -155,8 +155,8 @@ def _dead_process() -> int:
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = (
-        "from aiorwlock_remote.recipes import folder_occupancy as f; "
-        "print(f.own_process_proof())"
+        "from aiorwlock_remote.recipes.folder_occupancy import own_process_proof; "
+        "print(own_process_proof())"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
