@@ -16,16 +16,17 @@ _NETWORK = {
 }
 _NO_LOCKS = {"fuse.sshfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"}
 _LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock"}
-
-
 _RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """``options``: of the mount and of the file system; empty ``kind``: not told.
+    """A mounted file system.
 
-    ``place``: the path that it is mounted at.
+    Attributes:
+        kind: Its type, as ``nfs4``; empty: unknown.
+        place: The path at which it is mounted.
+        options: Those of the mount and of the file system.
     """
 
     kind: str = ""
@@ -39,7 +40,7 @@ class Mount:
 
 
 def recovers_lost_locks() -> bool:
-    """Whether NFS takes a lock that was lost meanwhile for one that was kept."""
+    """Return True if NFS treats a lock that it lost for a while as one it kept."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -47,7 +48,7 @@ def recovers_lost_locks() -> bool:
 
 
 def mount_of(path: str) -> Mount:
-    """What it is on."""
+    """Return the mount that ``path`` is on; an empty one where it is unknown."""
     try:
         table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -56,7 +57,12 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """The mount of a resolved path; of those at one place, the last."""
+    """Return the mount of a resolved path; of several at one place, the last.
+
+    Args:
+        path: An absolute path without symbolic links.
+        table: The text of ``/proc/self/mountinfo``.
+    """
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -66,17 +72,22 @@ def find_mount(path: str, table: str) -> Mount:
         place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
         inside = path == place or path.startswith(place.rstrip("/") + "/")
         if inside and len(place) >= best:
-            told = {*fields[5].split(","), *",".join(more[1:]).split(",")}
-            best, found = len(place), Mount(kind, place, frozenset(told))
+            options = {*fields[5].split(","), *",".join(more[1:]).split(",")}
+            best, found = len(place), Mount(kind, place, frozenset(options))
     return found
 
 
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
-    """Refuse what looks like one lock and would be two.
+    """Refuse a file system on which one lock would be two.
+
+    Args:
+        path: The directory of the locks.
+        mount: What it is on.
+        shared: Whether the URL says that other hosts use it too.
 
     Raises:
-        ConfigurationError: a network file system, and nothing said of other hosts.
-        Unsupported: its locks do not reach other hosts.
+        ConfigurationError: a network file system, and ``shared`` is False.
+        Unsupported: the file system's locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

@@ -1,7 +1,4 @@
-"""What the operating system says → what we raise. The one place where it is mapped.
-
-Files of ours are opened as such: not led elsewhere by a link, nor kept waiting.
-"""
+"""Calls of the operating system: files opened safely, errors mapped in one place."""
 
 from __future__ import annotations
 
@@ -21,10 +18,74 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE = {errno.EACCES, errno.EPERM}
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
 _GONE = {errno.ENOENT, errno.ENOTDIR}
+_NOT_PLAIN = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
+"""Errors of ``open``: a link, by Linux and by BSD; a directory; a socket."""
+_NOT_OURS_HINT = "another program put it in the place of a file of the locks: remove it"
+
+
+def open_plain_file(path: str, flags: int) -> int:
+    """Open a file and return its descriptor; follow no link, and wait for no pipe.
+
+    Whether it is a plain file is checked by ``plain_file_length``.
+
+    Raises:
+        BadRecord: a symbolic link, a directory or a socket has that name.
+        OSError: any other error of the system.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as exc:
+        if exc.errno not in _NOT_PLAIN:
+            raise
+        raise BadRecord(
+            what=f"{path} is not a plain file", hint=_NOT_OURS_HINT
+        ) from exc
+
+
+def plain_file_length(file: int, most: int, what: str) -> int:
+    """Return the length of an open file in bytes.
+
+    Args:
+        file: Its descriptor.
+        most: The greatest length allowed.
+        what: The file's name in error texts.
+
+    Raises:
+        BadRecord: a pipe, a device or the like, or longer than ``most``.
+    """
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode):
+        raise BadRecord(what=f"{what} is not a plain file", hint=_NOT_OURS_HINT)
+    if about.st_size > most:
+        raise BadRecord(
+            what=f"{what} has {about.st_size} bytes, {most} at most",
+            hint=_NOT_OURS_HINT,
+        )
+    return about.st_size
+
+
+def read_small_file(path: str, most: int) -> bytes:
+    """Return the content of a file of ``most`` bytes at most.
+
+    Raises:
+        BadRecord: not a plain file, or longer.
+        OSError: any other error of the system.
+    """
+    file = open_plain_file(path, os.O_RDONLY)
+    try:
+        return os.pread(file, plain_file_length(file, most, path), 0)
+    finally:
+        os.close(file)
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """The error of ours that says what to do. ``path``: of the directory."""
+    """Return the error that says what to do about ``exc``.
+
+    Args:
+        exc: What the system raised.
+        path: The directory of the locks.
+        nothing_done: Whether no file was changed before.
+    """
     if exc.errno == errno.EROFS:
         return Unsupported(
             what=f"{path} is on a file system that is mounted read-only",
@@ -51,7 +112,9 @@ def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
         )
     if exc.errno in _GONE:
         return BackendUnavailable(
-            what=f"{path} is gone", hint="was it removed?", nothing_done=nothing_done
+            what=f"{path} does not exist any more",
+            hint="was it removed?",
+            nothing_done=nothing_done,
         )
     return BackendUnavailable(
         what=f"{path}: {exc.strerror or exc}", nothing_done=nothing_done
@@ -59,62 +122,9 @@ def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
 
 
 def kept_locked_error(path: str) -> KeptLocked:
-    """Another process keeps the file locked. ``path``: of the file."""
+    """Return the error for a file at ``path`` that another process keeps locked."""
     return KeptLocked(
         what=f"another process keeps {path} locked",
         hint="is one stopped in the middle of a step? lslocks and fuser name it",
         nothing_done=True,
     )
-
-
-_NOT_OURS_HINT = "somebody put it in the place of a file of ours: remove it"
-_NOT_PLAIN = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
-"""A link, by Linux and by BSD; a directory; a socket."""
-
-
-def open_plain_file(path: str, flags: int) -> int:
-    """Its descriptor. What it is, is seen by ``plain_file_length``.
-
-    Raises:
-        BadRecord: a symbolic link is there, a directory or a socket.
-        OSError: whatever else the system says.
-    """
-    try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError as exc:
-        if exc.errno not in _NOT_PLAIN:
-            raise
-        raise BadRecord(
-            what=f"{path} is not a plain file", hint=_NOT_OURS_HINT
-        ) from exc
-
-
-def plain_file_length(file: int, most: int, what: str) -> int:
-    """How long an open file is; ``what``: for messages.
-
-    Raises:
-        BadRecord: a pipe, a device, …, or longer than ``most``.
-    """
-    about = os.fstat(file)
-    if not stat.S_ISREG(about.st_mode):
-        raise BadRecord(what=f"{what} is not a plain file", hint=_NOT_OURS_HINT)
-    if about.st_size > most:
-        raise BadRecord(
-            what=f"{what} has {about.st_size} bytes, {most} at most",
-            hint=_NOT_OURS_HINT,
-        )
-    return about.st_size
-
-
-def read_small_file(path: str, most: int) -> bytes:
-    """All of a small file.
-
-    Raises:
-        BadRecord: it is none.
-        OSError: whatever else the system says.
-    """
-    file = open_plain_file(path, os.O_RDONLY)
-    try:
-        return os.pread(file, plain_file_length(file, most, path), 0)
-    finally:
-        os.close(file)

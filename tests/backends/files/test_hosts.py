@@ -26,8 +26,8 @@ ONE = """
 import sys, anyio
 from aiorwlock_remote import Unsupported, connect
 from aiorwlock_remote.backends.files.clocks import ServerClock
-from aiorwlock_remote.embedded import boots
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote.embedded import boot_id
+from aiorwlock_remote.embedded.boot_id import BootId
 
 async def main(url):
     async with connect(url) as locks:
