@@ -39,15 +39,13 @@ SWEEP_EVERY = 1024
 
 
 class MemoryDatabase:
-    """What the store of one name holds: shared by its ``Locks``, guarded by a lock.
-
-    ``callbacks`` holds, by client id, the function that wakes the client's waiters.
-    """
+    """What the store of one name holds: shared by its ``Locks``, guarded by a lock."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
+        # By client id, the function that wakes the client's waiters from any thread.
         self.callbacks: dict[str, Callable[[Resource], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
@@ -68,10 +66,7 @@ class MemoryDatabase:
     def sweep(self, now: int, wall: int, memory: float) -> None:
         """Remove the free resources that were not used for ``memory`` seconds.
 
-        Args:
-            now: The boot clock, in microseconds.
-            wall: The wall clock, in microseconds.
-            memory: In seconds.
+        ``now`` and ``wall`` are microseconds of the boot clock and the wall clock.
         """
         with self.lock:
             before = len(self.records)

@@ -46,18 +46,13 @@ class PollIntervals:
 
 @dataclass(slots=True)
 class _PolledResource:
-    """A watched resource.
-
-    Attributes:
-        due: When to read next; None: a read is under way.
-        pause: The pause after the last read, in seconds.
-        seen: The holders and waiters that were read last.
-        woken: The reason of the last wake-up, and when that was.
-    """
-
+    # When to read next; None: a read is under way.
     due: float | None
+    # The pause after the last read, in seconds.
     pause: float = SHORTEST_PAUSE
+    # The holders and waiters that were read last.
     seen: object = None
+    # The reason of the last wake-up, and when that was.
     woken: tuple[object, float] = (None, 0.0)
 
 
@@ -80,15 +75,15 @@ class StatePoller:
         wake: WakeCallback,
         intervals: PollIntervals,
     ) -> None:
-        """Poll for one client; no task runs before the first ``watch``.
+        """Call ``wake`` when the client with that id may enter.
 
         Args:
             read: Reads a resource.
             now_of: Returns the store's time of a state, in microseconds.
             saw: Called with each state that was read.
             client_id: The client whose queue entries are waited for.
-            loop: The event loop.
-            wake: Called when the client may enter.
+            loop: Runs the polling task, from the first ``watch`` on.
+            wake: Called in the loop with the resource.
             intervals: The longest pauses.
         """
         self._intervals = intervals
@@ -112,7 +107,6 @@ class StatePoller:
             self._changed.set()
 
     def unwatch(self, resource: Resource) -> None:
-        """Read the resource no more."""
         self._watched.pop(resource, None)
 
     def close(self) -> None:
@@ -166,11 +160,7 @@ class StatePoller:
     def _judge(
         self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
-        """Wake if the client may enter now.
-
-        Returns:
-            The longest next pause, and the seconds until a lease ends.
-        """
+        """Wake if it is time; return the longest pause, and when a lease ends."""
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
         doorman, _ = peek(record, state.seat, now)

@@ -28,18 +28,15 @@ class StoredState:
 class StepTimes:
     """The times with which one step is computed, in microseconds.
 
-    Attributes:
-        now: The store's clock, as ``transition`` takes it.
-        floor: Lower bound of a new phase's fence, as ``transition`` takes it.
-        wall: The wall clock, as ``transition`` takes it.
-        sent: ``CasStore.clock`` at the same moment.
-        slack: Added to every lease of the step, see ``server_time``.
+    ``now``, ``floor`` and ``wall`` are those of ``transition``.
     """
 
     now: int
     floor: int
     wall: int
+    # ``CasStore.clock`` at the same moment.
     sent: int
+    # Added to every lease of the step, see ``server_time``.
     slack: int = 0
 
 
@@ -95,13 +92,8 @@ class CasStore(Protocol):
         still be carried out as long as ``state`` is stored. After ``CasContention``
         another attempt is worthwhile.
 
-        Args:
-            resource: The resource to change.
-            state: The state to compare with.
-            record: The new record.
-            seat: The new mutex record; None: there is none.
-            times: The times with which ``record`` was computed just now.
-            wakes: Ids of the clients to notify, where the store can.
+        ``record`` was computed with ``times`` just now. Where the store can, it
+        notifies the clients whose ids are in ``wakes``.
 
         Returns:
             Whether it was stored, and what is stored now (None: unknown). The stored

@@ -28,10 +28,7 @@ NewerState = Callable[[StoredState | None, StoredState | None], StoredState | No
 
 
 def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
-    """Ignore the clients that a renewal wakes.
-
-    A renewal lets no client in. The waiters' pollers see the leases it finds run out.
-    """
+    """Do nothing: a renewal lets no client in; pollers see the leases that ended."""
 
 
 class CallbackThread:
@@ -100,13 +97,11 @@ class CasRenewer:
             thread: Runs the callbacks of the answers.
             steps: The keeper's own steps.
             known: Returns the state that the event loop saw last.
-            report: Called with the state of each renewed resource, for the event loop.
+            report: Takes the states that the renewals saw, for the event loop.
             newer: Decides which state a step starts from.
             close: Closes the connections of ``steps``, if the renewer owns them.
-            ready: Opens the connections. The time that takes must not count as the
-                server's.
-            fit: Called as ``fit(resources, seconds)`` before so many are renewed in
-                that time.
+            ready: Opens the connections.
+            fit: Called as ``fit(resources, seconds)`` before so many are renewed.
         """
         self._fit = fit
         self._newer = newer
@@ -121,6 +116,8 @@ class CasRenewer:
         """Renew all; the renewals of one resource go together, in one step."""
         until = self._thread.clock.now() + timeout
         if self._ready is not None:
+            # Before the steps are computed: the time that connecting takes must not
+            # count as the server's (``ServerTime.update``).
             ready = self._ready()
             self._thread.run(ready.done, until)
         grouped: dict[Resource, list[Renewal]] = {}

@@ -69,23 +69,22 @@ class Bounds:
 
 
 class ServerTime:
-    """What one process knows of one server's clock, for all its threads."""
+    """What one process knows of one server's clock; for all threads; microseconds.
+
+    Local times are of the boot clock.
+    """
 
     def __init__(self, now: int, at: int) -> None:
-        """Begin with one answer.
-
-        Args:
-            now: The server's clock in the answer, in microseconds.
-            at: The local boot clock when the answer arrived, in microseconds.
-        """
+        """Begin with an answer that said ``now``, and arrived at ``at`` locally."""
         self._lock = threading.Lock()
         self._last = now, at
         self._slack = MIN_SLACK
 
     def bounds(self, at: int) -> Bounds:
-        """Return the bounds at ``at`` of the local boot clock."""
+        """Return the bounds at the local time ``at``."""
         with self._lock:
             (now, since), slack = self._last, self._slack
+        # ``at`` may be earlier: another thread took in an answer meanwhile.
         passed = max(0, at - since)
         drift = passed // DRIFT_DIVISOR
         return Bounds(now + passed - drift, slack + 2 * drift)
@@ -94,6 +93,8 @@ class ServerTime:
         """Take in an answer that arrived at ``at``, ``took`` after its bounds."""
         with self._lock:
             self._last = now, at
+            # Slowly: a request that takes longer than the slack is refused
+            # (test_server_time.py: test_who_is_late_is_refused_and_then_waits_longer).
             decayed = self._slack - self._slack // SLACK_DECAY_DIVISOR
             self._slack = min(MAX_SLACK, max(MIN_SLACK, 2 * took, decayed))
 

@@ -54,40 +54,37 @@ class CommandQueue:
     """The commands for one resource, in order, and what is known of the resource.
 
     Only the first command is under way; the fields from ``fresh`` on describe it.
-
-    Attributes:
-        seen: The state that was seen last; None: the resource must be loaded.
-        lost: States from which swaps started whose answers were lost.
-        unsure: Tickets that such swaps asked for, and when each swap was sent.
-        sent: When the last swap was sent, by ``CasStore.clock``.
-        fresh: ``seen`` was read after the first command was begun.
-        doubtful: The answer of one of the first command's swaps was lost.
-        refusals: How many swaps of the first command were refused.
-        unchanged: How many of the last refusals in a row showed the start version.
-        given_up: How many requests of the first command failed.
     """
 
     resource: Resource
     waiting: deque[tuple[Command, Pending[Reply]]] = field(
         default_factory=deque[tuple[Command, Pending[Reply]]]
     )
-    seen: StoredState | None = None
-    lost: list[StoredState] = field(default_factory=list[StoredState])
-    unsure: dict[str, int] = field(default_factory=dict[str, int])
-    sent: int = 0
-    fresh: bool = False
-    doubtful: bool = False
-    refusals: int = 0
-    unchanged: int = 0
-    given_up: int = 0
     busy: bool = False
+    # The state that was seen last; None: the resource must be loaded.
+    seen: StoredState | None = None
+    # States from which swaps started whose answers were lost.
+    lost: list[StoredState] = field(default_factory=list[StoredState])
+    # Tickets that such swaps asked for, and when each swap was sent.
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    # When the last swap was sent, by ``CasStore.clock``.
+    sent: int = 0
+    # ``seen`` was read after the first command was begun.
+    fresh: bool = False
+    # The answer of one of the first command's swaps was lost.
+    doubtful: bool = False
+    # How many swaps of the first command were refused.
+    refusals: int = 0
+    # How many of the last refusals in a row showed the start version unchanged.
+    unchanged: int = 0
+    # How many requests of the first command failed.
+    given_up: int = 0
 
     def settle(self, state: StoredState) -> None:
-        """Forget the unsure tickets that are not in ``state``.
-
-        Call it when no lost swap can still be carried out: a ticket that is not in the
-        record then was not granted by a lost swap, and its next grant is a new one.
-        """
+        """Forget the unsure tickets that ``state`` does not hold."""
+        # No lost swap can be carried out any more. A ticket that is not in the record
+        # was not granted by one, and its next grant is a new one (test_lost_swaps.py:
+        # test_a_grant_is_no_older_for_a_request_that_came_to_nothing).
         if self.unsure:
             grants = () if state.record is None else state.record.grants
             tickets = {grant.ticket for grant in grants}
@@ -160,13 +157,11 @@ class CasStepper:
 
         Args:
             cas: The store.
-            wakes: Called with a resource and the ids of the clients that have something
-                to claim there.
+            wakes: Called with the ids of the clients that have something to claim.
             pause: Called as ``pause(resource, refusals, go_on)`` before each new
                 attempt. Calls ``go_on`` later, with a state that was read since, or
                 with None to go on from the state that the refusal returned.
-            adjust: Called as ``adjust(command, reply, queue)``; returns the reply that
-                the caller gets.
+            adjust: Returns the reply that the caller gets.
         """
         self._cas = cas
         self._wakes = wakes
@@ -374,12 +369,10 @@ class CasStepper:
             self._next(queue)
 
     def _with_age(self, queue: CommandQueue, reply: Reply) -> Reply:
-        """Return the reply with grants of lost requests as old as those requests.
+        """Return the reply with grants of lost requests as old as those requests."""
 
-        The store's clock may not show how long ago the request was sent, and the holder
-        must not count on more than the rest of its lease.
-        """
-
+        # The store's clock may not show how long ago the request was sent, and the
+        # holder must not count on more than the rest of its lease.
         def aged(granted: Granted) -> Granted:
             now = granted.now
             for grant in granted.grants:
@@ -391,7 +384,7 @@ class CasStepper:
         return map_granted(reply, aged)
 
     def _failed_by_defect(self, queue: CommandQueue, error: Exception) -> None:
-        """Fail the first command with an unexpected exception; no request was sent."""
+        # No request was sent: nothing is lost, and the next command loads the state.
         queue.seen = None
         self._failed(queue, error)
 
@@ -413,10 +406,7 @@ class CasStepper:
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the step's reply with the fences of ``record``, the stored one.
-
-    The store may choose the fence of a new phase itself.
-    """
+    """Return the step's reply with the fences that the store wrote in ``record``."""
     reply = step.reply
     if record is None or record is step.record:
         return reply
@@ -472,5 +462,5 @@ def _refused_unchanged(queue: CommandQueue) -> BackendUnavailable:
 
 
 def _stored_value(seat: MutexRecord | None) -> str | None:
-    """Return what the mutex record stores; its expiry stands in the doorman."""
+    # The expiry of the mutex record is not stored: it follows from the doorman.
     return None if seat is None else seat.value

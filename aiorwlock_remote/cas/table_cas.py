@@ -133,15 +133,10 @@ def may_skip_fsync(
 ) -> bool:
     """Return True if a crash of the server may undo the step without harm.
 
-    Then its commit need not wait for the disk, which it reaches before any later commit
-    does. No holder and no next fence may depend on it.
-
-    Args:
-        before: The record before the step.
-        after: The record after the step.
-        stays: Whether the mutex record stays as it is.
-        leaves: Whether the mutex record is removed.
+    ``stays`` says that the mutex record stays as it is, ``leaves`` that it is removed.
     """
+    # Such a commit need not wait for the disk, which it reaches before any later commit
+    # does. No holder, and no next fence, may depend on it (test_durability.py).
     if leaves:
         return all_grants_expire(before)
     return stays and only_queue_changed(before, after)
@@ -162,12 +157,7 @@ def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
 
 
 class TableCas:
-    """``CasStore`` over a ``StatementExecutor``. Belongs to one loop or thread.
-
-    Attributes:
-        patience: Seconds for which a swap waits for a row that another transaction has
-            locked (``wait``). 0: it does not wait; None: as long as a request may take.
-    """
+    """``CasStore`` over a ``StatementExecutor``. Belongs to one loop or thread."""
 
     def __init__(
         self,
@@ -187,6 +177,8 @@ class TableCas:
                 entry (``ear``). Such an executor also learns whether a crash may undo
                 the swap (``lazily``), and whether a refusal is unlikely (``calm``).
         """
+        # Seconds for which a swap waits for a row that another transaction has locked
+        # (``wait``). 0: it does not wait; None: as long as a request may take.
         self.patience: float | None = None
         self._arrivals = arrivals
         self._executor = executor
@@ -200,11 +192,8 @@ class TableCas:
         return micros(self._clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the least that the server's clock can show, and the slack.
-
-        The floor is 0: the server chooses the fences, see ``table_rows``.
-        """
-        del state
+        """Return the least that the server's clock can show, and the slack."""
+        del state  # and the floor is 0: the server chooses the fences
         at = self.clock()
         bounds = self._time.bounds(at)
         least: int = bounds.least
@@ -234,13 +223,15 @@ class TableCas:
         stays = (ticket, since) == (mark.ticket, mark.since)
         if arrivals is not None and not stays:
             record = arrivals.turned(record)
+        # A new phase gets its fence from the server's clock, which no process may guess
+        # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)
         text = dump_record(record, begins=begins)
         size = len(text) + FENCE_DIGITS * begins
         if size > MAX_RECORD_BYTES_TO_ENTER and (
             size > MAX_RECORD_BYTES or _has_more_members(state.record, record)
         ):
-            return _failed_swap(_record_too_long(record, resource))
+            return _record_too_long(record, resource)
         readers, writer = doorman_columns(record)
         values: dict[str, object] = {
             "i_kind": kind,
@@ -307,10 +298,9 @@ def newer_state(
 
 
 def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
-    """Return the reply with the server's time for grants of an earlier attempt.
-
-    The caller computes the rest of such a lease from that time.
-    """
+    """Return the reply with the server's time for grants of an earlier attempt."""
+    # The transition's ``now`` may be behind the server's clock by the slack. For a
+    # fresh grant the caller counts from when it sent its request instead.
     now = 0 if queue.seen is None else queue.seen.mark.now
 
     def timed(granted: Granted) -> Granted:
@@ -322,28 +312,25 @@ def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
     return map_granted(reply, timed)
 
 
-def _failed_swap(error: BackendError) -> Pending[tuple[bool, StoredState | None]]:
-    pending: Pending[tuple[bool, StoredState | None]] = Pending()
-    pending.set_exception(error)
-    return pending
+def _record_too_long(
+    record: Doorman, resource: Resource
+) -> Pending[tuple[bool, StoredState | None]]:
+    failed: Pending[tuple[bool, StoredState | None]] = Pending()
+    failed.set_exception(
+        BackendError(
+            what=f"{resource.label}: {len(record.grants)} holders and "
+            f"{len(record.queue)} waiting processes are more than a record can hold",
+            hint="let many tasks share one reader, or spread the readers over several "
+            "names",
+            nothing_done=True,
+        )
+    )
+    return failed
 
 
 def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
-    return _member_count(after) > (0 if before is None else _member_count(before))
-
-
-def _member_count(record: Doorman) -> int:
-    return len(record.grants) + len(record.queue)
-
-
-def _record_too_long(record: Doorman, resource: Resource) -> BackendError:
-    return BackendError(
-        what=f"{resource.label}: {len(record.grants)} holders and "
-        f"{len(record.queue)} waiting processes are more than a record can hold",
-        hint="let many tasks share one reader, or spread the readers over several "
-        "names",
-        nothing_done=True,
-    )
+    members = 0 if before is None else len(before.grants) + len(before.queue)
+    return len(after.grants) + len(after.queue) > members
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:

@@ -54,44 +54,34 @@ _MICRO = timedelta(microseconds=1)
 class StoredRow:
     """A store's answer to a look or a swap.
 
-    Attributes:
-        done: The swap was carried out.
-        now: The server's clock.
-        created: ``created_at`` of the row in ``doormans``; None: there is no such row.
-        version: The stored version. As all fields but ``done``, ``now`` and ``fence``,
-            given only if the swap was not carried out.
-        record: The stored text of the record.
-        ticket: The ticket of the row in ``mutex_locks``; None: there is no such row.
-        since: ``acquired_at`` of that row.
-        fence: The fence that the store chose in a swap that begins a phase.
+    If the swap was carried out, only ``done``, ``now`` and ``fence`` are given.
     """
 
+    # The swap was carried out.
     done: bool
+    # The server's clock.
     now: str
+    # ``created_at``, version and text of the row in ``doormans``, if there is one.
     created: str | None = None
     version: str | None = None
     record: str | None = field(default=None, repr=False)
+    # Ticket and ``acquired_at`` of the row in ``mutex_locks``, if there is one.
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
+    # The fence that the store chose in a swap that begins a phase.
     fence: int | None = None
 
 
 @value
 class VersionMark:
-    """What a swap compares, and what is known of that version.
-
-    Attributes:
-        version: The version of the row in ``doormans``.
-        ticket: The ticket of the row in ``mutex_locks``.
-        since: ``acquired_at`` of that row.
-        now: The server's clock in the answer that brought it, in microseconds.
-        calm: How many swaps of this process in a row led to this version.
-    """
+    """What a swap compares: the version, and the row of ``mutex_locks``."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
+    # The server's clock in the answer that brought it, in microseconds.
     now: int = field(default=0, compare=False)
+    # How many swaps of this process in a row led to this version.
     calm: int = field(default=0, compare=False)
 
 
@@ -112,6 +102,8 @@ def state_of(found: StoredRow) -> StoredState:
                 hint=BAD_ACQUIRED_AT_HINT,
             ) from exc
         seat = MutexRecord(f"{found.ticket},{since}")
+    # A row without a version is one that another program wrote by the published layout;
+    # a version alone is half of ours (tests/backends/postgresql/test_hostile.py).
     if found.record is None and found.version is not None:
         raise BadRecord(
             what="its row of doormans has a version but no record: was it edited by "
@@ -160,13 +152,7 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
-    """Return the text to store.
-
-    Args:
-        record: The record.
-        begins: Whether a phase begins. Then the text lacks its fence, which the server
-            puts before it.
-    """
+    """Return the text to store; if a phase begins, the server prepends its fence."""
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
         compressed = zlib.compress(text.encode(), 3)
@@ -233,6 +219,6 @@ def time_text(micros: int) -> str:
 
 
 def _unix_seconds(since: str) -> str:
-    """Return the seconds as they stand in a mutex record; this library's are whole."""
+    # This library writes whole seconds; other programs may write fractions.
     whole, rest = divmod(micros_of(since), MICROS)
     return f"{whole}.{rest:06}" if rest else str(whole)

@@ -18,23 +18,15 @@ _NEVER_READABLE = FileNotFoundError, NotADirectoryError, PermissionError
 
 @dataclass(frozen=True, slots=True)
 class BootId:
-    """Identity of the clock that a store's times are of; empty parts are unknown.
+    """Identity of the clock that a store's times are of; empty parts are unknown."""
 
-    Attributes:
-        id: Changes with each boot of the host.
-        shift: The offsets of the clocks in a time namespace. All processes that share
-            a clock have the same.
-    """
-
+    # Changes with each boot of the host.
     id: str = ""
+    # The clocks' offsets in a time namespace, equal for all processes with one clock.
     shift: str = ""
 
     def joining(self, kept: BootId | None, path: str) -> BootId:
-        """Return what the store must keep when this process begins to use it.
-
-        Args:
-            kept: What the store keeps so far.
-            path: The store's path, for error texts.
+        """Return what the store at ``path`` must keep; ``kept`` is what it kept so far.
 
         Raises:
             ConfigurationError: the store's users have another clock than this process,
@@ -79,13 +71,9 @@ def is_another_boot(written: str, boot: str) -> bool:
 
 
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
-    """Return the record as it counts in this boot: another boot ended all grants.
+    """Return the record as it counts in ``boot``, at ``now`` of its clock.
 
-    Args:
-        record: The record that was read.
-        written: The boot in which it was written.
-        boot: The boot of this process.
-        now: The boot clock, in microseconds.
+    Another boot than the one in which it was ``written`` ended all its grants.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

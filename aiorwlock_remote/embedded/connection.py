@@ -133,7 +133,6 @@ class DecodeCache:
         return self._records.get(text) or self.keep(text, loads(text))
 
     def keep(self, text: str, record: Doorman) -> Doorman:
-        """Remember the record of a text, and return it."""
         if len(self._records) >= DECODE_CACHE_SIZE:
             self._records.clear()
         self._records[text] = record
@@ -143,9 +142,10 @@ class DecodeCache:
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
     """Run one command of a batch; return ``BadRecord`` if its record is damaged.
 
-    A damaged record must not fail the commands for other resources in the same batch.
     ``carry_out`` must write nothing before it has failed.
     """
+    # A damaged record must not fail the commands for other resources in the batch
+    # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).
     try:
         return carry_out()
     except BadRecord as exc:

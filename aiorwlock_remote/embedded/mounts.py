@@ -1,4 +1,4 @@
-"""Which file system a file or directory is on, where the system tells (Linux)."""
+"""Which file system a file or directory is on, where the system says so (Linux)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ _RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mounted file system.
+    """A mounted file system."""
 
-    Attributes:
-        kind: Its type, as ``nfs4``; empty: unknown.
-        place: The path at which it is mounted.
-        options: Those of the mount and of the file system.
-    """
-
+    # Its type, as ``nfs4``; empty: unknown.
     kind: str = ""
+    # The path at which it is mounted.
     place: str = ""
+    # The options of the mount and of the file system.
     options: frozenset[str] = frozenset()
 
     @property
@@ -57,12 +54,7 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """Return the mount of a resolved path; of several at one place, the last.
-
-    Args:
-        path: An absolute path without symbolic links.
-        table: The text of ``/proc/self/mountinfo``.
-    """
+    """Return the mount of a path without links in the text of ``/proc/…/mountinfo``."""
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -71,6 +63,7 @@ def find_mount(path: str, table: str) -> Mount:
         fields, kind, *more = before.split(), *after.split()
         place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
         inside = path == place or path.startswith(place.rstrip("/") + "/")
+        # Of several mounts at one place, the last hides the others.
         if inside and len(place) >= best:
             options = {*fields[5].split(","), *",".join(more[1:]).split(",")}
             best, found = len(place), Mount(kind, place, frozenset(options))
@@ -80,13 +73,8 @@ def find_mount(path: str, table: str) -> Mount:
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse a file system on which one lock would be two.
 
-    Args:
-        path: The directory of the locks.
-        mount: What it is on.
-        shared: Whether the URL says that other hosts use it too.
-
     Raises:
-        ConfigurationError: a network file system, and ``shared`` is False.
+        ConfigurationError: a network file system, but the URL names it not ``shared``.
         Unsupported: the file system's locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)

@@ -61,16 +61,10 @@ class EmbeddedStore:
         settings: StoreSettings,
         intervals: WatchIntervals | None = None,
     ) -> None:
-        """Start the worker thread.
+        """Start the worker thread, called ``name``.
 
-        Args:
-            connect: Returns a new connection, not open, for the worker, the watcher or
-                the lease keeper.
-            name: Of the worker thread.
-            loop: The event loop.
-            wake: Called when the client of ``settings`` may enter.
-            settings: The options of ``connect``.
-            intervals: The watcher's pauses.
+        ``connect`` returns a new connection, not open, for the worker, the watcher or
+        the lease keeper. ``intervals`` are the watcher's.
         """
         self._connect = connect
         self._loop = loop
@@ -148,13 +142,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Open the connection at the first renewal.
-
-        Args:
-            connection: Used by the keeper's thread alone.
-            clock: The local clock.
-            first: Holds the worker back during a batch.
-        """
+        """Open ``connection`` at the first renewal; ``first`` holds the worker back."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing
@@ -163,12 +151,10 @@ class ConnectionRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one batch; try again for a moment where a record is locked.
-
-        Only for ``KEPT_TIMEOUT``: the keeper learns that the other leases were renewed
-        only when the whole batch is done, and they must not run out meanwhile
-        (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).
-        """
+        """Renew all in one batch; try again for a moment where a record is locked."""
+        # Only for a moment: the keeper learns that the other leases were renewed when
+        # the whole batch is done, and they must not run out meanwhile
+        # (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).
         timeout = min(timeout, BUSY_TIMEOUT)
         until = self._clock.now() + min(timeout, KEPT_TIMEOUT)
         if not self._open:

@@ -59,14 +59,9 @@ class ChangeWatcher:
         wake: WakeCallback,
         intervals: WatchIntervals,
     ) -> None:
-        """Watch for one client; the thread starts with the first ``watch``.
+        """Call ``wake`` in the loop when the client with that id may enter.
 
-        Args:
-            connection: Opened, used and closed by the thread.
-            client_id: The client whose queue entries are waited for.
-            loop: The event loop in which ``wake`` is called.
-            wake: Called with a resource and the seconds until the client may enter.
-            intervals: The pauses between two looks.
+        The thread starts with the first ``watch``, and opens and closes ``connection``.
         """
         self._intervals = intervals
         self._connection = connection
@@ -97,7 +92,6 @@ class ChangeWatcher:
                 log_event(log, "watch_failed", error=str(exc))
 
     def unwatch(self, resource: Resource) -> None:
-        """Look at the resource no more."""
         with self._lock:
             self._watched.pop(resource, None)
             self._fresh.discard(resource)
@@ -132,6 +126,8 @@ class ChangeWatcher:
             self._connection.close()
 
     def _next(self, pause: float) -> list[Resource] | None:
+        # Freshly watched resources are looked at even if nothing has changed: the lock
+        # may have become free between the step that queued and ``watch``.
         with self._lock:
             awake, idle = self._fresh or self._closed, not self._watched
         if not awake:

@@ -67,12 +67,11 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Lets renewals go before the worker's next batch, where both need one lock.
+    """Lets renewals go before the worker's next batch, where both need one lock."""
 
-    A lock that is polled for, as SQLite's, goes to the thread that asks first after it
-    is free: without this object a worker with a full queue takes it again each time,
-    until leases end (test_renewals_first.py).
-    """
+    # A lock that is polled for, as SQLite's, goes to the thread that asks first after
+    # it is free. A worker with a full queue would take it again each time, until leases
+    # end (test_renewals_first.py).
 
     def __init__(self) -> None:
         self._none = threading.Event()
@@ -124,14 +123,14 @@ class Worker:
         wakes: WakeClients,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Start the thread.
+        """Start the thread, which uses and closes ``connection``.
 
         Args:
-            connection: Used and closed by the thread.
+            connection: Not open yet; a job opens it.
             loop: The event loop in which answers are given.
             name: Of the thread.
-            wakes: Called in the event loop with a resource and the ids of the clients
-                that have something to claim there.
+            wakes: Called in the loop with the ids of clients that have something to
+                claim.
             first: The renewals that need the same lock of the system.
 
         Raises:
@@ -164,6 +163,8 @@ class Worker:
         return self._ended
 
     def finish(self) -> None:
+        # A release that was sent is carried out although the process ends: otherwise
+        # others wait until the lease ends (test_at_exit.py).
         done = threading.Event()
 
         def all_done(_: LocalConnection) -> None:
@@ -198,6 +199,7 @@ class Worker:
                 elif isinstance(job, StepJob):
                     steps.append(job)
                 else:
+                    # The call comes after the steps that were queued before it.
                     self._steps(steps)
                     steps = []
                     self._call(job)

@@ -92,7 +92,6 @@ class ServerClock:
         )
 
     def times(self) -> tuple[int, int]:
-        """Return the server's time twice."""
         os.utime(self._touched)  # without times: the server sets its own
         now = os.stat(self._touched).st_mtime_ns // 1000  # noqa: PTH116
         return now, now

@@ -115,7 +115,6 @@ class FilesConnection:
         return None
 
     def alarm(self) -> WakeEvent:
-        """Return an event that hears steps of this host, but no other programs."""
         return self._directory.alarm()
 
     def version(self) -> object:
@@ -123,7 +122,6 @@ class FilesConnection:
             return self._directory.version()
 
     def _shown(self, name: str) -> Snapshot | None:
-        """Return what those files hold; None: nothing, or no resource's."""
         key, seen = self._look(name, UNNAMED_RESOURCE)
         # The record's key is preferred: the name may have been cut.
         resource = resource_of_name(name) if key is None else resource_from_key(key)
@@ -132,15 +130,13 @@ class FilesConnection:
         return Snapshot(resource, seen.record, seen.seat, seen.now, seen.wall)
 
     def _look(self, name: str, resource: Resource) -> tuple[str | None, Snapshot]:
-        """Return the record's key, and what the files hold.
-
-        Locks them only if they disagree: a step may be under way between the two.
-        """
+        """Return the record's key, and what the files hold."""
         files = ResourceFiles(self._directory, name, self._decoded)
         clock = self._directory.clock
         stored, present = self._read_unlocked(files)
         now, wall = clock.times()
         record, seat = files.interpret(stored, present, now)
+        # Where the two files disagree, a step of another process may be under way.
         if (seat and seat.value) != (record and record.seat):
             stored, present = self._read_locked(files)
             now, wall = clock.times()
@@ -192,8 +188,7 @@ def purge_directory(directory: LockDirectory, memory: float) -> None:
     """Remove the unused files in a random sample of the directory.
 
     These are records of free resources that were not used for ``memory`` seconds, and
-    temporary files of processes that were killed. A locked record is left for another
-    time.
+    temporary files of processes that were killed.
     """
     names = os.listdir(directory.path)  # noqa: PTH208 - names are what is wanted
     _, wall = directory.clock.times()
@@ -206,6 +201,7 @@ def purge_directory(directory: LockDirectory, memory: float) -> None:
             min(memory, ORPHAN_AGE)
         ):
             seat = directory.at(name.removesuffix(RECORD) + SEAT)
+            # A record that is kept locked, or damaged, is left for another time.
             with suppress(BackendUnavailable, BadRecord, FileNotFoundError):
                 _purge_record(directory, path, seat, wall - micros(memory))
 
@@ -224,7 +220,6 @@ def _purge_record(directory: LockDirectory, path: str, seat: str, since: int) ->
 
 
 def _age(path: str, wall: int) -> int:
-    """Return the microseconds since the file was changed."""
     try:
         return wall - os.stat(path).st_mtime_ns * MICROS // 10**9  # noqa: PTH116
     except FileNotFoundError:

@@ -56,18 +56,14 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """The options of a ``file:`` URL.
-
-    Attributes:
-        path: The directory.
-        create: Create the directory if it does not exist.
-        sync: Fences survive a power cut.
-        shared: Several hosts use the directory: the file server's clock counts.
-    """
+    """The options of a ``file:`` URL."""
 
     path: str
+    # Create the directory if it does not exist.
     create: bool = False
+    # Fences survive a power cut.
     sync: bool = True
+    # Several hosts use the directory: the file server's clock counts.
     shared: bool = False
 
     @classmethod
@@ -94,23 +90,10 @@ class FileOptions:
 
 
 class LockDirectory:
-    """A directory of locks. Blocks; belongs to one thread.
-
-    Attributes:
-        path: Its path.
-        sync: Whether files are synced at all.
-        shared: Whether several hosts use it.
-        clock: The clock of its records.
-    """
+    """A directory of locks. Blocks; belongs to one thread."""
 
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
-        """Open nothing yet.
-
-        Args:
-            options: Which directory, and how it is used.
-            clock: This host's clock.
-            client_id: The client whose steps need not wake its own watcher.
-        """
+        """Open nothing yet; the steps of ``client_id`` do not wake its own watcher."""
         self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
         self.sync: bool = options.sync
@@ -180,13 +163,8 @@ class LockDirectory:
     def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
         """Open and lock a file; a file that is only read is shared with other readers.
 
-        The lock is the kernel's: it ends with the process, however that ends.
-
-        Args:
-            path: The file.
-            flags: For ``open``.
-            until: Local time until which to wait for another process. Only opening
-                waits: see ``LocalConnection.steps``.
+        Waits for another process until the local time ``until``. The lock is the
+        kernel's: it ends with the process, however that ends.
 
         Raises:
             KeptLocked: another process had it locked until then.
@@ -213,10 +191,8 @@ class LockDirectory:
             getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
 
     def flush_shared(self, file: int) -> None:
-        """Sync an open file of a shared directory.
-
-        On one host the boot id shows what is left of the time before a power cut.
-        """
+        """Sync the content of an open file, if several hosts use the directory."""
+        # On one host the boot id shows what was written before a power cut.
         if self.shared:
             self.flush(file)
 
@@ -302,7 +278,6 @@ class LockDirectory:
         self.flush_names()
 
     def _join_boot(self, until: float) -> BootId:
-        """Return this boot, after the boot file says so."""
         boot = boot_id.this_boot()
         path = self.at(BOOT_FILE)
         # BadRecord: another process may be writing the file. With the lock below a
@@ -341,11 +316,9 @@ class LockDirectory:
 
 
 def unlock(file: int) -> None:
-    """Unlock and close an open file.
-
-    Closing alone does not unlock it: a forked child may have the file open too.
-    """
+    """Unlock and close an open file."""
     try:
+        # Closing alone does not unlock it: a forked child may have the file open too.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
@@ -353,7 +326,6 @@ def unlock(file: int) -> None:
 
 
 def _still_named(file: int, path: str) -> bool:
-    """Return True if ``path`` is still the name of the open file."""
     mine = os.fstat(file)
     try:
         there = os.lstat(path)

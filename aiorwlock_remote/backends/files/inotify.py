@@ -53,6 +53,7 @@ class InotifyWakeEvent:
         heard: set[int] = set()
         while not heard - {self._listener}:
             if seconds is None:
+                # No task waits: what other processes do must not wake this thread.
                 found = self._quiet.poll()
             else:
                 left = until - time.monotonic() - DEBOUNCE
@@ -75,14 +76,9 @@ class InotifyWakeEvent:
 
 
 def alarm(path: str, ours: bytes) -> WakeEvent:
-    """Return an event that hears when other processes write the file at ``path``.
-
-    Where the system has no inotify, or no instance is left, the event hears nothing.
-
-    Args:
-        path: The file.
-        ours: What the file begins with if this process wrote it.
-    """
+    """Return an ``InotifyWakeEvent``, or an event that hears nothing."""
+    # The system may have no inotify, or no instance of it left (test_inotify.py:
+    # test_where_there_is_none).
     try:
         return InotifyWakeEvent(path, ours)
     except (OSError, AttributeError):

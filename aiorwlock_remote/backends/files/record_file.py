@@ -94,12 +94,7 @@ class Slots:
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
-        """Overwrite older content.
-
-        Args:
-            content: Must fit.
-            synced: Whether the caller syncs the file afterwards.
-        """
+        """Overwrite older content; ``synced`` says that the caller syncs the file."""
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
         self._synced = self._latest if synced else self._synced
@@ -110,9 +105,7 @@ class Slots:
     def fill(self, content: bytes, number: int = 0) -> None:
         """Write a new file whose slots are large enough; the caller syncs it.
 
-        Args:
-            content: The first content.
-            number: How often the file was written that this one replaces.
+        ``number`` says how often the file was written that this one replaces.
 
         Raises:
             BackendUnavailable: no slot is large enough.
@@ -133,19 +126,16 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """The content of a record's file.
+    """The content of a record's file."""
 
-    Attributes:
-        key: The resource's key; the file's name may be a cut one.
-        boot: The boot in which the times of the record were written.
-        before: The value of the mutex file that the record's own was to replace. If
-            that file still has this value, the writer was killed between the two.
-        record: The text of the record.
-    """
-
+    # The resource's key; the file's name may be a cut one.
     key: str
+    # The boot in which the times of the record were written.
     boot: str
+    # The value of the mutex file that the record's own was to replace. If that file
+    # still has this value, the writer was killed between the two.
     before: str | None
+    # The text of the record.
     record: str
 
 
@@ -187,9 +177,6 @@ class RecordFile:
       test_nobody_comes_between_record_and_seat).
     * No temporary file is left, unless the process is killed (test_mutex_file.py:
       test_a_seat_that_cannot_be_made_leaves_no_new_record).
-
-    Attributes:
-        empty: The file has no content.
     """
 
     def __init__(self, file: int, path: str, directory: LockDirectory) -> None:
@@ -213,14 +200,9 @@ class RecordFile:
         return None if content is None else unpack_record(content)
 
     def prepare(self, stored: StoredRecord, *, synced: bool) -> Callable[[], None]:
-        """Do everything that can be done before the record counts.
+        """Prepare a write, and return the function that makes the new record count.
 
-        Args:
-            stored: The new content.
-            synced: Whether it must survive a power cut.
-
-        Returns:
-            The function that makes the record count.
+        ``synced`` says that the record must survive a power cut.
 
         Raises:
             OSError: nothing has changed.
@@ -240,10 +222,9 @@ class RecordFile:
             remove_file(self._temporary)
 
     def forget(self) -> None:
-        """Remove the file, with its lock held.
-
-        A process that waits for the lock sees that the file is gone, and starts anew.
-        """
+        """Remove the file, with its lock held."""
+        # A process that waits for the lock sees that the file lost its name, and opens
+        # the new one (``LockDirectory.locked``).
         remove_file(self._path)
 
     def _overwrite(self, content: bytes, *, synced: bool) -> None:
@@ -285,10 +266,7 @@ def _encode_slot(number: int, content: bytes, size: int, *, synced: bool) -> byt
 
 
 def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
-    """Return the slot's number, whether it is synced, and its content.
-
-    None: it is blank, or was cut off.
-    """
+    """Return number, synced and content; None: the slot is blank, or was cut off."""
     if not slot.startswith(MAGIC):
         if slot.startswith(ANY_VERSION_MAGIC):
             raise BadRecord(

@@ -69,11 +69,6 @@ class ResourceFiles:
       (test_power.py: test_fences_go_on_and_nobody_is_blocked).
     * A mutex file that another program made is never replaced (test_mutex_file.py:
       test_a_foreign_program_that_comes_between).
-
-    Attributes:
-        record: The path of the record.
-        seat: The path of the mutex file.
-        touched: Whether the last steps got so far as to change a file.
     """
 
     def __init__(
@@ -82,6 +77,7 @@ class ResourceFiles:
         """Use the files of that ``name``, which is given without its endings."""
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
+        # Whether the last steps got so far as to change a file.
         self.touched: bool = False
         self._directory = directory
         self._decoded = decoded
@@ -111,18 +107,14 @@ class ResourceFiles:
     def interpret(
         self, stored: StoredRecord | None, present: MutexFile | None, now: int
     ) -> tuple[Doorman | None, MutexRecord | None]:
-        """Return the record and the mutex record as they count.
-
-        Args:
-            stored: The record that was read.
-            present: The mutex file that was read.
-            now: The time, in microseconds.
-        """
+        """Return the record and the mutex record as they count at ``now``."""
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
             return None, seat
         record = self._decoded(stored.record)
         record = as_of_boot(record, stored.boot, self._boot, now)
+        # Either the writer was killed after it wrote the record and before it replaced
+        # the mutex file, or a power cut brought a removed mutex file back.
         if present is not None and (
             (stored.before == present.value and record.seat is not None)
             or self._is_old(stored, present)
@@ -167,13 +159,7 @@ class ResourceFiles:
     ) -> bool:
         """Write what has changed; return False if another program took the mutex.
 
-        Args:
-            file: The record's file.
-            key: The resource's key.
-            record: The new record; None: it stays as it is.
-            last: The last fence of the record before.
-            present: The mutex file that exists.
-            seat: What the mutex file must say.
+        ``record`` is None if it stays as it is, ``last`` the last fence before.
         """
         same = (present and present.value) == (seat and seat.value)
         if record is None and same:
@@ -194,6 +180,8 @@ class ResourceFiles:
             write_mutex_file(new, seat, tag_of(self._boot), flush)
         try:
             self.touched = True
+            # This order is what the invariants rest on (test_killed.py:
+            # test_killed_at_every_system_call).
             if seat is None and present is not None:
                 remove_mutex_file(self.seat)
             if commit is not None:
@@ -213,7 +201,8 @@ class ResourceFiles:
             self._directory.wake()
 
     def _is_old(self, stored: StoredRecord | None, present: MutexFile) -> bool:
-        """Return True if the mutex file is ours, of another boot of this host."""
+        # Ours, as its tag shows, and of another boot of this host. Another program's
+        # outlives a boot (test_power.py: test_a_foreign_lock_outlives_a_boot).
         return (
             stored is not None
             and is_another_boot(stored.boot, self._boot)
@@ -238,14 +227,7 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """Write a mutex file under a temporary name.
-
-    Args:
-        path: The temporary name.
-        seat: What the file says.
-        tag: See ``tag_of``.
-        flush: Syncs an open file where that is needed.
-    """
+    """Write a mutex file under the temporary name ``path``; sync it by ``flush``."""
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     file = os.open(path, flags, 0o666)
@@ -261,11 +243,9 @@ def write_mutex_file(
 
 
 def link_mutex_file(new: str, path: str) -> bool:
-    """Give the file ``new`` the name ``path``; return False if the name is taken.
-
-    By ``link``: the mutex file is never seen without its content, and a process that is
-    killed leaves none whose owner is unknown.
-    """
+    """Give the file ``new`` the name ``path``; return False if the name is taken."""
+    # By ``link``, so that the mutex file is never seen without its content, and a
+    # process that is killed leaves none whose owner is unknown.
     try:
         os.link(new, path)
     except FileExistsError:

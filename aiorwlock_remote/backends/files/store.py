@@ -67,7 +67,6 @@ class FileStore(EmbeddedStore):
 
 
 def _sync(options: FileOptions, loop: EventLoop) -> float:
-    """Sync the directory; return the seconds that took."""
     directory = LockDirectory(options, loop.clock)
     before = time.perf_counter()
     directory.flush_names()

@@ -43,12 +43,7 @@ def open_plain_file(path: str, flags: int) -> int:
 
 
 def plain_file_length(file: int, most: int, what: str) -> int:
-    """Return the length of an open file in bytes.
-
-    Args:
-        file: Its descriptor.
-        most: The greatest length allowed.
-        what: The file's name in error texts.
+    """Return the length of the open file ``what`` in bytes.
 
     Raises:
         BadRecord: a pipe, a device or the like, or longer than ``most``.
@@ -73,19 +68,15 @@ def read_small_file(path: str, most: int) -> bytes:
     """
     file = open_plain_file(path, os.O_RDONLY)
     try:
+        # The length comes first: a large file, or a pipe, must not fill the memory or
+        # block the thread (test_safe_open.py: test_in_the_place_of_ours).
         return os.pread(file, plain_file_length(file, most, path), 0)
     finally:
         os.close(file)
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return the error that says what to do about ``exc``.
-
-    Args:
-        exc: What the system raised.
-        path: The directory of the locks.
-        nothing_done: Whether no file was changed before.
-    """
+    """Return the error that says what to do about ``exc``; ``path``: the directory."""
     if exc.errno == errno.EROFS:
         return Unsupported(
             what=f"{path} is on a file system that is mounted read-only",

@@ -30,10 +30,9 @@ def is_busy(exc: sqlite3.Error) -> bool:
 
 
 class ErrorMapper:
-    """Reusable context that raises SQLite's errors as this library's.
+    """Reusable context that raises SQLite's errors as this library's."""
 
-    A class because each step passes it: ``contextmanager`` makes a generator each time.
-    """
+    # A class because each step passes it: ``contextmanager`` would make a generator.
 
     def __init__(self, path: str) -> None:
         """Name the file ``path`` in the errors."""
@@ -57,10 +56,7 @@ def map_error(
 ) -> BackendError | ConfigurationError:
     """Return the error that says what to do about ``exc``.
 
-    Args:
-        exc: What SQLite raised.
-        path: The file.
-        made: Whether a missing file would be created.
+    ``made`` says that a missing file at ``path`` would be created.
     """
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
@@ -103,11 +99,10 @@ def map_error(
 
 
 def _could_be_opened(path: str, *, made: bool) -> bool:
-    """Return True if nothing is wrong with the file, as seen without a descriptor.
-
-    Then the process has no descriptors left, which passes: SQLite says the same in both
-    cases (test_sqlite_files.py: test_no_descriptor_is_left, test_no_place_for_a_file).
-    """
+    """Return True if nothing is wrong with the file, as seen without a descriptor."""
+    # Then the process has no descriptors left, which passes: SQLite says the same in
+    # both cases (test_sqlite_files.py: test_no_descriptor_is_left,
+    # test_no_place_for_a_file).
     folder = Path(path).parent
     try:
         if len(os.fsencode(path)) >= _MAX_PATH_BYTES or not _has_access(

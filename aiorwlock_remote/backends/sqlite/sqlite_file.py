@@ -66,20 +66,17 @@ class SqliteFile:
       test_another_applications_database).
     * After any failure the file is not left locked (test_sqlite_hostile.py:
       test_failed_cleaning_leaves_the_file_free).
-
-    Attributes:
-        boot: The boot in which the file was opened; empty: unknown.
-        identity: Which file, and which log, is open; None: it was never open.
-        level: The sync level of the last transaction.
-        mapped: Context that maps the errors of ``sqlite3``.
     """
 
     def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
         """Open nothing yet; ``sql`` holds the statements by name."""
         self.path: str = path
         self.mapped: ErrorMapper = ErrorMapper(path)
+        # The boot in which the file was opened; empty: unknown.
         self.boot: str = ""
+        # Which file, and which log, is open; None: it was never open.
         self.identity: Identities | None = None
+        # The sync level of the last transaction.
         self.level: SyncLevel = "FULL"
         self._sql = sql
         self._clock = clock
@@ -132,7 +129,6 @@ class SqliteFile:
         self.open(REOPEN_TIMEOUT)
 
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Execute one statement."""
         if self._db is None:
             what = f"{self.path} is not open"
             raise BackendUnavailable(what=what, nothing_done=True)
@@ -141,12 +137,9 @@ class SqliteFile:
     def atomically(
         self, work: Callable[[], T], until: float, level: SyncLevel = "FULL"
     ) -> T:
-        """Run ``work`` in one transaction; roll back whatever it raises.
+        """Run ``work`` in one transaction, which is rolled back if it fails.
 
-        Args:
-            work: Executes statements.
-            until: Local time until which to wait for other processes' transactions.
-            level: Whether the commit waits for the disk.
+        Waits for other processes' transactions until the local time ``until``.
         """
         if level != self.level:
             self._set_level(level, until)
@@ -219,14 +212,13 @@ def statements_of_sqlite() -> tuple[str, ...]:
 
 
 def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
-    """Return the sync level that the commands need, as far as can be told before.
-
-    Only a new fence must survive a power cut. All users of the file are on one host: a
-    power cut ends them, and the next boot ends their grants and queue entries
-    (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
-    the disk. In WAL mode it reaches the disk before any later commit, and a process
-    that is killed takes nothing with it.
-    """
+    """Return the sync level that the commands need, as far as is known beforehand."""
+    # Only a new fence must survive a power cut. All users of the file are on one host:
+    # a power cut ends them, and the next boot ends their grants and queue entries
+    # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
+    # the disk. In WAL mode it reaches the disk before any later commit, and a process
+    # that is killed takes nothing with it (test_sqlite_power.py:
+    # test_what_is_given_back_is_not_synced).
     return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
 
 
@@ -244,11 +236,9 @@ def refuse_unsynced_fence(
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action`` until the file is not locked, or ``clock`` shows ``until``.
-
-    SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
-    each need the file for less than a millisecond need shorter, random pauses.
-    """
+    """Call ``action`` until the file is not locked, or ``clock`` shows ``until``."""
+    # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
+    # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None
     while True:
         try:
@@ -294,11 +284,8 @@ def _log_removed(path: str) -> BackendUnavailable:
 
 
 def _check_place(path: str) -> None:
-    """Refuse a file that is mounted alone: another path has another log beside it.
-
-    Raises:
-        ConfigurationError: the file is a mount point.
-    """
+    # The log is beside the file: a process that opens the file by another path would
+    # use another log (test_sqlite_split.py: test_the_file_alone_is_mounted).
     where = os.path.realpath(path)
     if mount_of(path).place == where:
         raise ConfigurationError(

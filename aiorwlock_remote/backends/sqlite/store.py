@@ -59,14 +59,9 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Start the worker, whose first job opens the file.
+        """Start the worker, whose first job opens the file at ``path``.
 
-        Args:
-            path: The file of the locks.
-            loop: The event loop.
-            wake: Called when the client of ``settings`` may enter.
-            settings: The options of ``connect``.
-            rows: The file of the user's tables, if it is another one.
+        ``rows`` is the file of the user's tables, if it is another one.
         """
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
@@ -87,11 +82,11 @@ class SqliteStore(EmbeddedStore):
 class SqlitePlanRunner:
     """Runs the plans of row locks on the user's own tables, each in one transaction.
 
-    The tables are in the file of the locks, or in the one that ``?rows=`` names, of
-    which nothing but those rows is changed. The user's own transactions may lock that
-    file for a while; so the runner has a thread and a connection of its own.
+    The tables are in the file of the locks, or in the one that ``?rows=`` names.
     """
 
+    # With a thread of its own, since the user's transactions may lock the file for a
+    # while, and the steps of other locks must not wait for them.
     def __init__(self, path: str, loop: EventLoop) -> None:
         """Run plans on the file at ``path``, which the first plan opens."""
         self._path = path
