@@ -189,5 +189,14 @@ class StatePoller:
             (before, at), clock = watch.woken, self._clock.now()
             if before != found[0] or clock >= at + REPEAT_INTERVAL:
                 watch.woken = found[0], clock
+                if log.isEnabledFor(logging.DEBUG):
+                    log_event(
+                        log,
+                        "turn_found",
+                        logging.DEBUG,
+                        resource=resource.label,
+                        client_id=self._client_id,
+                        pause=watch.pause,
+                    )
                 self._wake(resource, 0.0)
         return longest, aimed

@@ -303,6 +303,9 @@ class CasStepper:
                 queue.doubtful = True
                 for claim in claims_of(queue.waiting[0][0]):
                     queue.unsure.setdefault(claim.ticket, queue.sent)
+                label = queue.resource.label
+                why = str(error)
+                log_event(log, "swap_lost", logging.DEBUG, resource=label, error=why)
             queue.seen = None
             self._unanswered(queue, error)
             return

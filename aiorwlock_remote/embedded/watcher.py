@@ -178,5 +178,14 @@ class ChangeWatcher:
                 if self._watched.get(resource, reason) == reason:
                     continue
                 self._watched[resource] = reason
+            if log.isEnabledFor(logging.DEBUG):
+                log_event(
+                    log,
+                    "turn_found",
+                    logging.DEBUG,
+                    resource=resource.label,
+                    client_id=self._client_id,
+                    due_in=micros / 1e6,
+                )
             self._loop.call_soon(self._wake, resource, micros / 1e6)
         return near

@@ -14,13 +14,41 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_UNWRITABLE = {errno.EACCES, errno.EPERM}
-_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
-_GONE = {errno.ENOENT, errno.ENOTDIR}
 _NOT_PLAIN = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
 """Errors of ``open``: a link, by Linux and by BSD; a directory; a socket."""
 _NOT_OURS_HINT = "another program put it in the place of a file of the locks: remove it"
+_MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
+    (
+        {errno.EROFS},
+        Unsupported,
+        "{path} is on a file system that is mounted read-only",
+        "a lock is written down: mount it for writing",
+    ),
+    (
+        {errno.EACCES, errno.EPERM},
+        Unsupported,
+        "{path} cannot be written ({why})",
+        "the directory and its files must be writable by this user",
+    ),
+    (
+        {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS},
+        Unsupported,
+        "the file system of {path} lacks what locks need ({why})",
+        "flock and hard links; on a network file system its lock service",
+    ),
+    (
+        {errno.ENOSPC, errno.EDQUOT, errno.EFBIG},
+        BackendUnavailable,
+        "{path}: no space is left ({why})",
+        "make room, or raise the quota",
+    ),
+    (
+        {errno.ENOENT, errno.ENOTDIR},
+        BackendUnavailable,
+        "{path} does not exist any more",
+        "was it removed?",
+    ),
+)
 
 
 def open_plain_file(path: str, flags: int) -> int:
@@ -77,39 +105,12 @@ def read_small_file(path: str, most: int) -> bytes:
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
     """Return the error that says what to do about ``exc``; ``path``: the directory."""
-    if exc.errno == errno.EROFS:
-        return Unsupported(
-            what=f"{path} is on a file system that is mounted read-only",
-            hint="a lock is written down: mount it for writing",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _UNWRITABLE:
-        return Unsupported(
-            what=f"{path} cannot be written ({exc.strerror})",
-            hint="the directory and its files must be writable by this user",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _UNSUPPORTED:
-        return Unsupported(
-            what=f"the file system of {path} lacks what locks need ({exc.strerror})",
-            hint="flock and hard links; on a network file system its lock service",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _NO_SPACE:
-        return BackendUnavailable(
-            what=f"{path}: no space is left ({exc.strerror})",
-            hint="make room, or raise the quota",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _GONE:
-        return BackendUnavailable(
-            what=f"{path} does not exist any more",
-            hint="was it removed?",
-            nothing_done=nothing_done,
-        )
-    return BackendUnavailable(
-        what=f"{path}: {exc.strerror or exc}", nothing_done=nothing_done
-    )
+    why = exc.strerror or str(exc)
+    for codes, kind, what, hint in _MEANINGS:
+        if exc.errno in codes:
+            text = what.format(path=path, why=why)
+            return kind(what=text, hint=hint, nothing_done=nothing_done)
+    return BackendUnavailable(what=f"{path}: {why}", nothing_done=nothing_done)
 
 
 def kept_locked_error(path: str) -> KeptLocked:
