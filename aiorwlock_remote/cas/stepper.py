@@ -127,7 +127,7 @@ class CasStepper:
       the calls (test_stepper.py: test_commands_for_one_resource_keep_their_order).
     * An answer that changes nothing is never computed from a remembered state, which
       others may have changed: the state is loaded first (test_stepper.py:
-      test_no_answer_is_given_from_memory).
+      test_a_refused_step_goes_on_from_what_it_was_told).
     * A swap whose answer was lost may be carried out at any later time, as long as the
       version from which it starts is stored. Before anything else is answered, that
       version is seen to be gone, or is swapped away (test_lost_swaps.py:

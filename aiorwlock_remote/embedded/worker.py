@@ -101,8 +101,8 @@ class Worker:
     where no other folder is named):
 
     * The jobs of one resource are carried out in the order of the calls, also when its
-      record is kept locked and they are put back (test_kept_locked.py:
-      test_a_withdrawal_does_not_overtake_its_acquire).
+      record is kept locked and they are put back (tests/embedded/test_worker_order.py:
+      test_a_command_does_not_overtake_one_that_was_put_back).
     * A record that another process keeps locked (a shell script under ``flock``, a
       stopped process, a silent lock service) delays the jobs of no other resource
       (test_kept_locked.py: test_unrelated_locks_go_on).

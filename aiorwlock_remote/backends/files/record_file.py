@@ -46,7 +46,7 @@ class Slots:
       killed at any byte leaves the former (test_cut_off_at_any_byte), a power cut at
       least the latter (test_power_cut_at_any_write).
     * A slot counts only if its digest is right, so a part of a write is never read
-      (test_cut_off_at_any_byte).
+      (test_power_cut_at_any_write, test_damaged).
     * A record of a later version is refused, not overwritten (test_of_another_version).
     """
 
