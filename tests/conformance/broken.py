@@ -53,8 +53,8 @@ class Fault(MemoryStore):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """One step, changed on its way in and out."""
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
+        with self._database.lock:
+            record = self._database.records.get(resource)
         grants = () if record is None else record.grants
         changed: Pending[Reply] = Pending()
         done = super().step(resource, self.asked(command, grants))
@@ -139,7 +139,7 @@ class NewestFirst(Fault):
     """Puts newcomers at the head of the queue."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        records = self._shelf.records
+        records = self._database.records
         before = records.get(resource, Doorman()).queue
         done = super().step(resource, command)
         after = records[resource].queue
@@ -183,7 +183,7 @@ class CountsFences(Fault):
     """Counts the phases of a resource from the clock at its first one."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        records = self._shelf.records
+        records = self._database.records
         before = records.get(resource, Doorman())
         done = super().step(resource, command)
         after = records.get(resource, Doorman())
@@ -260,7 +260,7 @@ class NoRenewal(Fault):
     """Says that it renewed, and did not."""
 
     def renewer(self) -> MemoryRenewer:
-        return _Idle(self._shelf, self._host.clock)
+        return _Idle(self._database, self._loop.clock)
 
 
 class _Idle(MemoryRenewer):
@@ -328,11 +328,11 @@ class TakesSeats(Fault):
     """Takes a foreign program's seat for a free one."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
-            seat = self._shelf.seats.get(resource)
+        with self._database.lock:
+            record = self._database.records.get(resource)
+            seat = self._database.seats.get(resource)
             if seat is not None and (record is None or record.seat != seat.value):
-                del self._shelf.seats[resource]
+                del self._database.seats[resource]
         return super().step(resource, command)
 
 
@@ -340,7 +340,7 @@ class LeavesItsSeat(Fault):
     """Leaves its ticket in a seat whose record is gone, but for a release."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        seats, records = self._shelf.seats, self._shelf.records
+        seats, records = self._database.seats, self._database.records
         lost = records.get(resource, Doorman()).seat is None
         seat = seats.get(resource) if lost else None
         done = super().step(resource, command)
@@ -374,9 +374,9 @@ class TakesReaders(Fault):
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         done = super().step(resource, command)
-        seat = self._shelf.seats.get(resource)
+        seat = self._database.seats.get(resource)
         if isinstance(command, Renew) and seat is not None and seat.ticket == READERS:
-            del self._shelf.seats[resource]
+            del self._database.seats[resource]
         return done
 
 
@@ -384,13 +384,13 @@ class NoSeat(Fault):
     """Keeps its grants to itself: the published record stays empty."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
+        with self._database.lock:
+            record = self._database.records.get(resource)
             if record is not None and record.seat is not None:
-                self._shelf.seats[resource] = MutexRecord(record.seat, record.ends)
+                self._database.seats[resource] = MutexRecord(record.seat, record.ends)
         done = super().step(resource, command)
-        with self._shelf.lock:
-            self._shelf.seats.pop(resource, None)
+        with self._database.lock:
+            self._database.seats.pop(resource, None)
         return done
 
 
