@@ -1,10 +1,11 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from aiorwlock_remote.backends.mariadb.dialect import MariadbDialect
 from aiorwlock_remote.backends.mariadb.options import SCHEMA
 from aiorwlock_remote.backends.mariadb.statements import statement
 from aiorwlock_remote.errors import Unsupported
@@ -32,8 +33,7 @@ _TABLES: dict[str, dict[str, set[str]]] = {
     },
 }
 _EXACT = {"resource_type", "ticket"}
-_OURS = {"version": "varchar(32)", "record": "mediumtext"}
-_COLLATION = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+_ADDED_COLUMNS = {"version": "varchar(32)", "record": "mediumtext"}
 
 
 class _Column:
@@ -42,15 +42,23 @@ class _Column:
         self.digits: int | None = digits
 
 
-def check(
-    columns: Iterable[tuple[Any, ...]], keys: Iterable[tuple[Any, ...]], where: str
+def check_tables(
+    columns: Iterable[tuple[Any, ...]],
+    keys: Iterable[tuple[Any, ...]],
+    where: str,
+    dialect: MariadbDialect,
 ) -> None:
-    """Whether these columns and unique keys will do.
+    """Check the columns and unique keys of both tables.
 
-    ``columns``, ``keys``: as the statements of that name tell.
+    Args:
+        columns: Rows of the statement of that name.
+        keys: Rows of the statement of that name.
+        where: The server, for error messages.
+        dialect: Of the server.
 
     Raises:
-        Unsupported: names what to run.
+        Unsupported: A table, key or column is missing or unfit. The hint is the
+            statement to run.
     """
     found: dict[str, dict[str, _Column]] = {}
     for column in map(_Column, columns):
@@ -59,7 +67,7 @@ def check(
     for table, wanted in _TABLES.items():
         if table not in found:
             raise Unsupported(
-                what=f"{where}: table {table} is not there, or not to be seen",
+                what=f"{where}: table {table} does not exist, or is not visible",
                 hint=SCHEMA,
             )
         engine = next(iter(found[table].values())).engine
@@ -80,26 +88,37 @@ def check(
                 "resource_id)",
             )
         for name, kinds in wanted.items():
-            _check_column(table, name, kinds, found[table].get(name), where)
+            column_found = found[table].get(name)
+            _check_column(table, name, kinds, column_found, where, dialect.collation)
 
 
 def _check_column(
-    table: str, name: str, kinds: set[str], column: _Column | None, where: str
+    table: str,
+    name: str,
+    kinds: set[str],
+    column: _Column | None,
+    where: str,
+    collation: str,
 ) -> None:
     alter = f"ALTER TABLE {table}"
     if column is None:
-        add = f"{alter} ADD COLUMN {name} {_OURS[name]}" if name in _OURS else SCHEMA
+        add = (
+            f"{alter} ADD COLUMN {name} {_ADDED_COLUMNS[name]}"
+            if name in _ADDED_COLUMNS
+            else SCHEMA
+        )
         raise Unsupported(what=f"{where}: {table} has no column {name}", hint=add)
     if column.kind not in kinds:
         raise Unsupported(
             what=f"{where}: {table}.{name} is {column.kind}, not {min(kinds)}",
             hint=SCHEMA,
         )
-    if name in _EXACT and column.collation != "utf8mb4_nopad_bin":
+    if name in _EXACT and column.collation != collation:
         raise Unsupported(
             what=f"{where}: {table}.{name} is {column.collation}, in which different "
             "names may be equal",
-            hint=f"{alter} MODIFY {name} varchar(512) {_COLLATION} NOT NULL",
+            hint=f"{alter} MODIFY {name} varchar(512) CHARACTER SET utf8mb4 "
+            f"COLLATE {collation} NOT NULL",
         )
     if column.kind == "datetime" and column.digits != 6:
         raise Unsupported(
@@ -110,7 +129,8 @@ def _check_column(
 
 
 def _unique(keys: Iterable[tuple[Any, ...]]) -> Mapping[str, list[list[str]]]:
-    """The columns of the unique keys of each table; of those of whole columns."""
+    # A key of a prefix of a column does not keep a resource to one row: its column is
+    # marked, and so never equal to ours.
     found: dict[tuple[str, str], list[str]] = {}
     for table, key, column, part in keys:
         whole = part is None
@@ -122,7 +142,7 @@ def _unique(keys: Iterable[tuple[Any, ...]]) -> Mapping[str, list[list[str]]]:
 
 
 def statements_of(tables: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", tables)
     yield statement("schema_doormans", tables)
     if user:

@@ -1,8 +1,9 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from aiorwlock_remote.backends.oracle.options import SCHEMA
 from aiorwlock_remote.backends.oracle.statements import statement
@@ -25,7 +26,7 @@ _DOORMANS = {
     "VERSION": "VARCHAR2",
     "RECORD": "CLOB",
 }
-_OURS = {"VERSION": "VARCHAR2(32)", "RECORD": "CLOB"}
+_ADDED_COLUMNS = {"VERSION": "VARCHAR2(32)", "RECORD": "CLOB"}
 _TABLES = {"MUTEX_LOCKS": _LOCKS, "DOORMANS": _DOORMANS}
 _WIDE = {
     "RESOURCE_TYPE": "VARCHAR2(512 CHAR)",
@@ -34,17 +35,22 @@ _WIDE = {
     "ACTIVE_READERS": "VARCHAR2(4000)",
 }
 
-Column = tuple[str, str, str, int | None]
+Row = tuple[Any, ...]
 
 
-def check(columns: Iterable[Column], schema: str, where: str) -> None:
-    """Whether these columns of the two tables will do.
+def check_tables(columns: Iterable[Row], schema: str, where: str) -> None:
+    """Check the columns of both tables.
 
-    ``columns``: table, column, type and length, as ``all_tab_columns`` has them.
+    Args:
+        columns: Table, name, type and length, as in ``all_tab_columns``.
+        schema: Owner of the tables, or empty.
+        where: The server, for error messages.
 
     Raises:
-        ConfigurationError: CHAR columns, whose values are padded; names the ALTER.
-        Unsupported: no such table or column, or of another type; names what to run.
+        ConfigurationError: A CHAR column, whose values are padded. The hint is the
+            statement that changes it.
+        Unsupported: A table or column is missing or of another type. The hint is the
+            statement to run.
     """
     found: dict[str, dict[str, str]] = {}
     for table, column, kind, _ in columns:
@@ -53,7 +59,7 @@ def check(columns: Iterable[Column], schema: str, where: str) -> None:
         name = f"{schema}." * bool(schema) + table.lower()
         if table not in found:
             raise Unsupported(
-                what=f"{where}: table {name} is not there, or not to be seen",
+                what=f"{where}: table {name} does not exist, or is not visible",
                 hint=SCHEMA,
             )
         for column, kind in wanted.items():
@@ -70,7 +76,7 @@ def _check_column(
             "then RTRIM what is in it",
         )
     if kind is None:
-        ours = _OURS.get(column)
+        ours = _ADDED_COLUMNS.get(column)
         raise Unsupported(
             what=f"{where}: {table} has no column {column.lower()}",
             hint=f"ALTER TABLE {table} ADD ({column.lower()} {ours})"
@@ -85,7 +91,7 @@ def _check_column(
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user:

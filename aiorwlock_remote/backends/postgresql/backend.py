@@ -1,36 +1,34 @@
-"""``PostgresqlBackend``: locks over what the user has; and making their tables."""
+"""``PostgresqlBackend``: locks over a pool or an engine of the user's."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
-from aiorwlock_remote._util.driver_loop import check_asyncio
 from aiorwlock_remote.backends.postgresql.options import (
     Options,
     check_schema,
     check_timeout,
 )
-from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
-
-if TYPE_CHECKING:
-    from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
+from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
 
 
 @final
-class PostgresqlBackend:
+class PostgresqlBackend(ExternalPoolBackend):
     """Takes the place of a URL: ``connect(PostgresqlBackend(pool))``.
 
-    ``pool`` is asyncpg's, or an ``AsyncEngine`` of SQLAlchemy for postgresql+asyncpg.
-    It belongs to the running loop, must stay open while locks are in use, and is never
-    closed or changed here. Each request takes one of its connections for a moment, the
-    keeper's renewals too: with a pool of the user's a loop that is blocked for longer
-    than a lease loses its locks. Waiters poll: a connection of a pool is not kept to
-    listen.
+    The pool belongs to the running asyncio loop, must stay open while locks are in use,
+    and is never closed or changed. Each request takes one of its connections for a
+    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
+    lost. Waiters poll, because no connection of the pool is kept to listen.
 
-    ``schema``: of the tables, if not the first of the search path. ``call_timeout``:
-    seconds until a request is given up.
+    Args:
+        pool: An asyncpg pool, or an ``AsyncEngine`` of SQLAlchemy for
+            postgresql+asyncpg.
+        schema: Schema of the tables, if not the first of the search path.
+        call_timeout: Seconds until a request is given up.
+
+    Raises:
+        ConfigurationError: The pool is neither, or an option has a bad value.
     """
 
     def __init__(
@@ -40,47 +38,15 @@ class PostgresqlBackend:
         schema: str = "",
         call_timeout: float = 5.0,
     ) -> None:
-        """No I/O.
+        from aiorwlock_remote.backends.postgresql.driver import PostgresqlDriver  # noqa: PLC0415 - an extra
+        from aiorwlock_remote.backends.postgresql.store import PostgresqlStore  # noqa: PLC0415 - an extra
 
-        Raises:
-            ConfigurationError: it is neither, or an option cannot be used.
-        """
-        from aiorwlock_remote.backends.postgresql.connector import external_pool_for  # noqa: PLC0415 - an extra
-
-        self._options = Options(
-            schema=check_schema(schema),
-            listen=False,
-            call_timeout=check_timeout(call_timeout),
+        driver = PostgresqlDriver(
+            Options(
+                schema=check_schema(schema),
+                listen=False,
+                call_timeout=check_timeout(call_timeout),
+            )
         )
-        self._lender = external_pool_for(pool)
-
-    def __repr__(self) -> str:
-        """Without the pool, which knows a password."""
-        return f"<PostgresqlBackend of {self._options.schema or 'the search path'}>"
-
-    def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
-    ) -> Awaitable[PostgresqlStore]:
-        """As ``Opener``.
-
-        Raises:
-            ConfigurationError: not in an asyncio loop.
-        """
-        from aiorwlock_remote.backends.postgresql.store import open_over  # noqa: PLC0415
-
-        check_asyncio("a pool of asyncpg", "postgresql")
-        options = replace(self._options, connect_timeout=settings.connect_timeout)
-        return open_over(self._lender, options, host, bell, settings)
-
-    async def create_schema(self) -> None:
-        """Make both tables where they are not there.
-
-        What ``rwlock schema postgresql`` prints, without its grants. Nothing else here
-        changes a schema.
-
-        Raises:
-            BackendError: the role may not, nobody answers.
-        """
-        from aiorwlock_remote.backends.postgresql.connector import create_tables  # noqa: PLC0415
-
-        await create_tables(self._lender, self._options)
+        tables = schema or "the search path"
+        super().__init__(PostgresqlStore, driver, driver.lend(pool), tables)

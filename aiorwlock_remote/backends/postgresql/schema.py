@@ -1,4 +1,4 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,27 @@ _TABLES: dict[str, dict[str, set[str]]] = {
         "record": _TEXT,
     },
 }
-_ELSEWHERE = "if they are not in the first schema of the search_path: ?schema=…"
-_OURS = {"version": "varchar", "record": "text"}
+_SCHEMA_HINT = "if they are not in the first schema of the search_path: ?schema=…"
+_ADDED_COLUMNS = {"version": "varchar", "record": "text"}
 
 
-def check(
+def check_tables(
     columns: Iterable[tuple[str, str, str]],
     keyless: Container[str],
     schema: str,
     where: str,
 ) -> None:
-    """Whether these columns (table, name, type) will do. ``keyless``: tables.
+    """Check the columns and keys of both tables.
+
+    Args:
+        columns: Table, name and type of each column.
+        keyless: Tables without a unique key of a resource's two columns.
+        schema: Schema of the tables, or empty.
+        where: The server, for error messages.
 
     Raises:
-        Unsupported: no such table, key or column, or of another type; names what to
-            run.
+        Unsupported: A table, key or column is missing or of another type. The hint is
+            the statement to run.
     """
     found: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:
@@ -52,8 +58,8 @@ def check(
         name = f"{schema}." * bool(schema) + table
         if table not in found:
             raise Unsupported(
-                what=f"{where}: table {name} is not there, or not to be seen",
-                hint=SCHEMA if schema else f"{SCHEMA}; {_ELSEWHERE}",
+                what=f"{where}: table {name} does not exist, or is not visible",
+                hint=SCHEMA if schema else f"{SCHEMA}; {_SCHEMA_HINT}",
             )
         if table in keyless:
             raise Unsupported(
@@ -62,12 +68,12 @@ def check(
             )
         for column, kinds in wanted.items():
             kind = found[table].get(column)
-            if kind is None and column in _OURS:
-                add = f"ALTER TABLE {name} ADD COLUMN {column} {_OURS[column]}"
+            if kind is None and column in _ADDED_COLUMNS:
+                add = f"ALTER TABLE {name} ADD COLUMN {column} {_ADDED_COLUMNS[column]}"
                 what = f"{where}: {name} has no column {column}"
                 raise Unsupported(what=what, hint=add)
             if kind not in kinds:
-                said = "is not there" if kind is None else f"is {kind}"
+                said = "does not exist" if kind is None else f"is {kind}"
                 raise Unsupported(
                     what=f"{where}: {name}.{column} {said}, not {min(kinds)}",
                     hint=SCHEMA,
@@ -75,7 +81,7 @@ def check(
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user:
