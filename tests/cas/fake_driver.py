@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from aiorwlock_remote.cas.driver.external_pool import ExternalPool
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
@@ -49,6 +50,9 @@ class FakeDriver(Driver[Any]):
 
     def map_error(self, error: BaseException) -> BackendError | ConfigurationError:
         return BackendUnavailable(what=f"{self.options.where}: {error}")
+
+    def lend(self, given: object) -> ExternalPool[Any]:
+        raise ConfigurationError(what=f"{given} is none")
 
     def schema_statements(self) -> list[str]:
         return []

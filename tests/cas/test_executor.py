@@ -14,6 +14,7 @@ from aiorwlock_remote.cas.driver.executor import (
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.core.row import StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.cas.fake_driver import FakeDriver
@@ -57,6 +58,9 @@ class Desk(DriverExecutor):
 
     async def check_server(self, logged_in: object) -> None:
         """There is none."""
+
+    async def run_row(self, statement: object, connection: object) -> StatementResult:
+        raise ValueError(statement, connection)
 
     async def swap(self, values: Values, connection: object) -> StoredRow:
         del connection

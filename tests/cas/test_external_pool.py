@@ -12,9 +12,9 @@ from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.cas.driver import external_pool
 from aiorwlock_remote.cas.driver.external_pool import (
     DEFAULT_REQUEST_CONNECTIONS,
-    BackgroundReturnPool,
     BorrowedConnections,
     RequestConnections,
+    ReturnMode,
 )
 from tests.cas.fake_driver import FakeDriver
 
@@ -31,6 +31,7 @@ class Owner:
     back: list[str] = field(default_factory=list[str])
     hung_up: list[str] = field(default_factory=list[str])
     lent: int = 0
+    return_mode: ReturnMode = ReturnMode.AWAITED
 
     async def borrow(self) -> str:
         self.lent += 1
@@ -47,9 +48,6 @@ class Owner:
 
     def abandon(self, connection: str) -> None:
         self.abort(connection)
-
-    async def settle(self) -> None:
-        """All that came back is there."""
 
     def abort(self, connection: str) -> None:
         self.hung_up.append(connection)
@@ -68,8 +66,8 @@ class Ending(FakeDriver):
 
 
 def lines(owner: Owner, *, asks: bool = True) -> BorrowedConnections[str]:
-    driver = Ending(owner)
-    return BorrowedConnections(BackgroundReturnPool(owner, driver, resets=asks), driver)
+    owner.return_mode = ReturnMode.BACKGROUND if asks else ReturnMode.BOUNDED
+    return BorrowedConnections(owner, Ending(owner))
 
 
 async def test_nobody_waits_until_it_is_back_but_who_closes() -> None:

@@ -22,6 +22,7 @@ from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.backends.mariadb.statements import COMMIT, ROLLBACK
 from aiorwlock_remote.cas.driver.external_pool import (
     ExternalPool,
+    ReturnMode,
     TransactionDriver,
     lock_not_visible,
     pool_over,
@@ -52,6 +53,12 @@ class MariadbDriver(Driver[Connection]):
     )
     dialect: MariadbDialect = MARIADB
     options: Options
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        # Each connection reads the files again. Bad ones must fail before a thread or a
+        # connection is opened (test_tls.py).
+        options.tls_context()
 
     async def connect(self) -> Connection:
         options = self.options
@@ -107,16 +114,13 @@ class MariadbDriver(Driver[Connection]):
         await run(connection, statement)
 
     def lend(self, given: object) -> ExternalPool[Connection]:
-        """Return what lends the connections of an asyncmy pool or an engine over it.
-
-        Raises:
-            ConfigurationError: It is neither.
-        """
         return pool_over(given, self, (POOL, partial(AsyncmyPool, driver=self)))
 
 
 class AsyncmyPool:
     """Lends the connections of an asyncmy pool."""
+
+    return_mode = ReturnMode.AWAITED
 
     def __init__(self, pool: Pool, driver: MariadbDriver) -> None:
         self._pool = pool
@@ -141,9 +145,6 @@ class AsyncmyPool:
         # needs to.
         self._driver.abort(connection)
         self._pool.release(connection)
-
-    async def settle(self) -> None:
-        pass
 
 
 class MariadbResult(NamedTuple):

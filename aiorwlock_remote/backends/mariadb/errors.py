@@ -1,28 +1,5 @@
 """What MariaDB and asyncmy raise → what we raise. The only place for that, by code.
 
-=====================================  ====================  ================
-code, or what asyncmy raises           we raise              carried out?
-=====================================  ====================  ================
-2006 2013 2014 2027 2055 (lost)        BackendUnavailable    perhaps
-1053 1152…1161 1184 1927 (shut down)   BackendUnavailable    perhaps
-any other of the driver's, OSError     BackendUnavailable    perhaps
-1213 1020 (deadlock, changed since)    CasContention         no
-1205 1969 (waited too long)            RowLocked             no
-1317 (interrupted by another one)      BackendUnavailable    no
-1290 1792 1836 (read-only: a replica)  BackendUnavailable    no
-1040 1203 1047 (full, not ready)       BackendUnavailable    no
-1044 1045 1049 1698 1130 1862 1820     Unsupported           no: log in
-1146 1054 1364 1932                    Unsupported           no: tables
-1142 1143 1227                         Unsupported           no: grants
-1665 (binlog_format)                   Unsupported           no
-1267 1271 (collations)                 Unsupported           no: tables
-1048 1452 4025 (constraints)           Unsupported           no: tables
-1406 1366 1300 1264 1153               ConfigurationError    no: a bad name
-1104 1175 (big joins, safe updates)    ConfigurationError    no: the session
-any other of the server's              BackendUnavailable    no
-a certificate                          Unsupported           no: not trusted
-=====================================  ====================  ================
-
 A statement that fails has changed nothing, unless the error is about the connection.
 ``run`` rolls its transaction back. Of the server's codes only 1020 and 1969 are
 MariaDB's alone.
@@ -52,10 +29,12 @@ DUPLICATE = 1062
 CHANGED = 1020
 """Code of a row newer than the transaction's snapshot: MariaDB 11.6.2 and later."""
 
+# The driver has lost the connection, or the server has ended it: the outcome of the
+# request is not known.
 _CLIENT = range(2000, 3000)
 _GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
 _CONTENTION = {1213, CHANGED}
-_LOCKED = {1205, 1969}
+_LOCKED = {1205, 1969}  # the time to wait for a row was over
 _LACKING = (
     ({1044, 1045, 1049, 1698, 1130, 1862, 1820}, EXAMPLE),
     ({1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}, SCHEMA),
@@ -77,6 +56,8 @@ _UNUSABLE = (
     ({1366, 1300, 1264, 1153}, "another name for the resource"),
 )
 """Codes of a bad request or session, each with what to change."""
+# Any other one, such as a replica's 1290 or 1040 of a full server, is a server that is
+# not available now and has done nothing.
 
 
 def code_of(exc: BaseException) -> int:
@@ -103,12 +84,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised during one request.
-
-    Args:
-        exc: What was raised.
-        where: The server, for the message.
-    """
+    """Return our error for what the driver raised during one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)

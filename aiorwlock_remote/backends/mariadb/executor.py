@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT, MariadbDialect
 from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, Row, run
@@ -24,10 +21,9 @@ from aiorwlock_remote.backends.mariadb.statements import (
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Plan, Statement, StatementResult
+from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_ROW_LIMIT = 500
@@ -44,23 +40,15 @@ T = TypeVar("T")
 class MariadbExecutor(DriverExecutor):
     """Requests as statements of ``statements.sql``."""
 
-    def __init__(
-        self,
-        driver_loop: DriverLoop,
-        source: ConnectionSource[Connection],
-        driver: MariadbDriver,
-    ) -> None:
-        super().__init__(driver_loop, source, driver)
-        self._options = driver.options
-        self._dialect = driver.dialect
+    _driver: MariadbDriver
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
         server = await self.server()
         logged_in()
         check_answers(server, self._where)
-        check_version(self._dialect, server["version"], self._where)
+        check_version(self._driver.dialect, server["version"], self._where)
         check_session(server, self._where)
-        owner = self._options.tables or self._options.database
+        owner = self._driver.options.tables or self._driver.options.database
         if not owner:
             ((owner,),) = await self.rows("owner")
         if not owner:
@@ -70,7 +58,7 @@ class MariadbExecutor(DriverExecutor):
             )
         columns = await self.rows("columns", owner=owner)
         keys = await self.rows("keys", owner=owner)
-        check_tables(columns, keys, self._where, self._dialect)
+        check_tables(columns, keys, self._where, self._driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
         """Return the rows of the statement called ``name``.
@@ -78,7 +66,7 @@ class MariadbExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._options.tables, **values)
+        text = statement(name, self._driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
             request = partial(run, connection, text)
@@ -87,7 +75,6 @@ class MariadbExecutor(DriverExecutor):
         return await self.begin(work)
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some rows after a key, in the order of the keys."""
         rows = await self.rows("scan", kind=kind, number=number)
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
@@ -96,9 +83,6 @@ class MariadbExecutor(DriverExecutor):
         settings: list[tuple[str, str]] = await self.rows("server")
         return dict(settings)
 
-    async def look(self, values: Values, connection: Connection) -> StoredRow:
-        return await self._look(connection, values)
-
     async def swap(self, values: Values, connection: Connection) -> StoredRow:
         made = values["i_version"] is not None
         found = await self._step(connection, values, "change" if made else "make")
@@ -106,14 +90,6 @@ class MariadbExecutor(DriverExecutor):
             return found
         # The doormans row is a published one, without our columns' values.
         return await self._step(connection, values, "adopt")
-
-    def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan of statements on the user's tables."""
-
-        async def work(connection: Connection) -> T:
-            return await run_plan(plan, partial(self._run_row, connection))
-
-        return self.begin(work)
 
     async def _step(
         self, connection: Connection, values: Values, doorman: DoormanChange
@@ -126,7 +102,7 @@ class MariadbExecutor(DriverExecutor):
             "latest": micros_of(str(values["i_latest"])),
         }
         statements = step_statements(
-            doorman, mutex, known, self._options.tables, self._dialect
+            doorman, mutex, known, self._driver.options.tables, self._driver.dialect
         )
         try:
             results = await run(connection, *statements)
@@ -136,33 +112,36 @@ class MariadbExecutor(DriverExecutor):
             if errors.code_of(exc) != errors.DUPLICATE:
                 await run(connection, ROLLBACK)
                 raise
-            return await self._look(connection, values, ROLLBACK)
+            return await self.look(values, connection, ROLLBACK)
         first = results[0] if mutex == "stay" else results[1]
         # A release counts as done even if another program took the mutex row just
         # before: our grant has ended.
         if not first.changed or (mutex == "move" and not results[2].changed):
-            return await self._look(connection, values)
+            return await self.look(values, connection)
         least = values["n_fence"]
         fence = max(least, first.last_id) if isinstance(least, int) else None
         return StoredRow(done=True, now=time_text(first.last_id), fence=fence)
 
-    async def _look(
-        self, connection: Connection, values: Values, *before: str
+    async def look(
+        self, values: Values, connection: Connection, *before: str
     ) -> StoredRow:
+        # ``before``: statements to run first, in the same request.
         known = {"kind": values["i_kind"], "number": values["i_number"]}
-        text = statement("look", self._options.tables, **known)
+        text = statement("look", self._driver.options.tables, **known)
         request = partial(run, connection, *before, text)
         results = await retry_on_conflict(request, errors.is_contention)
         (row,) = results[len(before)].rows
         return stored_row_of(row)
 
-    async def _run_row(
-        self, connection: Connection, statement: Statement
+    async def run_row(
+        self, statement: Statement, connection: Connection
     ) -> StatementResult:
         text = statement.text % tuple(map(literal, statement.values))
         # With a limit: a statement that waits for a row goes on waiting when its client
         # has hung up, and would lock the row for no task.
-        limited = self._dialect.limit_time(text, self._options.call_timeout / 2)
+        limited = self._driver.dialect.limit_time(
+            text, self._driver.options.call_timeout / 2
+        )
         try:
             (result, *_) = await run(connection, limited)
         except Error as exc:
@@ -198,10 +177,6 @@ def _text(value: str | bytes | None) -> str | None:
 
 def check_answers(server: Mapping[str, str], where: str) -> None:
     """Check that a session returns all rows, in characters that asyncmy reads.
-
-    Args:
-        server: Settings of the session.
-        where: The server, for error messages.
 
     Raises:
         ConfigurationError: The hint is what the session must begin with.

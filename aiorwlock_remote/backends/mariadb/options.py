@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from aiorwlock_remote.cas.driver import options
 from aiorwlock_remote.cas.driver.options import ConnectionOptions, common_options
-from aiorwlock_remote.cas.driver.options import check_timeout as check_call_timeout
-from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -17,9 +16,13 @@ PORT = 3306
 SCHEMA = "rwlock schema mariadb prints the tables and grants"
 EXAMPLE = "mariadb://user:password@host:3306/database"
 
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
-check_timeout = partial(check_call_timeout, "mariadb")
+check_timeout = partial(options.check_timeout, "mariadb")
+check_name = partial(
+    options.check_name, "mariadb", _NAME, "letters, digits, _ $ -; no digit first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Options(ConnectionOptions):
         return f"{self.host}:{self.port}/{self.database}"
 
 
-def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
+def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
     """Return the options of a URL.
 
     Raises:
@@ -64,17 +67,3 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
     if socket and not Path(socket).is_socket():
         raise ConfigurationError(what=f"{address.scheme}: {socket} is not a socket")
     return Options(host=host, socket=socket, database=database, **common)
-
-
-def check_name(name: str) -> str:
-    """Return ``name`` if it may stand in SQL, in quotes, as a database or a user.
-
-    Raises:
-        ConfigurationError: It has other characters than letters, digits, _ $ -.
-    """
-    if name and not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            what=f"mariadb: {quoted(name)} is not a valid name of a database or user",
-            hint="letters, digits, _ $ -; no digit first",
-        )
-    return name

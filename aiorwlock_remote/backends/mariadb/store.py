@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.mariadb.driver import TRANSACTIONS, MariadbDriver
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
@@ -19,16 +18,10 @@ from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
-    EventLoop,
     Finding,
-    Snapshot,
-    StoreSettings,
-    WakeCallback,
 )
 
 JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
@@ -42,16 +35,14 @@ class MariadbStore(TableStore):
     """Store whose steps are one request each, and whose waiters poll."""
 
     scheme = "mariadb"
+    driver_type = MariadbDriver
     executor_type = MariadbExecutor
+    options_of = staticmethod(options_of)
     # A process whose tasks all wait sends five reads a second at most.
     looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
     _driver: MariadbDriver
     _executor: MariadbExecutor
-
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        async for snapshot in self._paged(self._executor.page, resource_type):
-            yield snapshot
 
     @property
     def dialect(self) -> Dialect:
@@ -105,25 +96,9 @@ class MariadbStore(TableStore):
         await self._executor.rows("forget", **begin, **end, seconds=seconds)
         return kind, number
 
-    def _start_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._executor.run_row_plan(plan)
-
     def _mutex_row(self, resource: Resource, ticket: str) -> dict[str, object]:
         kind, number = resource.row
         return {"kind": kind, "number": number, "ticket": ticket}
 
 
-async def open_store(
-    address: Address, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-) -> MariadbStore:
-    """Open ``mariadb://user:password@host:3306/database``.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-        BackendError: As ``TableStore.open``.
-    """
-    options = options_of(address, connect_timeout=settings.connect_timeout)
-    # Read once here, so that bad files fail before anything is opened.
-    options.tls_context()
-    driver = MariadbDriver(options)
-    return await MariadbStore.open(driver, None, event_loop, wake, settings)
+open_store = MariadbStore.open_url

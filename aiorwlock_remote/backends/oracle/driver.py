@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import oracledb
 
@@ -36,7 +36,11 @@ from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.errors import Error, Failure
 from aiorwlock_remote.backends.oracle.options import Options
 from aiorwlock_remote.backends.oracle.schema import statements_of
-from aiorwlock_remote.cas.driver.external_pool import ExternalPool, pool_over
+from aiorwlock_remote.cas.driver.external_pool import (
+    ExternalPool,
+    ReturnMode,
+    pool_over,
+)
 from aiorwlock_remote.cas.driver.pool import (
     CLOSE_TIMEOUT,
     ConnectionSource,
@@ -47,6 +51,9 @@ from aiorwlock_remote.cas.driver.pool import (
     no_answer,
 )
 
+# An ``AsyncConnection``.
+Connection = Any
+
 ORACLEDB: Any = oracledb
 NUMBER: Any = ORACLEDB.DB_TYPE_NUMBER
 
@@ -54,53 +61,6 @@ CANCEL_GRACE = 0.1
 """Seconds for a cancelled call to end."""
 
 T = TypeVar("T")
-
-
-class Cursor(Protocol):
-    """What we use of ``AsyncCursor``. Its ``with`` closes it and waits for nothing."""
-
-    arraysize: int
-    description: Any
-    rowcount: int
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-    def var(self, typ: Any, size: int = 0, arraysize: int = 1) -> Any: ...  # noqa: ANN401
-
-    def setinputsizes(self, **sizes: Any) -> Any: ...  # noqa: ANN401
-
-    async def execute(self, statement: str, parameters: Any) -> Any: ...  # noqa: ANN401
-
-    async def executemany(self, statement: str, parameters: Any) -> None: ...  # noqa: ANN401
-
-    async def parse(self, statement: str) -> None: ...
-
-    async def fetchall(self) -> list[tuple[Any, ...]]: ...
-
-
-class Connection(Protocol):
-    """What we use of ``AsyncConnection``; ``call_timeout`` is in ms, 0 for no limit."""
-
-    call_timeout: int
-
-    @property
-    def version(self) -> str: ...
-
-    def cursor(self) -> Cursor: ...
-
-    def is_healthy(self) -> bool: ...
-
-    def cancel(self) -> None: ...
-
-    def terminate(self) -> None: ...
-
-    async def commit(self) -> None: ...
-
-    async def rollback(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Pool(Protocol):
@@ -162,7 +122,8 @@ class OracleDriver(Driver[Connection]):
             connection.terminate()
 
     def is_healthy(self, connection: Connection) -> bool:
-        return connection.is_healthy()
+        healthy: bool = connection.is_healthy()
+        return healthy
 
     def is_broken(self, error: BaseException) -> bool:
         del error
@@ -199,11 +160,6 @@ class OracleDriver(Driver[Connection]):
         return OracleRunner(source, self)
 
     def lend(self, given: object) -> ExternalPool[Connection]:
-        """Return what lends the connections of a pool or an engine over it.
-
-        Raises:
-            ConfigurationError: It is neither, or not for asyncio.
-        """
         return pool_over(given, self, (ORACLEDB.AsyncConnectionPool, OracledbPool))
 
 
@@ -280,6 +236,8 @@ async def _awaited(work: Callable[[Connection], Awaitable[T]], on: Connection) -
 class OracledbPool:
     """Lends the connections of a python-oracledb pool."""
 
+    return_mode = ReturnMode.AWAITED
+
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
@@ -302,6 +260,3 @@ class OracledbPool:
         # The pool goes on counting it as busy: ``drop`` would block the loop.
         with suppress(Error):
             connection.terminate()
-
-    async def settle(self) -> None:
-        pass

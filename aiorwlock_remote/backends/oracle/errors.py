@@ -99,12 +99,7 @@ _WRAPPED = "DPY-6005"
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised during one request.
-
-    Args:
-        exc: What was raised.
-        where: The server, for the message.
-    """
+    """Return our error for what the driver raised during one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -140,11 +135,8 @@ def is_contention(exc: BaseException) -> bool:
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     """Return our error for what was raised before any request was sent.
 
-    Args:
-        exc: What was raised.
-        where: The server, for the message.
-        known: Whether the service was there before. While a database starts, or another
-            one takes over, its listener knows of no service, perhaps for a minute.
+    ``known``: whether the service was there before. While a database starts, or another
+    one takes over, its listener knows of no service, perhaps for a minute.
     """
     error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:

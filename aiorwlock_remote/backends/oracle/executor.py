@@ -7,9 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.driver import (
     NUMBER,
@@ -27,11 +25,10 @@ from aiorwlock_remote.cas.driver.executor import (
     Work,
     answer_in_order,
 )
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.port import RowLocked
 from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.core.row import Plan, Statement, StatementResult
+from aiorwlock_remote.core.row import Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_DRIVER = 26
@@ -85,23 +82,19 @@ class OracleExecutor(DriverExecutor):
     of the others is not known.
     """
 
-    def __init__(
-        self,
-        driver_loop: DriverLoop,
-        source: ConnectionSource[Connection],
-        driver: OracleDriver,
-    ) -> None:
-        super().__init__(driver_loop, source, driver)
-        self._driver = driver
-        self._schema = driver.options.schema
+    _driver: OracleDriver
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
         check_driver()
-        columns = await self.rows("columns", {"i_owner": self._schema or None})
+        columns = await self.rows(
+            "columns", {"i_owner": self._driver.options.schema or None}
+        )
         # Not before: a second login with a bad password may lock the account.
         logged_in()
         check_session({row[4] for row in columns}, self._where)
-        check_tables([row[:4] for row in columns], self._schema, self._where)
+        check_tables(
+            [row[:4] for row in columns], self._driver.options.schema, self._where
+        )
         check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
@@ -110,14 +103,15 @@ class OracleExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._schema)
+        text = statement(name, self._driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
                 cursor.arraysize = ROWS_PER_FETCH
                 await cursor.execute(text, dict(values))
                 if cursor.description is not None:
-                    return await cursor.fetchall()
+                    rows: list[Row] = await cursor.fetchall()
+                    return rows
                 await connection.commit()
                 return [(cursor.rowcount,)]
 
@@ -129,12 +123,13 @@ class OracleExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement("swap", self._schema)
+        text = statement("swap", self._driver.options.schema)
 
         async def work(connection: Connection) -> str:
             with connection.cursor() as cursor:
                 await cursor.parse(text)
-            return connection.version
+            version: str = connection.version
+            return version
 
         return await self.begin(work)
 
@@ -154,7 +149,7 @@ class OracleExecutor(DriverExecutor):
             await answer_in_order(alone, rows, pendings, at_once)
             return
         assert wait is None or isinstance(wait, float)
-        text = statement(name, self._schema, wait)
+        text = statement(name, self._driver.options.schema, wait)
         work: Work[list[StoredRow | None]] = partial(_execute, text=text, rows=rows)
         if name == "look":
             work = partial(_retried, work)
@@ -174,13 +169,21 @@ class OracleExecutor(DriverExecutor):
             locked = RowLocked(what=what, nothing_done=True)
             self.driver_loop.tell(_set_results, pendings, found, locked)
 
-    def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan of statements on the user's tables."""
-
-        async def work(connection: Connection) -> T:
-            return await run_plan(plan, partial(_run_row, connection))
-
-        return self.begin(work)
+    async def run_row(
+        self, statement: Statement, connection: Connection
+    ) -> StatementResult:
+        with connection.cursor() as cursor:
+            try:
+                await cursor.execute(statement.text, list(statement.values))
+            except Error as exc:
+                if errors.code_of(exc) in _BAD_MARKS:
+                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                raise
+            if statement.tells:
+                return StatementResult(rows=tuple(await cursor.fetchall()))
+            changed = cursor.rowcount
+        await connection.commit()
+        return StatementResult(changed)
 
 
 async def _retried(work: Work[T], connection: Connection) -> T:
@@ -238,21 +241,6 @@ def _set_results(
 def _fail(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
     for pending in pendings:
         pending.set_exception(error)
-
-
-async def _run_row(connection: Connection, statement: Statement) -> StatementResult:
-    with connection.cursor() as cursor:
-        try:
-            await cursor.execute(statement.text, list(statement.values))
-        except Error as exc:
-            if errors.code_of(exc) in _BAD_MARKS:
-                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
-            raise
-        if statement.tells:
-            return StatementResult(rows=tuple(await cursor.fetchall()))
-        changed = cursor.rowcount
-    await connection.commit()
-    return StatementResult(changed)
 
 
 def check_driver() -> None:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
+from aiorwlock_remote.cas.driver import options
 from aiorwlock_remote.cas.driver.options import ConnectionOptions, common_options
-from aiorwlock_remote.cas.driver.options import check_timeout as check_call_timeout
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -16,10 +16,14 @@ PORT = 1521
 SCHEMA = "rwlock schema oracle prints the tables and grants"
 EXAMPLE = "oracle://user:password@host:1521/service"
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,127}")
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.$#-]*")
 
-check_timeout = partial(check_call_timeout, "oracle")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,127}")
+
+check_timeout = partial(options.check_timeout, "oracle")
+check_schema = partial(
+    options.check_name, "oracle", _NAME, "letters, digits, _ $ #; a letter first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Options(ConnectionOptions):
         return f"{self.host}:{self.port}/{self.service}" if self.host else "the pool"
 
 
-def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
+def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
     """Return the options of a URL.
 
     Raises:
@@ -63,17 +67,3 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
         )
     schema = check_schema(address.query.get("schema", ""))
     return Options(host=address.host, service=service, schema=schema, **common)
-
-
-def check_schema(name: str) -> str:
-    """Return ``name`` if it may stand in SQL as the owner of the tables or a user.
-
-    Raises:
-        ConfigurationError: It is not an identifier that needs no quotes.
-    """
-    if name and not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            what=f"oracle: {quoted(name)} is not a valid name of a schema or user",
-            hint="letters, digits, _ $ #; a letter first",
-        )
-    return name

@@ -6,23 +6,17 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TypeVar
 
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle.driver import OracleDriver
-from aiorwlock_remote.backends.oracle.executor import OracleExecutor, check_driver
+from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import options_of
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.table_cas import clock_finding
-from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
-    EventLoop,
     Finding,
     Snapshot,
-    StoreSettings,
-    WakeCallback,
 )
 
 MAX_LOOKS_PER_REQUEST = 200
@@ -35,7 +29,9 @@ class OracleStore(TableStore):
     """Store whose steps are one block of PL/SQL each, and whose waiters poll."""
 
     scheme = "oracle"
+    driver_type = OracleDriver
     executor_type = OracleExecutor
+    options_of = staticmethod(options_of)
     # To claim a grant takes a read and a block, each of them a round trip.
     pace: PollPolicy = replace(TableStore.pace, claim_window=1.0)
     _driver: OracleDriver
@@ -77,21 +73,5 @@ class OracleStore(TableStore):
         ((deleted,),) = await self._executor.rows("forget", binds)
         return after if deleted == ROWS_PER_REQUEST else None
 
-    def _start_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._executor.run_row_plan(plan)
 
-
-async def open_store(
-    address: Address, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-) -> OracleStore:
-    """Open ``oracle://user:password@host:1521/service``.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value, or the
-            tables are published ones with padded columns.
-        BackendError: As ``TableStore.open``.
-    """
-    options = options_of(address, connect_timeout=settings.connect_timeout)
-    check_driver()
-    driver = OracleDriver(options)
-    return await OracleStore.open(driver, None, event_loop, wake, settings)
+open_store = OracleStore.open_url

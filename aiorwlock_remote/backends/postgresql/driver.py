@@ -17,8 +17,8 @@ from aiorwlock_remote.backends.postgresql.errors import Failure, PostgresError
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.schema import statements_of
 from aiorwlock_remote.cas.driver.external_pool import (
-    BackgroundReturnPool,
     ExternalPool,
+    ReturnMode,
     TransactionDriver,
     pool_over,
 )
@@ -112,9 +112,6 @@ class PostgresqlDriver(Driver[Connection]):
     def map_error(self, error: BaseException) -> Failure:
         return errors.from_driver(error, self.options.where)
 
-    def map_connect_error(self, error: BaseException) -> Failure:
-        return errors.from_connecting(error, self.options.where)
-
     def schema_statements(self) -> Iterable[str]:
         return statements_of(self.options.schema)
 
@@ -122,22 +119,14 @@ class PostgresqlDriver(Driver[Connection]):
         await connection.execute(statement)
 
     def lend(self, given: object) -> ExternalPool[Connection]:
-        """Return what lends the connections of an asyncpg pool or an engine over it.
-
-        Raises:
-            ConfigurationError: It is neither.
-        """
-        lend = partial(_lend_pool, driver=self)
-        own_pool = ASYNCPG.Pool, lend
+        own_pool = ASYNCPG.Pool, partial(AsyncpgPool, driver=self)
         return pool_over(given, self, own_pool, engine_resets=False)
-
-
-def _lend_pool(pool: Pool, driver: PostgresqlDriver) -> ExternalPool[Connection]:
-    return BackgroundReturnPool(AsyncpgPool(pool, driver), driver)
 
 
 class AsyncpgPool:
     """Lends the connections of an asyncpg pool."""
+
+    return_mode = ReturnMode.BACKGROUND
 
     def __init__(self, pool: Pool, driver: PostgresqlDriver) -> None:
         self._pool = pool
@@ -161,9 +150,6 @@ class AsyncpgPool:
 
     def abandon(self, connection: Connection) -> None:
         spawn_detached(self.drop(connection))
-
-    async def settle(self) -> None:
-        pass
 
 
 async def _first_row(connection: Connection, text: str, *values: object) -> object:

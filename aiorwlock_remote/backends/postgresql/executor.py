@@ -8,9 +8,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.driver import (
     Connection,
@@ -28,10 +25,9 @@ from aiorwlock_remote.backends.postgresql.statements import (
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Plan, Statement, StatementResult
+from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.core.row_dialects import WAKES
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
@@ -57,15 +53,8 @@ T = TypeVar("T")
 class PostgresqlExecutor(DriverExecutor):
     """Requests as statements of ``statements.sql``."""
 
-    def __init__(
-        self,
-        driver_loop: DriverLoop,
-        source: ConnectionSource[Connection],
-        driver: PostgresqlDriver,
-    ) -> None:
-        super().__init__(driver_loop, source, driver)
-        self._schema = driver.options.schema
-        self._queue_full = False
+    _driver: PostgresqlDriver
+    _queue_full = False
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
         (server,) = await self.rows("server")
@@ -75,10 +64,10 @@ class PostgresqlExecutor(DriverExecutor):
                 what=f"{self._where}: PostgreSQL {server['version']}",
                 hint="12 or later is needed",
             )
-        schema = self._schema or None
+        schema = self._driver.options.schema or None
         columns = [tuple(row) for row in await self.rows("columns", schema)]
         keyless = {row["table_name"] for row in await self.rows("keyless", schema)}
-        check_tables(columns, keyless, self._schema, self._where)
+        check_tables(columns, keyless, self._driver.options.schema, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """Return the rows of the statement called ``name``.
@@ -86,7 +75,7 @@ class PostgresqlExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._schema)
+        text = statement(name, self._driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
             fetch = partial(connection.fetch, text, *values)
@@ -95,7 +84,6 @@ class PostgresqlExecutor(DriverExecutor):
         return await self.begin(work)
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some rows after a key, in the order of the keys."""
         rows = await self.rows("scan", kind, number)
         return [
             (row["resource_type"], row["resource_id"], stored_row_of(row))
@@ -103,7 +91,9 @@ class PostgresqlExecutor(DriverExecutor):
         ]
 
     async def look(self, values: Values, connection: Connection) -> StoredRow:
-        fetch = partial(_fetch, look_statement(self._schema), values, connection)
+        fetch = partial(
+            _fetch, look_statement(self._driver.options.schema), values, connection
+        )
         return stored_row_of(await retry_on_conflict(fetch, errors.is_contention))
 
     async def swap(self, values: Values, connection: Connection) -> StoredRow:
@@ -115,21 +105,13 @@ class PostgresqlExecutor(DriverExecutor):
             partial(self._swap, silent, connection),
         )
 
-    def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan of statements on the user's tables."""
-
-        async def work(connection: Connection) -> T:
-            return await run_plan(plan, partial(self._run_row, connection))
-
-        return self.begin(work)
-
     async def _swap(self, values: Values, connection: Connection) -> StoredRow:
         wakes, wait = bool(values.get("wakes")), values.get("wait")
         if isinstance(wait, float):
             values = {**values, "wait": str(max(1, round(wait * 1000)))}
         bound = swap_statement(
             mutex_change_of(values),
-            self._schema,
+            self._driver.options.schema,
             taken=values["i_ticket"] is not None,
             made=values["i_version"] is not None,
             begins=values["n_fence"] is not None,
@@ -154,8 +136,8 @@ class PostgresqlExecutor(DriverExecutor):
             return await self.look(values, connection)
         return stored_row_of(row, done=row["done"])
 
-    async def _run_row(
-        self, connection: Connection, statement: Statement
+    async def run_row(
+        self, statement: Statement, connection: Connection
     ) -> StatementResult:
         text, values = statement.text, statement.values
         try:

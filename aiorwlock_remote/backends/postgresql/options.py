@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from aiorwlock_remote.cas.driver import options
 from aiorwlock_remote.cas.driver.options import ConnectionOptions, common_options
-from aiorwlock_remote.cas.driver.options import check_timeout as check_call_timeout
-from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, parse
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -17,10 +16,14 @@ PORT = 5432
 SCHEMA = "rwlock schema postgresql prints the tables and grants"
 EXAMPLE = "postgresql://user:password@host:5432/database"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _KNOWN = "host", "listen", "schema", "statement_cache"
 
-check_timeout = partial(check_call_timeout, "postgresql")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
+
+check_timeout = partial(options.check_timeout, "postgresql")
+check_schema = partial(
+    options.check_name, "postgresql", _NAME, "letters, digits, _ and $; no digit first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Options(ConnectionOptions):
         return f"{self.host}:{self.port}/{self.database}"
 
 
-def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
+def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
     """Return the options of a URL.
 
     Raises:
@@ -90,17 +93,3 @@ def _listen_options(address: Address, connect_timeout: float) -> Options | None:
             hint=f"yes, no, or {EXAMPLE} with %26 for &",
         )
     return options_of(elsewhere, connect_timeout=connect_timeout)
-
-
-def check_schema(name: str) -> str:
-    """Return ``name`` if it may stand in SQL, in quotes, as a schema or a user.
-
-    Raises:
-        ConfigurationError: It is not an identifier that needs no quotes.
-    """
-    if name and not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            what=f"postgresql: {quoted(name)} is not a valid name of a schema or user",
-            hint="letters, digits, _ and $; no digit first",
-        )
-    return name

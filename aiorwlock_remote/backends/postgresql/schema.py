@@ -6,31 +6,30 @@ from collections.abc import Container, Iterable, Iterator
 
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
 from aiorwlock_remote.errors import Unsupported
 
-_TEXT = {"character varying", "text"}
-_TIME = {"timestamp with time zone"}
-_TABLES: dict[str, dict[str, set[str]]] = {
-    "mutex_locks": {
+_TEXT = "character varying", "text"
+_TIME = ("timestamp with time zone",)
+_SCHEMA_HINT = "if they are not in the first schema of the search_path: ?schema=…"
+_EXPECTED = ExpectedTables(
+    types={
         "resource_type": _TEXT,
-        "resource_id": {"integer"},
+        "resource_id": ("integer",),
         "ticket": _TEXT,
         "acquired_at": _TIME,
-    },
-    "doormans": {
-        "resource_type": _TEXT,
-        "resource_id": {"integer"},
         "active_readers": _TEXT,
-        "has_pending_writer": {"boolean"},
+        "has_pending_writer": ("boolean",),
         "pending_writer": _TEXT,
         "updated_at": _TIME,
         "created_at": _TIME,
         "version": _TEXT,
         "record": _TEXT,
     },
-}
-_SCHEMA_HINT = "if they are not in the first schema of the search_path: ?schema=…"
-_ADDED_COLUMNS = {"version": "varchar", "record": "text"}
+    added_columns={"version": "varchar", "record": "text"},
+    add_column="ADD COLUMN {} {}",
+    hint=SCHEMA,
+)
 
 
 def check_tables(
@@ -51,44 +50,27 @@ def check_tables(
         Unsupported: A table, key or column is missing or of another type. The hint is
             the statement to run.
     """
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:
-        found.setdefault(table, {})[column] = data_type
-    for table, wanted in _TABLES.items():
+        types.setdefault(table, {})[column] = data_type
+    for table, names in TABLES.items():
         name = f"{schema}." * bool(schema) + table
-        if table not in found:
-            raise Unsupported(
-                what=f"{where}: table {name} does not exist, or is not visible",
-                hint=SCHEMA if schema else f"{SCHEMA}; {_SCHEMA_HINT}",
-            )
+        hint = SCHEMA if schema else f"{SCHEMA}; {_SCHEMA_HINT}"
+        _EXPECTED.check_table(types.get(table), name, where, hint)
         if table in keyless:
             raise Unsupported(
                 what=f"{where}: {name} may have several rows for one resource",
                 hint=f"ALTER TABLE {name} ADD UNIQUE (resource_type, resource_id)",
             )
-        for column, kinds in wanted.items():
-            kind = found[table].get(column)
-            if kind is None and column in _ADDED_COLUMNS:
-                add = f"ALTER TABLE {name} ADD COLUMN {column} {_ADDED_COLUMNS[column]}"
-                what = f"{where}: {name} has no column {column}"
-                raise Unsupported(what=what, hint=add)
-            if kind not in kinds:
-                said = "does not exist" if kind is None else f"is {kind}"
-                raise Unsupported(
-                    what=f"{where}: {name}.{column} {said}, not {min(kinds)}",
-                    hint=SCHEMA,
-                )
+        for column in names:
+            _EXPECTED.check_column(name, column, types[table].get(column), where)
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
     """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
+    if user and schema:
+        yield f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
     if user:
-        owner = f'"{schema}".' if schema else ""
-        if schema:
-            yield f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
-        for table in _TABLES:
-            yield (
-                f'GRANT SELECT, INSERT, UPDATE, DELETE ON {owner}{table} TO "{user}"'
-            )
+        yield from grants(f'"{schema}".' if schema else "", f'"{user}"')

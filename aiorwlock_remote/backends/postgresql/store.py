@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import anyio
 
 from aiorwlock_remote._util.driver_loop import submit_and_wait
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.postgresql.driver import TRANSACTIONS, PostgresqlDriver
 from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
@@ -24,20 +23,17 @@ from aiorwlock_remote.cas.driver.external_pool import (
 )
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import ArrivalNotices, clock_finding
+from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.cas.table_rows import StoredRow, state_of
 from aiorwlock_remote.core.names import Resource, resource_from_row
-from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Finding,
-    Snapshot,
     StoreSettings,
     WakeCallback,
 )
@@ -51,7 +47,9 @@ class PostgresqlStore(TableStore):
     """Store whose waiters are woken by ``NOTIFY``, and poll while they cannot be."""
 
     scheme = "postgresql"
+    driver_type = PostgresqlDriver
     executor_type = PostgresqlExecutor
+    options_of = staticmethod(options_of)
     capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3
@@ -69,11 +67,7 @@ class PostgresqlStore(TableStore):
         settings: StoreSettings,
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
-        self._notices = ArrivalNotices(settings.client_id)
-        super().__init__(
-            *(driver, executor, time, event_loop, wake, settings, renewals),
-            self._notices,
-        )
+        super().__init__(driver, executor, time, event_loop, wake, settings, renewals)
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener = Listener(
@@ -98,10 +92,6 @@ class PostgresqlStore(TableStore):
     def unwatch(self, resource: Resource) -> None:
         self._waited.discard(resource)
         super().unwatch(resource)
-
-    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        async for snapshot in self._paged(self._executor.page, resource_type):
-            yield snapshot
 
     @property
     def dialect(self) -> Dialect:
@@ -165,9 +155,6 @@ class PostgresqlStore(TableStore):
             await submit_and_wait(loop, self._listener.close)
         await super().aclose()
 
-    def _start_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._executor.run_row_plan(plan)
-
     def _on_wake(self, kind: str, number: int, found: StoredRow | None) -> None:
         resource = resource_from_row(kind, number)
         if resource not in self._waited:
@@ -190,7 +177,9 @@ class PostgresqlStore(TableStore):
         self._arrivals_read.arrived(resource_from_row(kind, number), version)
 
     def _on_listening(self, now: bool) -> None:  # noqa: FBT001
-        self._listening = self._notices.hears = now
+        self._listening = now
+        if self._arrivals is not None:
+            self._arrivals.hears = now
         for resource in self._waited:
             if now:
                 # A notification sent before the connection listened is lost: look once
@@ -201,15 +190,4 @@ class PostgresqlStore(TableStore):
                 super().watch(resource)
 
 
-async def open_store(
-    address: Address, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-) -> PostgresqlStore:
-    """Open ``postgresql://user:password@host:5432/database``.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-        BackendError: As ``TableStore.open``.
-    """
-    options = options_of(address, connect_timeout=settings.connect_timeout)
-    driver = PostgresqlDriver(options)
-    return await PostgresqlStore.open(driver, None, event_loop, wake, settings)
+open_store = PostgresqlStore.open_url

@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeVar
 
 from aiorwlock_remote._util.driver_loop import DriverLoop, submit, submit_and_wait
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.cas.driver.pool import ConnectionSource, Driver
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.core.row import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 
 REQUESTS_PER_CONNECTION = 32
@@ -51,6 +53,7 @@ class DriverExecutor(ABC):
         """``source``: connections that live in ``driver_loop``."""
         self.driver_loop = driver_loop
         self._source = source
+        self._driver = driver
         self._runner = driver.runner(source)
         self._where = driver.options.where
 
@@ -74,6 +77,14 @@ class DriverExecutor(ABC):
         """Carry out one ``look``."""
         raise NotImplementedError
 
+    async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
+        """Return some rows after a key, in the order of the keys."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def run_row(self, statement: Statement, connection: Any) -> StatementResult:  # noqa: ANN401 - the driver's
+        """Run one statement on the user's tables, and commit it."""
+
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         pending: Pending[StoredRow] = Pending()
         # ``begin`` runs up to the first await without a task. That is allowed because
@@ -94,6 +105,14 @@ class DriverExecutor(ABC):
         The result fails with ``BackendError`` or ``ConfigurationError``.
         """
         return submit(self.driver_loop, partial(self._runner.carry, work))
+
+    def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
+        """Start a plan of statements on the user's tables."""
+
+        async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
+            return await run_plan(plan, partial(self.run_row, connection=connection))
+
+        return self.begin(work)
 
     async def close(self) -> None:
         """Close the connections, and the loop if it is a thread of our own."""

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
 
 from aiorwlock_remote._util.driver_loop import check_asyncio
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import (
     Driver,
     Failure,
@@ -43,8 +45,20 @@ ABORT_GRACE = 1.0
 C = TypeVar("C")
 
 
+class ReturnMode(Enum):
+    """How long a request waits until its connection is back."""
+
+    AWAITED = "until it is back"
+    BOUNDED = "until it is back, or ``RETURN_TIMEOUT`` is over"
+    BACKGROUND = "not at all"
+
+
 class ExternalPool(Protocol[C]):
     """Something of the user's that lends connections."""
+
+    @property
+    def return_mode(self) -> ReturnMode:
+        """``BACKGROUND`` where a return asks the server something."""
 
     @property
     def most(self) -> int | None:
@@ -67,9 +81,6 @@ class ExternalPool(Protocol[C]):
     def abandon(self, connection: C) -> None:
         """Return a connection whose call does not end. Does not wait."""
 
-    async def settle(self) -> None:
-        """Wait until all returned connections have arrived."""
-
 
 class BorrowedConnections(Generic[C]):
     """``ConnectionSource`` over a pool or an engine of the user's."""
@@ -85,6 +96,7 @@ class BorrowedConnections(Generic[C]):
         self._used = 0
         self._closed = False
         self._idle: asyncio.Event | None = None
+        self._returns: set[asyncio.Future[None]] = set()
 
     async def take(self) -> C:
         if self._closed:
@@ -104,7 +116,18 @@ class BorrowedConnections(Generic[C]):
 
     async def give_back(self, connection: C) -> None:
         with self._returning(connection):
-            await self._pool.give_back(connection)
+            mode = self._pool.return_mode
+            if mode is ReturnMode.AWAITED:
+                await self._pool.give_back(connection)
+                return
+            # A pool or an engine resets what comes back, with most drivers by a request
+            # more. That request must neither delay nor change the answer of the request
+            # before (test_external_pool.py).
+            returning = asyncio.ensure_future(self._return(connection))
+            self._returns.add(returning)
+            returning.add_done_callback(self._returns.discard)
+            if mode is ReturnMode.BOUNDED:
+                await asyncio.wait({returning})
 
     async def drop(self, connection: C) -> None:
         with self._returning(connection):
@@ -121,7 +144,8 @@ class BorrowedConnections(Generic[C]):
         while self._used:
             self._idle = asyncio.Event()
             await self._idle.wait()
-        await self._pool.settle()
+        if self._returns:
+            await asyncio.wait(self._returns)
 
     def none_free(self) -> BackendUnavailable:
         """Return the error of a request for which no connection came free."""
@@ -155,7 +179,19 @@ class BorrowedConnections(Generic[C]):
 
     def _return_late(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
-            spawn_detached(self._pool.give_back(borrowing.result()))
+            spawn_detached(self._return(borrowing.result()))
+
+    async def _return(self, connection: C) -> None:
+        returning = asyncio.ensure_future(self._pool.give_back(connection))
+        returning.add_done_callback(_log_failed_return)
+        if not await in_time(returning, RETURN_TIMEOUT):
+            self._driver.abort(connection)
+            await in_time(returning, ABORT_GRACE)
+
+
+def _log_failed_return(returning: asyncio.Future[None]) -> None:
+    if not returning.cancelled() and (error := returning.exception()) is not None:
+        log_event(log, "connection_not_returned", exc_info=error)
 
 
 class RequestConnections(Generic[C]):
@@ -226,98 +262,28 @@ class RequestConnections(Generic[C]):
             turn.set_result(None)
 
 
-class BackgroundReturnPool(Generic[C]):
-    """A pool that gets its connections back in the background, in bounded time.
-
-    A pool or an engine resets what comes back, with most drivers by a request more.
-    That request must not delay or change the answer of the request before
-    (``tests/cas/test_external_pool.py``).
-    """
-
-    def __init__(
-        self, pool: ExternalPool[C], driver: Driver[C], *, resets: bool = True
-    ) -> None:
-        """Return connections to ``pool``.
-
-        Args:
-            pool: The user's.
-            driver: Aborts a connection that is not taken back in time.
-            resets: Whether the server is asked something by the return. If not, the
-                return is waited for, and the next request gets the same connection.
-        """
-        self._pool = pool
-        self._driver = driver
-        self._resets = resets
-        self._returns: set[asyncio.Future[None]] = set()
-
-    @property
-    def most(self) -> int | None:
-        return self._pool.most
-
-    async def borrow(self) -> C:
-        return await self._pool.borrow()
-
-    async def drop(self, connection: C) -> None:
-        await self._pool.drop(connection)
-
-    def abandon(self, connection: C) -> None:
-        self._pool.abandon(connection)
-
-    async def give_back(self, connection: C) -> None:
-        returning = asyncio.ensure_future(self._return(connection))
-        self._returns.add(returning)
-        returning.add_done_callback(self._returns.discard)
-        if not self._resets:
-            await asyncio.wait({returning})
-
-    async def settle(self) -> None:
-        if self._returns:
-            await asyncio.wait(self._returns)
-        await self._pool.settle()
-
-    async def _return(self, connection: C) -> None:
-        closing = asyncio.ensure_future(self._pool.give_back(connection))
-        closing.add_done_callback(_log_failed_return)
-        if not await in_time(closing, RETURN_TIMEOUT):
-            self._driver.abort(connection)
-            await in_time(closing, ABORT_GRACE)
-
-
-def _log_failed_return(closing: asyncio.Future[None]) -> None:
-    if not closing.cancelled() and (error := closing.exception()) is not None:
-        log_event(log, "connection_not_returned", exc_info=error)
-
-
-class SaConnection(Protocol):
-    """What we use of SQLAlchemy's ``AsyncConnection``."""
-
-    sync_connection: Any
-
-    async def get_raw_connection(self) -> Any:  # noqa: ANN401 - SQLAlchemy's
-        """Return what has the driver's connection as ``driver_connection``."""
-
-    async def close(self) -> None:
-        """Return the connection to the engine's pool, which resets it."""
-
-
 class SaEngine(Protocol):
     """What we use of SQLAlchemy's ``AsyncEngine``."""
 
     dialect: Any
     pool: Any
 
-    def connect(self) -> Awaitable[SaConnection]:
+    def connect(self) -> Any:  # noqa: ANN401 - an ``AsyncConnection``, awaited
         """Return a connection of the engine's pool."""
 
 
 class SaEnginePool(Generic[C]):
     """Lends the driver's connections beneath those of an ``AsyncEngine``."""
 
-    def __init__(self, engine: SaEngine, driver: Driver[C]) -> None:
-        """``engine``: never disposed of or changed."""
+    def __init__(self, engine: SaEngine, driver: Driver[C], *, resets: bool) -> None:
+        """``resets``: whether a return asks the server something, as with most drivers.
+
+        If not, it is waited for, and the next request gets the same connection.
+        """
+        self.return_mode = ReturnMode.BACKGROUND if resets else ReturnMode.BOUNDED
         self._engine = engine
         self._driver = driver
-        self._lent: dict[C, SaConnection] = {}
+        self._lent: dict[C, Any] = {}
 
     @property
     def most(self) -> int | None:
@@ -359,9 +325,6 @@ class SaEnginePool(Generic[C]):
         self._lent.pop(connection).sync_connection.detach()
         self._driver.abort(connection)
 
-    async def settle(self) -> None:
-        pass
-
 
 def is_engine(given: object) -> TypeGuard[SaEngine]:
     """Return whether ``given`` is an ``AsyncEngine``, of whatever database."""
@@ -391,8 +354,7 @@ def pool_over(
     if isinstance(given, kind):
         return lend(given)
     if is_engine(given) and given.dialect.driver == driver.package:
-        engine = SaEnginePool(given, driver)
-        return BackgroundReturnPool(engine, driver, resets=engine_resets)
+        return SaEnginePool(given, driver, resets=engine_resets)
     if is_engine(given):
         found = f"an engine of {given.dialect.name}+{given.dialect.driver}"
     else:
@@ -410,13 +372,13 @@ class ExternalPoolBackend:
     def __init__(
         self,
         store: type[TableStore],
-        driver: Driver[Any],
-        pool: ExternalPool[Any],
+        options: ConnectionOptions,
+        pool: object,
         tables: str,
     ) -> None:
         self._store = store
-        self._driver = driver
-        self._pool = pool
+        self._driver = store.driver_type(options)
+        self._pool = self._driver.lend(pool)
         self._tables = tables
 
     def __repr__(self) -> str:
@@ -434,7 +396,7 @@ class ExternalPoolBackend:
         check_asyncio(f"a pool of {self._driver.package}", self._store.scheme)
         timeout = settings.connect_timeout
         options = replace(self._driver.options, connect_timeout=timeout)
-        driver = type(self._driver)(options)
+        driver = self._store.driver_type(options)
         return self._store.open(driver, self._pool, event_loop, wake, settings)
 
     async def create_schema(self) -> None:

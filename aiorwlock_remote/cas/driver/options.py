@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,9 @@ from aiorwlock_remote._util.tls import (
     TlsOptionsMixin,
     tls_options_of,
 )
+from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, in_range
+from aiorwlock_remote.errors import ConfigurationError
 
 MAX_CONNECTIONS = 100
 """Connections that a URL may ask for at most."""
@@ -76,6 +79,25 @@ def common_options(
         "call_timeout": check_timeout(store, address.number("call_timeout", 5.0)),
         "tls": tls_options_of(address) if tls else None,
     }
+
+
+def check_name(store: str, pattern: re.Pattern[str], hint: str, name: str) -> str:
+    """Return ``name`` if it may stand in SQL as a schema, a database or a user.
+
+    Args:
+        store: Name of the store, for the error.
+        pattern: What matches such a name; an empty one is always allowed.
+        hint: Says what matches.
+        name: From the user.
+
+    Raises:
+        ConfigurationError: The name does not match.
+    """
+    if name and not pattern.fullmatch(name):
+        raise ConfigurationError(
+            what=f"{store}: {quoted(name)} is not a valid name", hint=hint
+        )
+    return name
 
 
 def check_timeout(store: str, seconds: float) -> float:

@@ -10,11 +10,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.cas.driver.external_pool import ExternalPool
 
 CLOSE_TIMEOUT = 1.0
 """Seconds for a connection to be closed in order; then it is aborted."""
@@ -69,6 +72,14 @@ class Driver(ABC, Generic[C]):
     @abstractmethod
     async def execute(self, statement: str, connection: C) -> None:
         """Run one of ``schema_statements``."""
+
+    @abstractmethod
+    def lend(self, given: object) -> ExternalPool[C]:
+        """Return what lends the connections of a user's pool or engine.
+
+        Raises:
+            ConfigurationError: It is neither, or of another driver.
+        """
 
     def map_connect_error(self, error: BaseException) -> Failure:
         """Return our error for what the driver raised before any request was sent."""
@@ -182,7 +193,7 @@ class ConnectionPool(Generic[C]):
         self.abandon(connection)
 
     def abandon(self, connection: C) -> None:
-        log_event(log, "connection_lost", logging.DEBUG, server=self._where)
+        self._log("connection_lost")
         self._driver.abort(connection)
         self._open -= 1
         # A server that takes no more clients may have room now: try again for one of
@@ -214,13 +225,7 @@ class ConnectionPool(Generic[C]):
             if not await in_time(closing, CLOSE_TIMEOUT) or closing.exception():
                 closing.add_done_callback(ignore_result)
                 self._driver.abort(connection)
-        log_event(
-            log,
-            "connection_closed",
-            logging.DEBUG,
-            server=self._where,
-            connections=len(idle),
-        )
+        self._log("connection_closed")
 
     def _open_more(self) -> None:
         # Each waiting request causes one attempt: a server that is down is not asked
@@ -242,14 +247,11 @@ class ConnectionPool(Generic[C]):
                 self._fail_refused()
             self._open_more()
             return
-        log_event(
-            log,
-            "connection_opened",
-            logging.DEBUG,
-            server=self._where,
-            connections=self._open,
-        )
+        self._log("connection_opened")
         await self.give_back(connection)
+
+    def _log(self, event: str) -> None:
+        log_event(log, event, logging.DEBUG, server=self._where, connections=self._open)
 
     def _remove(self, turn: asyncio.Future[C]) -> Exception | None:
         """Stop waiting. Return why no connection was opened, if one was tried."""

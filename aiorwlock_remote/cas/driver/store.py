@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -25,6 +25,7 @@ from aiorwlock_remote.cas.driver.external_pool import (
     ExternalPool,
     RequestConnections,
 )
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import (
     ConnectionPool,
     ConnectionSource,
@@ -53,6 +54,7 @@ from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row import Plan, Statement
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
@@ -85,7 +87,6 @@ A swap that is still on its way must not find its row gone and made anew.
 
 C = TypeVar("C")
 T = TypeVar("T")
-Page = Callable[[str, int], Awaitable[Sequence[tuple[str, int, StoredRow]]]]
 
 
 class RenewalLoop(Generic[C]):
@@ -132,7 +133,9 @@ class TableStore(CasLockStore, ABC):
     """
 
     scheme: ClassVar[str]
+    driver_type: ClassVar[type[Driver[Any]]]
     executor_type: ClassVar[type[DriverExecutor]]
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]]
     capabilities: Capability = CasLockStore.capabilities
 
     def __init__(
@@ -144,29 +147,18 @@ class TableStore(CasLockStore, ABC):
         wake: WakeCallback,
         settings: StoreSettings,
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
-        arrivals: ArrivalNotices | None = None,
     ) -> None:
-        """Use an open executor.
-
-        Args:
-            driver: Of all connections.
-            executor: For the requests of ``event_loop``.
-            time: What is known of the server's clock.
-            event_loop: The caller's.
-            wake: Called when a resource may be free for us.
-            settings: As ``connect`` was given them.
-            renewals: What renewals go over.
-            arrivals: Given if the store can notify other processes.
-        """
         super().__init__(event_loop, wake, settings)
         self._driver = driver
         self._executor = executor
         self._time = time
         self._renewals = renewals
         self._renewed = False
-        self._arrivals = arrivals
+        self._arrivals: ArrivalNotices | None = None
+        if Capability.NOTIFIES in self.capabilities:
+            self._arrivals = ArrivalNotices(settings.client_id)
         self._row_plans: InFlight = InFlight()
-        self._cas = TableCas(executor, event_loop.clock, time, arrivals)
+        self._cas = TableCas(executor, event_loop.clock, time, self._arrivals)
         self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
         self._watcher = StatePoller(
             self._cas.load,
@@ -181,6 +173,24 @@ class TableStore(CasLockStore, ABC):
         self._purger = Purger(self._purge, event_loop.spawn)
         if isinstance(renewals, BorrowedConnections):
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
+
+    @classmethod
+    async def open_url(
+        cls,
+        address: Address,
+        event_loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+    ) -> Self:
+        """Open the store of a URL, over connections of our own.
+
+        Raises:
+            ConfigurationError: A part or an option of the URL has a bad value.
+            BackendError: As ``open``.
+        """
+        options = cls.options_of(address, settings.connect_timeout)
+        driver = cls.driver_type(options)
+        return await cls.open(driver, None, event_loop, wake, settings)
 
     @classmethod
     async def open(
@@ -247,9 +257,17 @@ class TableStore(CasLockStore, ABC):
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.load(resource))
 
-    @abstractmethod
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Yield all resources that are held or waited for."""
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
+        last = "", 0
+        while rows := await self._executor.page(*last):
+            last = rows[-1][:2]
+            for kind, number, found in rows:
+                resource = self._wanted(kind, number, resource_type)
+                if resource is None:
+                    continue
+                snapshot = self._shown(resource, found)
+                if snapshot is not None:
+                    yield snapshot
 
     @abstractmethod
     def examine(self) -> AsyncIterator[Finding]:
@@ -267,12 +285,10 @@ class TableStore(CasLockStore, ABC):
             The key after which to go on, or None at the end.
         """
 
-    @abstractmethod
-    def _start_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan on the user's tables; each statement is committed alone."""
-
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        return self._row_plans.add(run_plan_autocommit(self._start_plan, plan))
+        return self._row_plans.add(
+            run_plan_autocommit(self._executor.run_row_plan, plan)
+        )
 
     def renewer(self) -> TwoLaneRenewer:
         """Return a renewer whose fast lane waits for no locked row."""
@@ -334,21 +350,6 @@ class TableStore(CasLockStore, ABC):
         saw = partial(self._event_loop.call_soon, self._saw)
         known = self._steps.known
         return CasRenewer(thread, steps, known, saw, newer_state, close, ready, fit)
-
-    async def _paged(
-        self, page: Page, resource_type: str | None
-    ) -> AsyncIterator[Snapshot]:
-        """Yield all resources; ``page`` returns the rows after a key."""
-        last = "", 0
-        while rows := await page(*last):
-            last = rows[-1][:2]
-            for kind, number, found in rows:
-                resource = self._wanted(kind, number, resource_type)
-                if resource is None:
-                    continue
-                snapshot = self._shown(resource, found)
-                if snapshot is not None:
-                    yield snapshot
 
     def _wanted(
         self, kind: str, number: int, resource_type: str | None
