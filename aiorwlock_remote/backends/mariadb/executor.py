@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
 from aiorwlock_remote.backends.mariadb import errors
 from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT, MariadbDialect
@@ -34,21 +33,19 @@ _BAD_MARK = 1292
 _CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
 """Codes of the server for constraints of the user's table."""
 
-T = TypeVar("T")
-
 
 class MariadbExecutor(DriverExecutor):
     """Requests as statements of ``statements.sql``."""
 
-    _driver: MariadbDriver
+    driver: MariadbDriver
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
         server = await self.server()
         logged_in()
         check_answers(server, self._where)
-        check_version(self._driver.dialect, server["version"], self._where)
+        check_version(self.driver.dialect, server["version"], self._where)
         check_session(server, self._where)
-        owner = self._driver.options.tables or self._driver.options.database
+        owner = self.driver.options.tables or self.driver.options.database
         if not owner:
             ((owner,),) = await self.rows("owner")
         if not owner:
@@ -58,7 +55,7 @@ class MariadbExecutor(DriverExecutor):
             )
         columns = await self.rows("columns", owner=owner)
         keys = await self.rows("keys", owner=owner)
-        check_tables(columns, keys, self._where, self._driver.dialect)
+        check_tables(columns, keys, self._where, self.driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
         """Return the rows of the statement called ``name``.
@@ -66,7 +63,7 @@ class MariadbExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._driver.options.tables, **values)
+        text = statement(name, self.driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
             request = partial(run, connection, text)
@@ -102,7 +99,7 @@ class MariadbExecutor(DriverExecutor):
             "latest": micros_of(str(values["i_latest"])),
         }
         statements = step_statements(
-            doorman, mutex, known, self._driver.options.tables, self._driver.dialect
+            doorman, mutex, known, self.driver.options.tables, self.driver.dialect
         )
         try:
             results = await run(connection, *statements)
@@ -110,14 +107,18 @@ class MariadbExecutor(DriverExecutor):
             if errors.is_broken(exc):
                 raise
             if errors.code_of(exc) != errors.DUPLICATE:
+                # The transaction would stay open and keep its row locks.
                 await run(connection, ROLLBACK)
                 raise
+            # Another program has the mutex: the rollback and the look are one request.
             return await self.look(values, connection, ROLLBACK)
         first = results[0] if mutex == "stay" else results[1]
         # A release counts as done even if another program took the mutex row just
         # before: our grant has ended.
         if not first.changed or (mutex == "move" and not results[2].changed):
             return await self.look(values, connection)
+        # ``last_id`` is the server's clock when the statement began: the answer carries
+        # it without a further request.
         least = values["n_fence"]
         fence = max(least, first.last_id) if isinstance(least, int) else None
         return StoredRow(done=True, now=time_text(first.last_id), fence=fence)
@@ -127,7 +128,7 @@ class MariadbExecutor(DriverExecutor):
     ) -> StoredRow:
         # ``before``: statements to run first, in the same request.
         known = {"kind": values["i_kind"], "number": values["i_number"]}
-        text = statement("look", self._driver.options.tables, **known)
+        text = statement("look", self.driver.options.tables, **known)
         request = partial(run, connection, *before, text)
         results = await retry_on_conflict(request, errors.is_contention)
         (row,) = results[len(before)].rows
@@ -139,8 +140,8 @@ class MariadbExecutor(DriverExecutor):
         text = statement.text % tuple(map(literal, statement.values))
         # With a limit: a statement that waits for a row goes on waiting when its client
         # has hung up, and would lock the row for no task.
-        limited = self._driver.dialect.limit_time(
-            text, self._driver.options.call_timeout / 2
+        limited = self.driver.dialect.limit_time(
+            text, self.driver.options.call_timeout / 2
         )
         try:
             (result, *_) = await run(connection, limited)

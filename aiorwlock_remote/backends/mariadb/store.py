@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TypeVar
 
 import anyio
 
@@ -28,8 +27,6 @@ JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
 """Seconds after each look that found the row locked; half a second in all."""
 _FLUSH = "innodb_flush_log_at_trx_commit"
 
-T = TypeVar("T")
-
 
 class MariadbStore(TableStore):
     """Store whose steps are one request each, and whose waiters poll."""
@@ -50,9 +47,11 @@ class MariadbStore(TableStore):
         return self._driver.dialect.rows
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
+        # Always by name: the user's connection may be in another database.
         options = self._driver.options
         tables = options.tables or options.database
         values = self._mutex_row(resource, ticket)
+        # ``seen`` does not lock: it shows whether the snapshot has our mutex row.
         texts = (statement(name, tables, **values) for name in ("seen", "join"))
         await lock_row(TRANSACTIONS, transaction, *texts)
 

@@ -2,25 +2,7 @@
 
 Its own types leave much open; what we use of it stands here and in ``errors.py``.
 
-What python-oracledb 26.1 does when a call is interrupted, found by
-``tests/backends/oracle/test_hazards.py``:
-
-* The first cancellation of a call sends a break and waits for its answer, for ever if
-  the server is silent; a second one leaves an answer behind that the next call gets.
-  So no call is cancelled, but one that is given up together with its connection.
-* ``call_timeout`` is not used: with it the process dies (a segmentation fault) when an
-  answer and the end of the connection come while the loop is busy. Instead the call is
-  broken into after that time, and given up after twice that if the server is silent. A
-  connection is not used again after that, nor after any other failure.
-* ``pool.drop()`` of a connection whose call is under way blocks the loop, and so does
-  ``pool.close(force=True)``. After ``terminate()`` the pool still counts it as busy,
-  for good. So a connection of a pool is dropped when its call has ended, and terminated
-  only if that never comes.
-* ``terminate()`` under a call does not always end it. Over TLS the call waits for the
-  peer's goodbye, half a minute at a silent server. And the process dies, as above, if a
-  part of the answer has come that is not read yet. So a call is a task, which can be
-  waited for and given up; the one timer of ``PooledRunner`` will not do.
-* While logging in there is no time limit at all: ``ConnectionPool`` has one.
+What the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
 """
 
 from __future__ import annotations
@@ -99,6 +81,7 @@ class OracleDriver(Driver[Connection]):
         """Whether a request was answered before, see ``errors.from_connecting``."""
 
     async def connect(self) -> Connection:
+        # The driver has no time limit for the login; ``ConnectionPool`` has one.
         options, tls = self.options, self.options.tls
         connection: Connection = await ORACLEDB.connect_async(
             user=options.username,
@@ -125,10 +108,6 @@ class OracleDriver(Driver[Connection]):
         healthy: bool = connection.is_healthy()
         return healthy
 
-    def is_broken(self, error: BaseException) -> bool:
-        del error
-        return True
-
     def map_error(self, error: BaseException) -> Failure:
         return errors.from_driver(error, self.options.where)
 
@@ -136,6 +115,9 @@ class OracleDriver(Driver[Connection]):
         where, known = self.options.where, self.service_known
         return errors.from_connecting(error, where, known=known)
 
+    # The driver's own ``call_timeout`` is not used: with it the process dies (a
+    # segmentation fault) when an answer and the end of the connection come while the
+    # loop is busy. A pool of the user's may have set it.
     def borrowed(self, connection: Connection) -> None:
         self._call_timeouts[connection] = connection.call_timeout
         connection.call_timeout = 0
@@ -163,8 +145,12 @@ class OracleDriver(Driver[Connection]):
         return pool_over(given, self, (ORACLEDB.AsyncConnectionPool, OracledbPool))
 
 
+# The timer of ``PooledRunner`` will not do: ``terminate()`` under a call does not end
+# it for sure. Over TLS the call waits for the peer's goodbye, half a minute at a silent
+# server. And the process dies (a segmentation fault) if a part of the answer has come
+# that is not read yet. A task can be waited for, and given up.
 class OracleRunner(PooledRunner[Connection]):
-    """Requests of which each is a task of its own, see the head of this module."""
+    """Requests of which each is a task of its own."""
 
     def __init__(
         self, source: ConnectionSource[Connection], driver: OracleDriver
@@ -202,7 +188,7 @@ async def run_call(
     try:
         ended = await in_time(working, limit)
         if not ended:
-            # Ask the server to give the call up: it would go on waiting for a row.
+            # Break into the call: the server would go on waiting for a row.
             with suppress(Error):
                 connection.cancel()
             ended = await in_time(working, limit + CLOSE_TIMEOUT)
@@ -212,7 +198,9 @@ async def run_call(
         raise
     if not ended:
         working.add_done_callback(ignore_result)
-        # The first cancellation waits for the server, the second does not.
+        # The first cancellation sends a break and waits for its answer, for ever if the
+        # server is silent. The second one leaves an answer behind that the next call
+        # would get: so no call is cancelled but one whose connection goes as well.
         for _ in range(2):
             working.cancel()
             ended = await in_time(working, CANCEL_GRACE)
@@ -253,10 +241,12 @@ class OracledbPool:
         await self._pool.release(connection)
 
     async def drop(self, connection: Connection) -> None:
+        # While a call is under way this would block the loop.
         with suppress(Error):
             await self._pool.drop(connection)
 
     def abandon(self, connection: Connection) -> None:
-        # The pool goes on counting it as busy: ``drop`` would block the loop.
+        # The pool counts the connection as busy for good, so this is the last resort
+        # (test_terminate_costs_a_pool_a_connection).
         with suppress(Error):
             connection.terminate()

@@ -82,18 +82,18 @@ class OracleExecutor(DriverExecutor):
     of the others is not known.
     """
 
-    _driver: OracleDriver
+    driver: OracleDriver
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
         check_driver()
         columns = await self.rows(
-            "columns", {"i_owner": self._driver.options.schema or None}
+            "columns", {"i_owner": self.driver.options.schema or None}
         )
         # Not before: a second login with a bad password may lock the account.
         logged_in()
         check_session({row[4] for row in columns}, self._where)
         check_tables(
-            [row[:4] for row in columns], self._driver.options.schema, self._where
+            [row[:4] for row in columns], self.driver.options.schema, self._where
         )
         check_version(await self.version(), self._where)
 
@@ -103,7 +103,7 @@ class OracleExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._driver.options.schema)
+        text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
@@ -123,9 +123,11 @@ class OracleExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement("swap", self._driver.options.schema)
+        text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:
+            # To parse the block is to compile it: a missing right shows before the
+            # first lock.
             with connection.cursor() as cursor:
                 await cursor.parse(text)
             version: str = connection.version
@@ -149,14 +151,14 @@ class OracleExecutor(DriverExecutor):
             await answer_in_order(alone, rows, pendings, at_once)
             return
         assert wait is None or isinstance(wait, float)
-        text = statement(name, self._driver.options.schema, wait)
+        text = statement(name, self.driver.options.schema, wait)
         work: Work[list[StoredRow | None]] = partial(_execute, text=text, rows=rows)
         if name == "look":
             work = partial(_retried, work)
         try:
             found = await self._runner.carry(work)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            error = self._driver.map_error(exc)
+            error = self.driver.map_error(exc)
             error.__cause__ = exc.__cause__ if error is exc else exc
             self.driver_loop.tell(_fail, pendings, error)
         except asyncio.CancelledError:
@@ -194,6 +196,7 @@ async def _retried(work: Work[T], connection: Connection) -> T:
             return await work(connection)
         except Error as exc:
             if errors.is_contention(exc):
+                # The failed statement has left its transaction open.
                 await connection.rollback()
             raise
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TypeVar
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle.driver import OracleDriver
@@ -21,8 +20,6 @@ from aiorwlock_remote.ports import (
 
 MAX_LOOKS_PER_REQUEST = 200
 """Resources that one request of ``scan`` reads."""
-
-T = TypeVar("T")
 
 
 class OracleStore(TableStore):

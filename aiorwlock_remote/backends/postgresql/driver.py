@@ -70,6 +70,7 @@ class PostgresqlDriver(Driver[Connection]):
             except PostgresError as exc:
                 if errors.code_of(exc) != _UNKNOWN_SETTING:
                     raise
+                # For all further connections: each would cost one more attempt.
                 self._pass_settings = False
         return await ASYNCPG.connect(**self.arguments())
 
@@ -86,7 +87,10 @@ class PostgresqlDriver(Driver[Connection]):
             "password": options.password or None,
             "database": options.database,
             "timeout": options.connect_timeout,
+            # asyncpg's default would try TLS first, and ask the environment.
             "ssl": options.tls_context() or "disable",
+            # Behind PgBouncer each transaction may run in another session, which does
+            # not have the statements prepared before (test_pgbouncer.py).
             "statement_cache_size": 100 if options.statement_cache else 0,
             "server_settings": {
                 "application_name": APPLICATION_NAME,

@@ -53,7 +53,7 @@ T = TypeVar("T")
 class PostgresqlExecutor(DriverExecutor):
     """Requests as statements of ``statements.sql``."""
 
-    _driver: PostgresqlDriver
+    driver: PostgresqlDriver
     _queue_full = False
 
     async def check_server(self, logged_in: Callable[[], object]) -> None:
@@ -64,10 +64,10 @@ class PostgresqlExecutor(DriverExecutor):
                 what=f"{self._where}: PostgreSQL {server['version']}",
                 hint="12 or later is needed",
             )
-        schema = self._driver.options.schema or None
+        schema = self.driver.options.schema or None
         columns = [tuple(row) for row in await self.rows("columns", schema)]
         keyless = {row["table_name"] for row in await self.rows("keyless", schema)}
-        check_tables(columns, keyless, self._driver.options.schema, self._where)
+        check_tables(columns, keyless, self.driver.options.schema, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
         """Return the rows of the statement called ``name``.
@@ -75,9 +75,11 @@ class PostgresqlExecutor(DriverExecutor):
         Raises:
             BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._driver.options.schema)
+        text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
+            # A role may be set to SERIALIZABLE, where reads are refused, too
+            # (test_isolation.py).
             fetch = partial(connection.fetch, text, *values)
             return await retry_on_conflict(fetch, errors.is_contention)
 
@@ -92,13 +94,14 @@ class PostgresqlExecutor(DriverExecutor):
 
     async def look(self, values: Values, connection: Connection) -> StoredRow:
         fetch = partial(
-            _fetch, look_statement(self._driver.options.schema), values, connection
+            _fetch, look_statement(self.driver.options.schema), values, connection
         )
         return stored_row_of(await retry_on_conflict(fetch, errors.is_contention))
 
     async def swap(self, values: Values, connection: Connection) -> StoredRow:
         if not (values.get("wakes") or values.get("ear")):
             return await self._swap(values, connection)
+        # ``wakes`` and ``ear`` are the processes to notify, see ``TableCas``.
         silent = {**values, "wakes": (), "ear": None}
         return await self._notifying(
             partial(self._swap, values, connection),
@@ -108,15 +111,16 @@ class PostgresqlExecutor(DriverExecutor):
     async def _swap(self, values: Values, connection: Connection) -> StoredRow:
         wakes, wait = bool(values.get("wakes")), values.get("wait")
         if isinstance(wait, float):
+            # A ``lock_timeout`` of 0 would be no limit at all.
             values = {**values, "wait": str(max(1, round(wait * 1000)))}
         bound = swap_statement(
             mutex_change_of(values),
-            self._driver.options.schema,
+            self.driver.options.schema,
             taken=values["i_ticket"] is not None,
             made=values["i_version"] is not None,
             begins=values["n_fence"] is not None,
             wakes=wakes,
-            tells=wakes and _fits_notification(values),
+            with_record=wakes and _fits_notification(values),
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
             # The part of the statement that reads a refusing row is a plan of its own

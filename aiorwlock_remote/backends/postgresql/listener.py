@@ -176,6 +176,7 @@ class Listener:
                 await asyncio.wait({self._task})
 
     async def _run(self) -> None:
+        # The store may have been closed before this task began.
         if self._ended:
             return
         self._task = asyncio.current_task()
@@ -226,9 +227,11 @@ class Listener:
                     async with asyncio.timeout(pause):
                         await self.rows.changed.wait()
                 except TimeoutError:
+                    # A connection that a firewall has dropped stays quiet for ever.
                     await connection.execute("SELECT 1", timeout=limit)
             return True
         finally:
+            # ``close`` would wait for the server, which may be silent.
             connection.terminate()
             if not self._ended:
                 log_event(log, "polling_started", logging.DEBUG, server=options.where)
@@ -239,6 +242,7 @@ class Listener:
             kind, number, *news = json.loads(payload)
             found = _stored_row(*news) if len(news) > 1 else None
         except (ValueError, TypeError, RecursionError):
+            # Any session may send anything on the channel.
             return
         if not isinstance(kind, str) or not isinstance(number, int):
             return
@@ -289,6 +293,7 @@ class ArrivalReader:
     def arrived(self, resource: Resource, version: str) -> None:
         """Read the resource if it is still held and that version was not seen."""
         known = self._known(resource)
+        # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:
             return
         reading = resource in self._latest

@@ -44,7 +44,7 @@ def swap_statement(
     made: bool,
     wakes: bool,
     begins: bool = False,
-    tells: bool = False,
+    with_record: bool = False,
     came: bool = False,
     lazily: bool = False,
     asks: bool = True,
@@ -59,7 +59,7 @@ def swap_statement(
         made: Whether a doormans row is expected.
         wakes: Whether processes are notified.
         begins: Whether a phase begins, so that the server chooses its fence.
-        tells: Whether the notification carries the new record if the mutex is free.
+        with_record: Whether a notification of a free mutex carries the new record.
         came: Whether the holder is notified of a new queue entry.
         lazily: Whether the commit may be lost in a crash of the server.
         asks: Whether a refused step returns what is stored, or nothing.
@@ -75,7 +75,7 @@ def swap_statement(
     if came:
         done += f" {statement('came')}"
     if wakes:
-        news = statement("all_news" if tells and change == "leave" else "news")
+        news = statement("all_news" if with_record and change == "leave" else "news")
         done += f" {statement('wake').replace('{news}', news)}"
     parts = [
         statement("change" if made else "make", schema)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -40,8 +40,6 @@ from aiorwlock_remote.ports import (
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
-T = TypeVar("T")
-
 
 class PostgresqlStore(TableStore):
     """Store whose waiters are woken by ``NOTIFY``, and poll while they cannot be."""
@@ -59,7 +57,6 @@ class PostgresqlStore(TableStore):
 
     def __init__(
         self,
-        driver: PostgresqlDriver,
         executor: PostgresqlExecutor,
         time: ServerTime,
         event_loop: EventLoop,
@@ -67,12 +64,12 @@ class PostgresqlStore(TableStore):
         settings: StoreSettings,
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
-        super().__init__(driver, executor, time, event_loop, wake, settings, renewals)
+        super().__init__(executor, time, event_loop, wake, settings, renewals)
         self._waited: set[Resource] = set()
         self._listening = False
         self._listener = Listener(
             executor.driver_loop,
-            driver.options,
+            executor.driver.options,
             settings.client_id,
             self._on_wake,
             self._on_arrival,
@@ -96,6 +93,7 @@ class PostgresqlStore(TableStore):
     @property
     def dialect(self) -> Dialect:
         """The dialect of statements on the user's tables."""
+        # The server gives a row lock up before we do: then its outcome is known.
         half = max(1, round(self._driver.options.call_timeout * 500))
         return POSTGRESQL.patient(half)
 
@@ -152,6 +150,7 @@ class PostgresqlStore(TableStore):
     async def aclose(self) -> None:
         with anyio.CancelScope(shield=True):
             loop = self._executor.driver_loop
+            # First: a notification would start further requests.
             await submit_and_wait(loop, self._listener.close)
         await super().aclose()
 
@@ -169,6 +168,7 @@ class PostgresqlStore(TableStore):
                 cause="message",
             )
         if found is not None:
+            # If the record is damaged, the waiter's own step reports that.
             with suppress(BadRecord):
                 self._saw(resource, state_of(found))
         self._wake(resource, 0.0)

@@ -53,7 +53,7 @@ class DriverExecutor(ABC):
         """``source``: connections that live in ``driver_loop``."""
         self.driver_loop = driver_loop
         self._source = source
-        self._driver = driver
+        self.driver = driver
         self._runner = driver.runner(source)
         self._where = driver.options.where
 
@@ -122,10 +122,8 @@ class DriverExecutor(ABC):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Answer a batch, over as many connections as it is worth. In the driver loop.
-
-        Requests that may wait for a locked row count as one batch each.
-        """
+        """Answer a batch, over some connections at a time. In the driver loop."""
+        # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
         await answer_in_order(partial(self._answer, name), rows, pendings, at_once)
@@ -143,6 +141,7 @@ class DriverExecutor(ABC):
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
             self.driver_loop.tell(pending.set_exception, exc)
         except asyncio.CancelledError:
+            # The loop ends. Callers in other threads would wait for ever.
             self.driver_loop.tell(pending.set_exception, self.loop_ended())
             raise
         else:
@@ -214,6 +213,8 @@ async def answer_in_order(
     at_once: int,
 ) -> None:
     """Call ``answer`` for each request in order, for ``at_once`` of them at a time."""
+    # All workers draw from one iterator: a slow request delays its own worker only
+    # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))
 
     async def work() -> None:

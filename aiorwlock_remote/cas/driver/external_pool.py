@@ -101,6 +101,8 @@ class BorrowedConnections(Generic[C]):
     async def take(self) -> C:
         if self._closed:
             raise BackendUnavailable(what="the store is closed", nothing_done=True)
+        # Counted before the first await: ``close`` also waits for a connection that is
+        # just being borrowed.
         self._used += 1
         try:
             while True:
@@ -155,6 +157,7 @@ class BorrowedConnections(Generic[C]):
         borrowing = asyncio.ensure_future(self._pool.borrow())
         if await in_time(borrowing, self._timeout):
             return borrowing.result()
+        # The pool may lend a connection in spite of the cancellation.
         borrowing.add_done_callback(self._return_late)
         borrowing.cancel()
         raise self.none_free()
@@ -195,11 +198,12 @@ def _log_failed_return(returning: asyncio.Future[None]) -> None:
 
 
 class RequestConnections(Generic[C]):
-    """Borrowed connections for all requests but renewals, which keep some for them.
+    """Borrowed connections for all requests but renewals, which keep some of them.
 
     A pool serves requests in their order. Without this limit, renewals would queue
     behind every acquire of this process that waits for a connection, and behind
-    releases that wait for a locked row (``test_lent_lines.py``).
+    releases that wait for a locked row (``test_external_pool.py``,
+    ``test_stuck_rows.py``).
     """
 
     def __init__(
@@ -229,6 +233,7 @@ class RequestConnections(Generic[C]):
         else:
             turn = asyncio.get_running_loop().create_future()
             self._waiting[turn] = None
+            # In bounded time: the user's own code may hold all connections.
             if not await in_time(turn, self._timeout):
                 del self._waiting[turn]
                 raise self._connections.none_free()
@@ -311,6 +316,7 @@ class SaEnginePool(Generic[C]):
             if type(error).__module__.startswith("sqlalchemy."):
                 error = error.__cause__ or error
             raise self._driver.map_connect_error(error) from exc
+        # SQLAlchemy gives its own object back to the pool, not the driver's.
         self._lent[connection] = lent
         return connection
 
@@ -414,6 +420,8 @@ class ExternalPoolBackend:
         runner = driver.runner(source)
         try:
             for statement in driver.schema_statements():
+                # A cancelled caller must not cut a statement off: its outcome would not
+                # be known (test_making_the_tables_is_not_cut_off).
                 running = runner.carry(partial(driver.execute, statement))
                 await asyncio.shield(running)
         finally:
@@ -476,6 +484,7 @@ async def lock_row(
         raise _map_transaction_error(driver, exc) from exc
     if None in rows:
         raise lock_not_visible()
+    # With AUTOCOMMIT the row lock has ended with its statement.
     if not driver.in_transaction(connection):
         raise ConfigurationError(
             what="no transaction has begun", hint=f"{driver.begin_hint}; no AUTOCOMMIT"

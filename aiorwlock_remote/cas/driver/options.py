@@ -28,9 +28,6 @@ class ConnectionOptions(TlsOptionsMixin):
 
     Args:
         host: Empty when the connections come from a pool of the user's.
-        port: TCP port of the server.
-        username: Login name.
-        password: Login password.
         connections: Most connections for requests; renewals have more of their own.
         connect_timeout: Seconds until a connection must be open.
         call_timeout: Seconds until a request is given up.

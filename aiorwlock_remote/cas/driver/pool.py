@@ -57,9 +57,9 @@ class Driver(ABC, Generic[C]):
     def is_healthy(self, connection: C) -> bool:
         """Return False if the driver knows that the connection has ended. No I/O."""
 
-    @abstractmethod
     def is_broken(self, error: BaseException) -> bool:
         """Return whether a call's error leaves its connection unusable."""
+        raise NotImplementedError
 
     @abstractmethod
     def map_error(self, error: BaseException) -> Failure:
@@ -179,6 +179,8 @@ class ConnectionPool(Generic[C]):
         return turn.result()
 
     async def give_back(self, connection: C) -> None:
+        # The pool was closed while the request was under way: nothing waits any more
+        # for an orderly end.
         if self._closed:
             self._driver.abort(connection)
             return
@@ -206,6 +208,7 @@ class ConnectionPool(Generic[C]):
 
     async def connect(self) -> None:
         """Open one connection in advance; the first request reports a failure."""
+        # The error is not lost: the first request tries again and raises it.
         with suppress(Exception):
             await self.give_back(await self.take())
 
@@ -241,6 +244,7 @@ class ConnectionPool(Generic[C]):
             connection = await self._connected()
         except Exception as exc:  # noqa: BLE001 - handed to the waiting request
             self._open -= 1
+            # The request may have got a connection that came free meanwhile.
             if turn in self._waiting:
                 self._refused[turn] = exc
             if not self._open:
@@ -278,12 +282,11 @@ class ConnectionPool(Generic[C]):
             self._driver.abort(connecting.result())
 
 
+# A timer for each call would be dear: a loop keeps cancelled timers, in order, until
+# their time has come or until they are most of its timers
+# (test_a_call_costs_neither_a_task_nor_a_timer).
 class CallTimeouts(Generic[C]):
-    """Time limits of calls that may all take equally long, kept by one timer.
-
-    A timer for each call would be dear: a loop keeps cancelled timers, in order, until
-    their time has come or until they are most of its timers.
-    """
+    """Time limits of calls that may all take equally long, kept by one timer."""
 
     def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
         """``abort``: called with a connection whose call is not over in time."""
@@ -326,13 +329,11 @@ class CallTimeouts(Generic[C]):
         self._abort(late)
 
 
+# A call is never cancelled: what becomes of its connection then is up to the driver.
+# When its time is over the connection is aborted, which ends the call with an error;
+# whether the server has carried out the request is then not known.
 class PooledRunner(Generic[C]):
-    """Requests of which each has a connection for itself and a time limit.
-
-    A call is never cancelled: drivers leave half-read answers behind. When its time is
-    over the connection is aborted, which ends the call with an error; whether the
-    server has carried out the request is then not known.
-    """
+    """Requests of which each has a connection for itself and a time limit."""
 
     def __init__(self, source: ConnectionSource[C], driver: Driver[C]) -> None:
         """Take connections from ``source``."""
@@ -367,6 +368,8 @@ class PooledRunner(Generic[C]):
             raise
         finally:
             self._timeouts.cancel(connection)
+            # An answer may arrive in the moment in which the timer aborts its
+            # connection (test_an_answer_in_the_last_moment_counts).
             if broken or not driver.is_healthy(connection):
                 await self._source.drop(connection)
             else:
@@ -378,6 +381,8 @@ async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
 
     The future is never cancelled.
     """
+    # ``asyncio.wait_for`` would cancel the future, and in Python 3.11 it may swallow a
+    # cancellation of its caller.
     done, _ = await asyncio.wait({future}, timeout=seconds)
     return bool(done)
 

@@ -89,13 +89,10 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
+# The drivers' blocking interfaces would need no loop, but may wait for ever for a
+# server that is silent during the login.
 class RenewalLoop(Generic[C]):
-    """An asyncio loop in a thread, with connections for renewals alone.
-
-    It starts, and logs in, when the store is opened: of a short lease the login would
-    take a good part. The blocking interface of the drivers is not used, because it may
-    wait for ever for a server that is silent during the login.
-    """
+    """An asyncio loop in a thread, with connections for renewals alone."""
 
     def __init__(self, name: str, driver: Driver[C], clock: Clock) -> None:
         """``name``: of the store, for the thread."""
@@ -140,7 +137,6 @@ class TableStore(CasLockStore, ABC):
 
     def __init__(
         self,
-        driver: Driver[Any],
         executor: DriverExecutor,
         time: ServerTime,
         event_loop: EventLoop,
@@ -149,7 +145,7 @@ class TableStore(CasLockStore, ABC):
         renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
         super().__init__(event_loop, wake, settings)
-        self._driver = driver
+        self._driver = executor.driver
         self._executor = executor
         self._time = time
         self._renewals = renewals
@@ -171,6 +167,7 @@ class TableStore(CasLockStore, ABC):
         )
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, event_loop.spawn)
+        # Renewals then go through the caller's loop, and are late if that is blocked.
         if isinstance(renewals, BorrowedConnections):
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
 
@@ -208,7 +205,7 @@ class TableStore(CasLockStore, ABC):
             pool: The user's, of the running asyncio loop; None for our own.
             event_loop: The caller's.
             wake: Called when a resource may be free for us.
-            settings: As ``connect`` was given them.
+            settings: Of ``connect``.
 
         Raises:
             ConfigurationError: The sessions or the tables have unfit settings.
@@ -227,6 +224,7 @@ class TableStore(CasLockStore, ABC):
             source = RequestConnections(renewals, pool.most, options.connect_timeout)
 
         def logged_in() -> None:
+            # Not at the first renewal: a login takes a good part of a short lease.
             if loop is not None:
                 loop.connect().log_failure()
 
@@ -239,7 +237,7 @@ class TableStore(CasLockStore, ABC):
                 time = await read_server_time(executor, clock)
             if time is None:
                 raise not_connected(options.where, options.connect_timeout)  # noqa: TRY301 - cleaned up below, as every failure
-            return cls(driver, executor, time, event_loop, wake, settings, renewals)
+            return cls(executor, time, event_loop, wake, settings, renewals)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 if loop is not None:
@@ -248,6 +246,7 @@ class TableStore(CasLockStore, ABC):
             raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        # Counted over all processes: none of them need run for long.
         if self._purge_due.now():
             self._purger.begin(resource.row)
         return self._steps.step(resource, command)
@@ -307,9 +306,13 @@ class TableStore(CasLockStore, ABC):
             slow_source = renewals.locked_row_connections
             fast = self._renewal_cas(thread, renewals.loop, renewals.connections)
             slow = self._renewal_cas(slow_thread, slow_loop, slow_source)
+        # A row that another program keeps locked must not delay the renewals of other
+        # rows: the fast lane fails at once and the slow lane tries those rows again
+        # (test_stuck_rows.py).
         fast.patience = 0.0
 
         def set_patience(resources: int, seconds: float) -> None:
+            # All rows of a batch together may take half of the time that is left.
             share = seconds / (2 * resources)
             slow.patience = min(MAX_ROW_WAIT, max(MIN_ROW_WAIT, share))
 
@@ -326,6 +329,7 @@ class TableStore(CasLockStore, ABC):
         await self._wait_idle()
         with anyio.CancelScope(shield=True):
             await self._row_plans.wait_closed()
+            # A renewer that was handed out closes the loop itself.
             if isinstance(self._renewals, RenewalLoop) and not self._renewed:
                 await anyio.to_thread.run_sync(self._renewals.end)
             await self._executor.close()
