@@ -6,12 +6,9 @@ import math
 
 from aiorwlock_remote._util.statements import load_statements
 
+_FILE = "aiorwlock_remote.backends.oracle", "statements.sql"
 SCHEMA = ("schema_locks", "schema_doormans")
 """Names of the statements that create the tables."""
-
-
-def _texts() -> dict[str, str]:
-    return load_statements("aiorwlock_remote.backends.oracle", "statements.sql")
 
 
 def statement(name: str, schema: str = "", wait: float | None = None) -> str:
@@ -23,7 +20,9 @@ def statement(name: str, schema: str = "", wait: float | None = None) -> str:
         wait: Seconds for which a swap waits for a locked row, in which the server
             counts whole seconds; None for no limit.
     """
-    text = _texts()[name].replace("{schema}", f"{schema}." if schema else "")
+    text = load_statements(*_FILE)[name].replace(
+        "{schema}", f"{schema}." if schema else ""
+    )
     if wait is None:
         return text.replace("{wait}", "")
     return text.replace("{wait}", f" WAIT {math.ceil(wait)}" if wait else " NOWAIT")
@@ -31,4 +30,4 @@ def statement(name: str, schema: str = "", wait: float | None = None) -> str:
 
 def names() -> list[str]:
     """Return the names of all statements."""
-    return list(_texts())
+    return list(load_statements(*_FILE))

@@ -42,14 +42,12 @@ WaitedRow = tuple[str, str]
 """A table as it stands in statements, and a key as text."""
 
 
+# A row lock is three columns in the user's row, with no room for a queue. So a waiter
+# shares an advisory lock on two numbers made of table and key, over the connection that
+# listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
+# cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows other processes which of the user's rows have waiters in this one.
-
-    A row lock is three columns in the user's row, with no room for a queue. So a waiter
-    shares an advisory lock on two numbers made of table and key, over the connection
-    that listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only
-    if it cannot have that lock alone: without waiters none is sent.
-    """
+    """Shows other processes which of the user's rows have waiters in this one."""
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -265,12 +263,10 @@ async def _is_pooled(connection: Connection) -> bool:
     )
 
 
+# The release then starts from that state. Without the read its swap would be refused
+# once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads the state of a held resource after a queue entry was added behind it.
-
-    The release then starts from that state. Without the read its swap would be refused
-    once, while a waiter waits for it (``test_arrival_reader.py``).
-    """
+    """Reads the state of a held resource after a queue entry was added behind it."""
 
     def __init__(
         self,

@@ -149,10 +149,7 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that sends what is asked at one time as one batch.
-
-    Used by the renewals of one thread.
-    """
+    """``StatementExecutor`` that sends what one thread asks at one time as a batch."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]

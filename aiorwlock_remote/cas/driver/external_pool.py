@@ -65,12 +65,7 @@ class ExternalPool(Protocol[C]):
         """Connections lent at the same time at most, or None if that is not known."""
 
     async def borrow(self) -> C:
-        """Return a connection for our use alone.
-
-        Raises:
-            BackendError, ConfigurationError: From an engine.
-            Exception: What the driver's own pool raises.
-        """
+        """Return a connection for our use alone, or raise what the pool raises."""
 
     async def give_back(self, connection: C) -> None:
         """Return a connection that may be used again."""

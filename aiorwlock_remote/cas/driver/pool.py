@@ -110,9 +110,8 @@ class ConnectionSource(Protocol[C]):
     async def take(self) -> C:
         """Return a connection that no other request uses.
 
-        Raises:
-            BackendUnavailable: No connection within ``connect_timeout`` seconds.
-            Exception: What the driver raises.
+        Raises ``BackendUnavailable`` after ``connect_timeout`` seconds without one,
+        else what the driver raises.
         """
 
     async def give_back(self, connection: C) -> None:
