@@ -50,7 +50,7 @@ class CassandraStore(CasLockStore):
         self._holders = LocalGrants()
         self._cas = self._new_cas(host)
         self._steps = CassandraStepper(
-            self._cas, self._holders, self._wakes, self._later
+            self._cas, self._holders, self._wake_clients, self._call_later
         )
         self._watcher = StatePoller(
             self._cas.peek,
@@ -73,7 +73,9 @@ class CassandraStore(CasLockStore):
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         """All that is there, a page at a time: it reads the whole table."""
         seen = 0
-        async for rows in self._table.pages(self._host, self._table.request("scan")):
+        async for rows in self._table.pages(
+            self._event_loop, self._table.request("scan")
+        ):
             seen += len(rows)
             if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
@@ -93,20 +95,20 @@ class CassandraStore(CasLockStore):
 
     def examine(self) -> AsyncIterator[Finding]:
         """The servers' version and settings, and the table's."""
-        return examine(self._table, self._host)
+        return examine(self._table, self._event_loop)
 
     def renewer(self) -> CasRenewer:
         """Renews over the same session, whose driver has a thread of its own."""
-        host = CallbackThread(self._host.clock)
+        host = CallbackThread(self._event_loop.clock)
         cas = self._new_cas(host)
         steps = CassandraStepper(cas, self._holders, wake_no_client, host.later)
-        tell = partial(self._host.call_soon, self._tell)
+        tell = partial(self._event_loop.call_soon, self._tell)
         return CasRenewer(host, steps, self._steps.known, tell, later_state)
 
     async def aclose(self) -> None:
         """Wait for what is under way; end the session if it is ours."""
         self._watcher.close()
-        await self._over()
+        await self._wait_idle()
         await anyio.to_thread.run_sync(self._table.close)
 
     def _new_cas(self, host: EventLoop) -> CassandraCas:
