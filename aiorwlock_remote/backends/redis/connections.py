@@ -1,7 +1,4 @@
-"""How a store gets at its server: by a URL, as a user's client would, by a cluster.
-
-Opening the connections of a ``Locks``.
-"""
+"""Where the connections of a store come from: a URL, or a user's client."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
 from aiorwlock_remote.backends.redis.connection.calls import (
     Arg,
     Call,
-    Request,
     Script,
     SendCommand,
 )
@@ -29,85 +25,18 @@ from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
     FallbackChannel,
     MainLoopChannel,
+    RenewalChannel,
 )
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import EventLoop
 
-
-class ConnectionCallbacks(TypedDict):
-    """Who is told what comes by itself.
-
-    ``on_message(channel, payload)`` is called for each message, ``on_reconnect()`` when
-    a lost connection was replaced, its channels subscribed again and the calls that
-    had waited sent.
-    """
-
-    on_message: Callable[[bytes, bytes], object]
-    on_reconnect: Callable[[], object]
-
-
-async def open_connection(
-    options: Options,
-    host: EventLoop,
-    scripts: Sequence[Script],
-    *,
-    channels: Iterable[bytes] = (),
-    dial: Dial = dial_url,
-    finder: PrimaryFinder | None = None,
-    **ears: Unpack[ConnectionCallbacks],
-) -> RedisConnection:
-    """A link over the running loop, connected and subscribed to the channels.
-
-    Without these there is no connection, now or later.
-
-    Raises:
-        BackendError: the server cannot be reached, or is not fit for us.
-        ConfigurationError: no such database, or unusable certificates.
-    """
-    link = RedisConnection(
-        *(options, host, scripts), channels=channels, dial=dial, finder=finder, **ears
-    )
-    if finder is not None:
-        finder.on_switch(partial(host.call_soon, link.leave_former))
-    await link.open()
-    return link
-
-
-async def open_cluster(
-    options: Options,
-    host: EventLoop,
-    scripts: Sequence[Script],
-    own: bytes,
-    **ears: Unpack[ConnectionCallbacks],
-) -> ClusterClient:
-    """Likewise for a cluster: to one node; to the others when they are needed.
-
-    ``own``: a channel of ours, heard at the node that has its slot, to see that the
-    user may. All that others tell us of comes on channels that end like it.
-
-    Raises:
-        BackendError: no node answers, one is not fit for us, or slots have no node.
-        ConfigurationError: it is no cluster, or unusable certificates.
-    """
-    cluster = ClusterClient(options, host, scripts, own, **ears)
-    try:
-        await cluster.open()
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await cluster.aclose()
-        raise
-    return cluster
-
-
 T = TypeVar("T")
 
 
 class Endpoint(Protocol):
-    """What a store talks to: a ``Link`` or, with the same promises, a
-    ``ClusterClient``.
-    """
+    """What a store sends to: a ``RedisConnection``, or a ``ClusterClient``."""
 
     def run(
         self,
@@ -117,127 +46,145 @@ class Endpoint(Protocol):
         *,
         must_go: bool = False,
     ) -> Pending[T]:
-        """Run a script."""
+        """Run a script; see ``RedisConnection.run``."""
 
     def send(self, call: Call[Any], /, *more: Call[Any]) -> None:
-        """Send a script, and others right behind it over the same connection."""
+        """Send a script, and ``more`` right behind it over the same connection."""
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send them in one write where this key is; False: there is no connection."""
+        """Send calls in one write to the server of ``key``; False: no connection."""
 
     def call(self, *args: Arg) -> Pending[Any]:
-        """Send a command."""
+        """Send a command to any server."""
 
-    def call_at(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the server that has the key behind its name."""
+    def call_for_key(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the server of the key ``args[1]``."""
 
-    def everywhere(self) -> dict[str, SendCommand]:
-        """How to ask each server that has keys of its own, by its name."""
+    def servers(self) -> dict[str, SendCommand]:
+        """Return how to send a command to each server that has keys, by its name."""
 
     def subscribe(self, channel: bytes) -> None:
-        """Hear what is told of a key from now on."""
+        """Subscribe to the events of a key, over this connection and all to come."""
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Not any more."""
+        """End such a subscription."""
 
     async def aclose(self) -> None:
-        """Wait for the answers still to come, 1 s at most, and close for good."""
+        """Wait for outstanding replies, one second at most, and close for good."""
 
 
-class RenewalChannel(Protocol):
-    """What renewals go over. Used, and closed, in the keeper's thread."""
+class ConnectionCallbacks(TypedDict):
+    """``on_message`` and ``on_reconnect`` of a ``RedisConnection``."""
 
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts; the answers as they came, in order.
-
-        An exception takes the place of an answer that is an error.
-
-        Raises:
-            BackendError: it is not known which were carried out. After ``timeout``
-                seconds at the latest.
-        """
-
-    def give_up(self) -> None:
-        """Let what is under way fail soon, and all after it; from any thread."""
-
-    def abort(self) -> None:
-        """Let what is under way fail soon; from any thread."""
-
-    def close(self) -> None:
-        """Close what it opened."""
+    on_message: Callable[[bytes, bytes], object]
+    on_reconnect: Callable[[], object]
 
 
 class ConnectionFactory(Protocol):
-    """Where connections come from.
+    """Opens the connections of a store.
 
-    Whatever opens them: commands, answers and messages are our link's, over one
-    connection a server. So their order, and what becomes of them when the connection is
-    lost, is the same for all lines.
+    Whatever opens them: commands, replies and messages are ``RedisConnection``'s, over
+    one connection a server. So their order, and what becomes of them when a connection
+    is lost, is the same for every factory.
     """
 
     @property
     def off_loop(self) -> bool:
-        """Whether batches do without the store's event loop."""
+        """Whether renewals do without the store's event loop."""
 
     async def open(
         self,
         options: Options,
-        host: EventLoop,
-        own: bytes,
+        loop: EventLoop,
+        wake_channel: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[ConnectionCallbacks],
+        **callbacks: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
-        """Connect, and hear the channel ``own``; see ``open_connection``.
-
-        ``finder``: the store's, if Sentinels watch the server.
+        """Connect and subscribe to ``wake_channel``.
 
         Raises:
-            BackendError: the server cannot be reached, or is not fit for us.
-            ConfigurationError: no such database, or unusable certificates.
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: It has no such database, or the certificates cannot be
+                used.
         """
 
-    def batches(
+    def renewal_channel(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
     ) -> RenewalChannel:
-        """What renewals go over; ``endpoint`` and ``finder`` are the store's own."""
+        """Return a new channel for renewals; ``endpoint`` is the store's own."""
 
 
 class UrlConnectionFactory:
-    """Connections of our own."""
+    """Connections opened by this library, as a URL says."""
 
     off_loop = True
 
     async def open(
         self,
         options: Options,
-        host: EventLoop,
-        own: bytes,
+        loop: EventLoop,
+        wake_channel: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[ConnectionCallbacks],
+        **callbacks: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
-        """By the driver of the running loop."""
-        if options.seeds:
-            return await open_cluster(options, host, ALL, own, **ears)
-        return await open_connection(
-            *(options, host, ALL), channels=(own,), finder=finder, **ears
-        )
+        if not options.seeds:
+            return await open_connection(
+                *(options, loop, ALL),
+                channels=(wake_channel,),
+                finder=finder,
+                **callbacks,
+            )
+        cluster = ClusterClient(options, loop, ALL, wake_channel, **callbacks)
+        try:
+            await cluster.open()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await cluster.aclose()
+            raise
+        return cluster
 
-    def batches(
+    def renewal_channel(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
     ) -> RenewalChannel:
-        """Over blocking connections; over the store's where there is no other."""
         if isinstance(endpoint, ClusterClient):
-            tell = partial(host.call_soon, endpoint.told)
-            return ClusterRenewalChannel(options, host.clock, ALL, endpoint.slots, tell)
-        own = BlockingConnection(options, host.clock, ALL, finder)
-        return FallbackChannel(
-            own, MainLoopChannel(options.where, host, endpoint), host
-        )
+            adopt = partial(loop.call_soon, endpoint.adopt_map)
+            slots = endpoint.slots
+            return ClusterRenewalChannel(options, loop.clock, ALL, slots, adopt)
+        own = BlockingConnection(options, loop.clock, ALL, finder)
+        fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
+        return FallbackChannel(own, fallback, loop.clock)
+
+
+async def open_connection(
+    options: Options,
+    loop: EventLoop,
+    scripts: Sequence[Script],
+    *,
+    channels: Iterable[bytes] = (),
+    dial: Dial = dial_url,
+    finder: PrimaryFinder | None = None,
+    **callbacks: Unpack[ConnectionCallbacks],
+) -> RedisConnection:
+    """Return a connected ``RedisConnection``; see there for arguments and errors.
+
+    With ``finder`` the connection leaves its server when another becomes the primary.
+    """
+    connection = RedisConnection(
+        *(options, loop, scripts),
+        channels=channels,
+        dial=dial,
+        finder=finder,
+        **callbacks,
+    )
+    if finder is not None:
+        finder.on_switch(partial(loop.call_soon, connection.leave_former_primary))
+    await connection.open()
+    return connection

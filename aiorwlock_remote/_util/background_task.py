@@ -1,0 +1,106 @@
+"""A task of the event loop that sleeps, is woken, and runs at most once at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.ports import EventLoop
+
+CANCEL_GRACE = 1.0
+"""Seconds for which ``wait_closed`` waits: a loop that is ending may run no task."""
+
+
+class BackgroundTask:
+    """Runs one coroutine function in the background. Belongs to the loop's thread.
+
+    Invariants (tests/runtime/test_background_task.py):
+
+    - At most one run exists at a time, however often ``start`` and ``wake`` are called.
+    - A ``wake`` during a run is not lost: the next ``sleep_until`` returns at once.
+    - A run that ended, failed or was cancelled can be started again; after ``stop``
+      none can.
+    """
+
+    def __init__(self, loop: EventLoop, run: Callable[[], Awaitable[None]]) -> None:
+        """Prepare the task.
+
+        Args:
+            loop: where ``run`` is spawned, and whose clock ``sleep_until`` reads.
+            run: what one run does. It may call ``sleep_until`` of this object.
+        """
+        self._loop = loop
+        self._function = run
+        self._running = False
+        self._stopped = False
+        self._woken_for = math.inf
+        self._sleeping_until = -math.inf
+        self._alarm: anyio.Event | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._ended: anyio.Event | None = None
+
+    def start(self) -> None:
+        """Spawn a run, unless one exists or the task was stopped."""
+        if not self._running and not self._stopped:
+            self._running = True
+            self._woken_for = math.inf
+            self._loop.spawn(self._run)
+
+    def wake(self, by: float = -math.inf) -> None:
+        """Start a run, or end the sleep of the present run.
+
+        Args:
+            by: local time at which the run is to be awake. A sleep that ends sooner
+                is left alone.
+        """
+        if not self._running:
+            self.start()
+        elif self._alarm is None:
+            self._woken_for = min(self._woken_for, by)
+        elif by < self._sleeping_until:
+            self._alarm.set()
+
+    async def sleep_until(self, time: float) -> None:
+        """Sleep until this local time (infinity: for ever), or until ``wake``."""
+        by, self._woken_for = self._woken_for, math.inf
+        pause = time - self._loop.clock.now()
+        if by < time:
+            pause = 0.0
+        self._alarm, self._sleeping_until = anyio.Event(), time
+        try:
+            with anyio.move_on_after(max(0.0, pause)):
+                await self._alarm.wait()
+        finally:
+            self._alarm = None
+
+    def stop(self) -> None:
+        """Cancel the present run, and start no other."""
+        self._stopped = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the present run has ended, even if the caller is cancelled.
+
+        Waits for ``CANCEL_GRACE`` seconds at most.
+        """
+        if self._running:
+            self._ended = anyio.Event()
+            with anyio.move_on_after(CANCEL_GRACE, shield=True):
+                await self._ended.wait()
+
+    async def _run(self) -> None:
+        try:
+            if not self._stopped:
+                with anyio.CancelScope() as self._scope:
+                    await self._function()
+        finally:
+            # Also if `asyncio.all_tasks()` were cancelled one by one: the next `start`
+            # spawns a new run (test_whoever_cancels_all_tasks_ends_no_look_out).
+            self._running, self._scope = False, None
+            if self._ended is not None:
+                self._ended.set()
