@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import TypedDict, Unpack
 
 import anyio
 
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
-    Arg,
-    Call,
-    Script,
-    SendCommand,
-)
+from aiorwlock_remote.backends.redis.connection.calls import Script
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
@@ -32,45 +26,8 @@ from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import EventLoop
 
-T = TypeVar("T")
-
-
-class Endpoint(Protocol):
-    """What a store sends to: a ``RedisConnection``, or a ``ClusterClient``."""
-
-    def run(
-        self,
-        script: Script,
-        args: tuple[Arg, ...],
-        decode: Callable[[Any], T],
-        *,
-        must_go: bool = False,
-    ) -> Pending[T]:
-        """Run a script; see ``RedisConnection.run``."""
-
-    def send(self, call: Call[Any], /, *more: Call[Any]) -> None:
-        """Send a script, and ``more`` right behind it over the same connection."""
-
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls in one write to the server of ``key``; False: no connection."""
-
-    def call(self, *args: Arg) -> Pending[Any]:
-        """Send a command to any server."""
-
-    def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the server of the key ``args[1]``."""
-
-    def servers(self) -> dict[str, SendCommand]:
-        """Return how to send a command to each server that has keys, by its name."""
-
-    def subscribe(self, channel: bytes) -> None:
-        """Subscribe to the events of a key, over this connection and all to come."""
-
-    def unsubscribe(self, channel: bytes) -> None:
-        """End such a subscription."""
-
-    async def aclose(self) -> None:
-        """Wait for outstanding replies, one second at most, and close for good."""
+Endpoint = RedisConnection | ClusterClient
+"""What a store sends to; both have the same methods, and keep the same promises."""
 
 
 class ConnectionCallbacks(TypedDict):
@@ -80,17 +37,16 @@ class ConnectionCallbacks(TypedDict):
     on_reconnect: Callable[[], object]
 
 
-class ConnectionFactory(Protocol):
-    """Opens the connections of a store.
+class ConnectionFactory:
+    """Opens the connections of a store, as its URL says.
 
-    Whatever opens them: commands, replies and messages are ``RedisConnection``'s, over
-    one connection a server. So their order, and what becomes of them when a connection
-    is lost, is the same for every factory.
+    Subclasses open them otherwise. Commands, replies and messages are always
+    ``RedisConnection``'s, over one connection a server. So their order, and what
+    becomes of them when a connection is lost, is the same for every factory.
     """
 
-    @property
-    def off_loop(self) -> bool:
-        """Whether renewals do without the store's event loop."""
+    off_loop: bool = True
+    """Whether renewals do without the store's event loop."""
 
     async def open(
         self,
@@ -107,30 +63,6 @@ class ConnectionFactory(Protocol):
             ConfigurationError: It has no such database, or the certificates cannot be
                 used.
         """
-
-    def renewal_channel(
-        self,
-        options: Options,
-        loop: EventLoop,
-        endpoint: Endpoint,
-        finder: PrimaryFinder | None,
-    ) -> RenewalChannel:
-        """Return a new channel for renewals; ``endpoint`` is the store's own."""
-
-
-class UrlConnectionFactory:
-    """Connections opened by this library, as a URL says."""
-
-    off_loop = True
-
-    async def open(
-        self,
-        options: Options,
-        loop: EventLoop,
-        wake_channel: bytes,
-        finder: PrimaryFinder | None,
-        **callbacks: Unpack[ConnectionCallbacks],
-    ) -> Endpoint:
         if not options.seeds:
             return await open_connection(
                 *(options, loop, ALL),
@@ -154,6 +86,7 @@ class UrlConnectionFactory:
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
     ) -> RenewalChannel:
+        """Return a new channel for renewals; ``endpoint`` is the store's own."""
         if isinstance(endpoint, ClusterClient):
             adopt = partial(loop.call_soon, endpoint.adopt_map)
             slots = endpoint.slots

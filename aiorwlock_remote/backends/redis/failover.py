@@ -77,14 +77,7 @@ class FailoverListener:
         loop: EventLoop,
         dial: Dial = dial_url,
     ) -> None:
-        """Prepare the subscription; ``start`` connects it.
-
-        Args:
-            finder: Asks the Sentinels, and announces a switch.
-            options: The store's.
-            loop: The store's event loop.
-            dial: Opens the transports.
-        """
+        """Prepare the subscription, by the store's ``options``; ``start`` makes it."""
         self._finder = finder
         self._name = finder.sentinels.name.encode()
         self._connection = _SentinelConnection(self, finder, options, loop, dial)
@@ -236,13 +229,7 @@ class PrimaryChannel:
     def __init__(
         self, channel: RenewalChannel, finder: PrimaryFinder, clock: Clock
     ) -> None:
-        """Prepare the channel.
-
-        Args:
-            channel: Connects to the primary that ``finder`` knows at that time.
-            finder: Asks the Sentinels.
-            clock: The local clock.
-        """
+        """``channel`` connects to the primary that ``finder`` knows at that time."""
         self._channel = channel
         self._finder = finder
         self._clock = clock

@@ -107,13 +107,7 @@ class PairKeys(Keys):
         cluster: bool = False,
         prefix: str = "",
     ) -> None:
-        """Make the keys.
-
-        Args:
-            resource: The pair.
-            fence_memory: Seconds for which a record is kept after its last use.
-            cluster: Whether the server is a cluster.
-            prefix: Goes before the published names.
+        """Make the keys; ``prefix`` goes before the published names.
 
         Raises:
             ConfigurationError: In a cluster, the two would lie in different slots.

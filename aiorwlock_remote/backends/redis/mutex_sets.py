@@ -95,13 +95,7 @@ class SetKeys:
         *,
         cluster: bool = False,
     ) -> None:
-        """Make the keys.
-
-        Args:
-            settings: The prefix, and for how long the state is kept.
-            name: The published name.
-            client_id: Whose entries are woken by the answer, not by a message.
-            cluster: Whether the server is a cluster.
+        """Make the keys; entries of ``client_id`` get no message but are in the answer.
 
         Raises:
             ConfigurationError: In a cluster, the keys would lie in several slots.
@@ -273,13 +267,7 @@ class MutexSets:
     def use(
         self, endpoint: Endpoint, events: frozenset[str], replicas: ReplicaAcks | None
     ) -> None:
-        """Set the connection, which is opened after this object is made.
-
-        Args:
-            endpoint: Where scripts are sent.
-            events: The letters of the server's keyspace notifications.
-            replicas: Confirms grants, if ``min_replicas`` is set.
-        """
+        """Set the connection, and the letters of the server's keyspace events."""
         self.endpoint, self._has_events = endpoint, bool(events & _CHANGE_EVENTS)
         self.replicas = replicas
 

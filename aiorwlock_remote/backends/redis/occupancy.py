@@ -53,15 +53,7 @@ class RedisOccupancyStore:
         *,
         cluster: bool,
     ) -> None:
-        """Prepare the store.
-
-        Args:
-            endpoint: Where scripts are sent.
-            replicas: Confirms grants, if ``min_replicas`` is set.
-            names: Of the set and the string, prefix included; ``%s`` is the object.
-            ages: After which ages records expire.
-            cluster: Whether the server is a cluster.
-        """
+        """``names``: of the set and the string, with prefix, ``%s`` for the object."""
         self.ages: ExpiryAges = ages
         self._endpoint = endpoint
         self._replicas = replicas

@@ -68,14 +68,7 @@ class ReplicaAcks:
     def __init__(
         self, endpoint: Endpoint, needed: int, seconds: float, where: str
     ) -> None:
-        """Prepare the questions.
-
-        Args:
-            endpoint: Where scripts are sent.
-            needed: How many replicas must have a grant.
-            seconds: How long they have to acknowledge it.
-            where: The server, for messages.
-        """
+        """Require ``needed`` replicas to acknowledge each grant within ``seconds``."""
         self._endpoint = endpoint
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))

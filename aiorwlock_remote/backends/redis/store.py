@@ -9,11 +9,7 @@ from functools import lru_cache, partial
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connections import (
-    ConnectionFactory,
-    Endpoint,
-    UrlConnectionFactory,
-)
+from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
 from aiorwlock_remote.backends.redis.keys import (
@@ -91,15 +87,11 @@ class RedisStore:
     ) -> None:
         """Prepare the store; ``open`` connects it.
 
-        Args:
-            options: The server and the timeouts.
-            loop: The event loop of all callers.
-            wake: Called with a resource that may be free.
-            settings: What ``connect`` was given.
-            factory: Opens the connections, if not as a URL says.
+        ``wake`` is called with a resource that may be free; ``factory`` opens the
+        connections, if not as a URL says.
         """
         self._options = options
-        self._factory: ConnectionFactory = factory or UrlConnectionFactory()
+        self._factory = factory or ConnectionFactory()
         if not self._factory.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
         self._loop = loop

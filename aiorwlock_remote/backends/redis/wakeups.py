@@ -32,12 +32,7 @@ class WakeupDispatcher:
     """Turns messages into wake-ups of resources. Used in the loop's thread only."""
 
     def __init__(self, db: int, wake: WakeCallback) -> None:
-        """Create a dispatcher that listens to no events.
-
-        Args:
-            db: The database, whose number is a part of the events' channels.
-            wake: Called with the resource that may be free.
-        """
+        """``db`` is the database, whose number is a part of the events' channels."""
         self._prefix = f"__keyspace@{db}__:".encode()
         self._wake = wake
         self._endpoint: Endpoint | None = None

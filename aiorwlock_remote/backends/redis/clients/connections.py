@@ -32,7 +32,10 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
 from aiorwlock_remote.backends.redis.connection.calls import Call, Request, as_is
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    ProtocolHandler,
+    RespProtocol,
+)
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     FallbackChannel,
     MainLoopChannel,
@@ -40,6 +43,7 @@ from aiorwlock_remote.backends.redis.connection.renewal_channels import (
 )
 from aiorwlock_remote.backends.redis.connections import (
     ConnectionCallbacks,
+    ConnectionFactory,
     Endpoint,
     open_connection,
 )
@@ -104,7 +108,7 @@ def client_connections(
     return options, ClientConnectionFactory(pool)
 
 
-class ClientConnectionFactory:
+class ClientConnectionFactory(ConnectionFactory):
     """Connections made of the class and the settings of a client's pool."""
 
     def __init__(self, pool: ClientObject) -> None:
@@ -194,7 +198,7 @@ class ClientConnectionFactory:
         return checked
 
 
-class ThreadLoopChannel:
+class ThreadLoopChannel(ProtocolHandler):
     """A renewal channel over an event loop that runs in the keeper's thread.
 
     For connections that only asyncio can open. Connects at the first use, and anew at
@@ -209,14 +213,7 @@ class ThreadLoopChannel:
         dial: Dial,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Prepare the channel.
-
-        Args:
-            options: The server and the timeouts.
-            loop: The store's, for its clock.
-            dial: Opens the transport on the channel's own loop.
-            finder: The store's, if Sentinels watch the server.
-        """
+        """Prepare the channel; ``dial`` runs on its own loop, not on the store's."""
         self._options = options
         self._connector = Connector(options, loop, ALL, self, dial, finder)
         self._runner: asyncio.Runner | None = None
@@ -247,22 +244,6 @@ class ThreadLoopChannel:
         if runner is not None:
             runner.run(self._drop())
             runner.close()
-
-    # ProtocolHandler. There is one batch at a time and no subscription, so most of it
-    # has nothing to do.
-
-    def message_received(self, channel: bytes, payload: bytes) -> None: ...
-
-    def slot_unsubscribed(self, channel: bytes) -> None: ...
-
-    def redirected(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - as above
-        return False
-
-    def scripts_lost(self) -> None: ...
-
-    def ready(self) -> None: ...
-
-    def buffer_full(self) -> None: ...
 
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         for call in unsent:

@@ -71,16 +71,10 @@ class ClusterClient:
         on_reconnect: Callable[[], object],
         dial: Dial = dial_url,
     ) -> None:
-        """Prepare the client; ``open`` connects it.
+        """Prepare the client; ``open`` connects it. Arguments as ``RedisConnection``.
 
-        Args:
-            options: Seeds, credentials and timeouts.
-            loop: The event loop of all callers and callbacks.
-            scripts: Loaded at every node.
-            wake_channel: A channel of this client; all its channels end like this one.
-            on_message: Called with channel and payload of each message.
-            on_reconnect: Called whenever messages may have been lost.
-            dial: Opens the transports.
+        ``wake_channel`` is a channel of this client; all its channels end like it.
+        ``on_reconnect`` is called whenever messages may have been lost.
         """
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
@@ -200,7 +194,7 @@ class ClusterClient:
         self._adopt()
         self._refresher.refresh(soon=True)
 
-    # NodeListener
+    # What the nodes report
 
     def node_connected(self, node: NodeConnection) -> None:
         del node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -22,21 +22,8 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import EventLoop
 
-
-class NodeListener(Protocol):
-    """The cluster's client, as its nodes see it."""
-
-    def node_connected(self, node: NodeConnection) -> None:
-        """Handle a new connection; what had waited for it was sent."""
-
-    def node_lost(self, node: NodeConnection) -> None:
-        """Handle the loss of the connection; the node reconnects by itself."""
-
-    def redirected(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
-        """Return True if the client takes over a call that the node refused."""
-
-    def slot_unsubscribed(self, node: NodeConnection, channel: bytes) -> None:
-        """Handle the end of a slot's channel: the node gave the slot away."""
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 
 
 class NodeConnection(RedisConnection):
@@ -50,21 +37,13 @@ class NodeConnection(RedisConnection):
         server: Server,
         before: Peer | None,
         *,
-        cluster: NodeListener,
+        cluster: ClusterClient,
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """Prepare the connection.
+        """Prepare the connection to ``server``, by the cluster's ``options``.
 
-        Args:
-            options: The cluster's.
-            loop: The event loop of all callers and callbacks.
-            scripts: Loaded on every new connection.
-            server: The node.
-            before: The last connection of an object that was closed, to be killed.
-            cluster: Called when the connection comes or goes, or a call is redirected.
-            on_message: Called with channel and payload of each message.
-            dial: Opens the transport.
+        ``before`` is the last connection of an object that was closed, to be killed.
         """
         super().__init__(
             *(replace(options, host=server[0], port=server[1]), loop, scripts),
@@ -155,7 +134,7 @@ class NodePool:
         options: Options,
         loop: EventLoop,
         scripts: Sequence[Script],
-        cluster: NodeListener,
+        cluster: ClusterClient,
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:

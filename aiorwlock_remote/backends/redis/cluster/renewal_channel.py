@@ -54,12 +54,8 @@ class ClusterRenewalChannel:
     ) -> None:
         """Prepare the channel; it connects at the first renewal.
 
-        Args:
-            options: The cluster's.
-            clock: The local clock.
-            scripts: Loaded on every connection.
-            slots: The store's map.
-            on_new_map: Called, in any thread, with a map that differs from the store's.
+        ``slots`` is the store's map; ``on_new_map`` is called, in any thread, with a
+        map that differs from the store's.
         """
         self._on_new_map = on_new_map
         self._options = options

@@ -72,15 +72,8 @@ class SlotRouter:
     ) -> None:
         """Create a router without calls.
 
-        Args:
-            options: The cluster's.
-            loop: Where slots are tried again.
-            slots: The map to route by.
-            nodes: The connections.
-            channels: Subscribed to before a script that may wait.
-            client_id: What the wake-up channels of this client end with.
-            node_of: Returns the node of a server, a new one if there is none.
-            refresher: Asked for a new map if a slot has no node.
+        The wake-up channels of this client end with ``client_id``. ``node_of`` returns
+        the node of a server, a new one if there is none.
         """
         self._node_of = node_of
         self._refresher = refresher
@@ -104,7 +97,7 @@ class SlotRouter:
         elif queue is None and owner is not None:
             self._send_to(self._node_of(owner), call, more)
             return
-        elif queue is not None and queue.size >= MAX_CALLS and not call.must_go:
+        elif queue is not None and len(queue) >= MAX_CALLS and not call.must_go:
             call.failed(self._unsent("too much is under way"))
         else:
             if queue is None:
@@ -131,7 +124,9 @@ class SlotRouter:
             call.failed(self._unsent(CLOSED_BY_US))
             return
         slot = slot_of_call(call)
-        queue = self._queues.get(slot) or self._enqueue(slot, node, text)
+        queue = self._queues.get(slot)
+        if queue is None:  # an empty queue is false
+            queue = self._enqueue(slot, node, text)
         queue.why = text
         # Sent on at once where the error names a node, but only the first time: two
         # nodes that name each other would send it round in circles.
@@ -169,7 +164,7 @@ class SlotRouter:
         """Try the slots that are due, and fail the calls that waited too long."""
         now = self._clock.now()
         for slot, queue in list(self._queues.items()):
-            queue.fail_late(now)
+            queue.fail_late(now, queue.why)
             if queue.drained and now >= queue.due:
                 self._try_again(slot, queue, now)
 
@@ -255,14 +250,14 @@ class SlotRouter:
 
     def _try_again(self, slot: int, queue: SlotQueue, now: float) -> None:
         owner = self._slots.owners[slot]
-        if owner is None and queue.size:
+        if owner is None and queue:
             self._refresher.refresh()
             return
         node = self._nodes.find(owner)
         # The first call alone: if it is refused, the others need not travel.
         first = None
         if node is not None and node.connected:
-            first = queue.take_first(now, random.random())
+            first = queue.take_probe(now, random.random())
         if first is not None and node is not None:
             self._send_to(node, first)
             self._drain(slot, queue, node)
@@ -270,7 +265,7 @@ class SlotRouter:
             self._send_queued(slot)
 
 
-class SlotQueue:
+class SlotQueue(OfflineQueue):
     """The calls for one slot that is moving, in order, until they can be sent again.
 
     Nothing is sent to the new node before the old one has answered all: a release could
@@ -280,14 +275,8 @@ class SlotQueue:
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
-        """Create an empty queue.
-
-        Args:
-            where: The cluster, for messages.
-            patience: Seconds until a call fails.
-            why: The reason it fails with, as far as is known.
-        """
-        self._calls = OfflineQueue(where, patience)
+        """Create an empty queue; ``why`` is what late calls fail with."""
+        super().__init__(where, patience)
         self._refused: list[Call[Any]] = []
         self._awaited: list[Call[Any]] = []
         self._tries = 0
@@ -299,18 +288,9 @@ class SlotQueue:
         self.pause: bool = False
         """Whether the next try comes after a pause, with one call first."""
 
-    @property
-    def size(self) -> int:
-        """How many calls can be sent once the slot is served."""
-        return len(self._calls)
-
     def must_go(self) -> bool:
-        """Whether a call that must go is in the queue, or may still be refused."""
-        return not self.drained or self._calls.must_go()
-
-    def put(self, call: Call[Any], now: float) -> None:
-        """Append a new call."""
-        self._calls.put(call, now)
+        """Whether a call that must go is queued, or may still be refused."""
+        return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
         """Add a call that a node refused; to be called in the order of the replies."""
@@ -344,30 +324,18 @@ class SlotQueue:
                 overtaken.append(call)
             else:
                 again.append(call)
-        self._calls.put_back(again[::-1], now)
+        self.put_back(again[::-1], now)
         self.drained = True
         return overtaken
 
-    def take(self) -> Iterable[Call[Any]]:
-        """Remove and return all calls, in order."""
-        return self._calls.take()
-
-    def take_first(self, now: float, random: float) -> Call[Any] | None:
+    def take_probe(self, now: float, random: float) -> Call[Any] | None:
         """Remove and return the first call, if any, to see whether the slot is served.
 
         The next try is due later each time: many slots may wait for one node.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
-        return self._calls.take_first()
-
-    def fail_late(self, now: float) -> None:
-        """Fail the calls whose time is over, each once."""
-        self._calls.fail_late(now, self.why)
-
-    def fail_all(self, why: str) -> None:
-        """Remove all calls and fail them."""
-        self._calls.fail_all(why)
+        return self.take_first()
 
 
 class InFlightBySlot:

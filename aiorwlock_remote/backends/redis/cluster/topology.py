@@ -47,13 +47,10 @@ class Discovery:
         nodes: NodePool,
         adopt: Callable[[], object],
     ) -> None:
-        """Prepare the questions.
+        """Prepare to fill ``slots`` by asking ``nodes``.
 
-        Args:
-            options: The cluster's seeds and timeouts.
-            slots: The map to be filled.
-            nodes: The connections that can be asked.
-            adopt: Called whenever the map was replaced, before anything is sent by it.
+        ``adopt`` is called whenever the map was replaced, before anything is sent by
+        it.
         """
         self._options = options
         self._slots = slots
@@ -169,10 +166,8 @@ class TopologyRefresher:
     ) -> None:
         """Prepare the task.
 
-        Args:
-            loop: Where the questions are asked.
-            ask: Asks once; returns whether a node answered.
-            complete: Whether every node is connected.
+        ``ask`` asks once and returns whether a node answered; ``complete`` returns
+        whether every node is connected.
         """
         self._clock = loop.clock
         self._ask = ask

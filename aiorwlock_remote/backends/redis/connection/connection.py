@@ -27,7 +27,11 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     Dial,
     dial_url,
 )
-from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT, RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    MAX_UNSENT,
+    ProtocolHandler,
+    RespProtocol,
+)
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
@@ -51,7 +55,7 @@ therefore noticed two twentieths late at most."""
 CLOSED_BY_US = "the connection was closed by us"
 
 
-class RedisConnection:
+class RedisConnection(ProtocolHandler):
     """A connection that is made again whenever it is lost, until ``aclose``.
 
     Used in its loop's thread only. Cancelling a task that awaits a reply takes nothing
@@ -262,12 +266,6 @@ class RedisConnection:
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
         self._on_message(channel, payload)
-
-    def slot_unsubscribed(self, channel: bytes) -> None:
-        """Do nothing: only a cluster's nodes have channels of slots."""
-
-    def redirected(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - only clusters redirect
-        return False
 
     def scripts_lost(self) -> None:
         self._reloading, self._unchecked = True, None

@@ -166,7 +166,7 @@ class Connector:
             self._attempts += 1
             try:
                 return await self.connect(channels)
-            except Exception as exc:  # noqa: BLE001 - a defect must not end the attempts
+            except Exception as exc:  # noqa: BLE001 - defects, too
                 self.outage.retry_failed(exc)
 
     async def _connect(

@@ -58,8 +58,8 @@ class Transport(Protocol):
         """Close at once and wait until no task and no socket of it remains."""
 
 
-class ProtocolHandler(Protocol):
-    """Receives what a ``RespProtocol`` cannot settle by itself."""
+class ProtocolHandler:
+    """Receives what a ``RespProtocol`` cannot settle itself; ignores it by default."""
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
         """Handle a message of a channel."""
@@ -67,11 +67,12 @@ class ProtocolHandler(Protocol):
     def slot_unsubscribed(self, channel: bytes) -> None:
         """Handle the end of a slot's channel: the node gave the slot away."""
 
-    def redirected(self, call: Call[Any], text: str) -> bool:
-        """Return True if the handler takes over a call that was refused with ``text``.
+    def redirected(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - overridden in clusters
+        """Return True to take over a call that was refused with ``text``.
 
         The call stays unanswered then, until the handler sends it elsewhere.
         """
+        return False
 
     def scripts_lost(self) -> None:
         """Send no new calls until ``ready``: the server forgot the scripts."""
@@ -131,11 +132,8 @@ class RespProtocol:
     ) -> None:
         """Create the protocol of a connection whose ``transport`` is still to be set.
 
-        Args:
-            where: The server, for messages.
-            scripts: Loaded again when the server has forgotten one of them.
-            handler: Called for everything that is not the reply to a call.
-            is_current: Whether the server still is the primary; None: it always is.
+        Messages name the server ``where``; ``is_current`` says whether it still is the
+        primary (None: always).
         """
         self._is_current = is_current
         self._where = where

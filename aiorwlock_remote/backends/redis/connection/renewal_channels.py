@@ -276,13 +276,7 @@ class MainLoopChannel:
     def __init__(
         self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
     ) -> None:
-        """Prepare the channel.
-
-        Args:
-            where: The server, for messages.
-            loop: The store's event loop.
-            send_at_once: The method of the store's connection.
-        """
+        """``send_at_once`` is the method of the store's connection on ``loop``."""
         self._where = where
         self._loop = loop
         self._send_at_once = send_at_once
