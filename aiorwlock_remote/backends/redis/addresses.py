@@ -19,11 +19,7 @@ SocketAddress = tuple[socket.AddressFamily, Any]
 """A family, and what ``connect`` of its sockets wants."""
 
 _HOST = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?")
-_KEEPALIVE = (
-    ("TCP_KEEPIDLE", 30),
-    ("TCP_KEEPINTVL", 10),
-    ("TCP_KEEPCNT", 3),
-)
+_KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Options of the system and their values (seconds, seconds, probes)."""
 
 

@@ -50,6 +50,8 @@ from aiorwlock_remote.core.mutex_record import why_gone
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.errors import BackendError, LossReason
 
+# First items of answers. A fence is above zero, so that none of these can be taken for
+# a grant.
 _NOTIFIED = -9
 _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
 
@@ -83,6 +85,8 @@ def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
     claim = claims[0]
     lease = claim.lease
     kind = "a"
+    # The short cuts of fast.lua are for one claim with a lease, while no other task of
+    # this client waits. test_differential.py runs them against the long way.
     if lease and not (command.more or claim.lock_delay):
         kind = "w" if command.mode is WRITE else "e"
     shown = "" if lease is None else lease
@@ -123,6 +127,7 @@ def _encode_withdraw(keys: Keys, command: Withdraw, client_id: str) -> Request:
 
 
 def _encode_renew(keys: Keys, command: Renew, client_id: str) -> Request:
+    # A ticket that is named twice has the lease it was named with last, as in the core.
     leases = dict(command.tickets)
     args: list[Arg] = [*keys.args, "n", client_id]
     for ticket, _ in command.tickets:
@@ -273,6 +278,7 @@ def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
 
 def number_of(raw: Raw) -> int:
     """Return ``raw`` if it is an int, and no bool; else raise TypeError."""
+    # Not isinstance: True is an int as well.
     if type(raw) is not int:
         raise TypeError(f"{type(raw).__name__} instead of a number")
     return raw
@@ -286,7 +292,8 @@ def bytes_of(raw: Raw) -> bytes:
 
 
 def who_of(text: str) -> Requester:
-    """Return the requester; fields that a newer version adds are ignored."""
+    """Return the requester of a stored entry or grant."""
+    # A newer version may write more fields.
     host, pid, task, reason = items_of(json.loads(text))[:4]
     if not (type(host) is type(task) is type(reason) is str):
         raise TypeError("who asked is no text")
@@ -342,6 +349,7 @@ def _stored_grants(claims: Iterable[Claim], mode: Mode, raw: Raw) -> Granted:
         _stored_grant(bytes_of(ticket).decode(), mode, number_of(fence), rest)
         for ticket, *rest in map(items_of, items)
     )
+    # A grant of a ticket that was not asked for has no task that could release it.
     if kind != _LIVE or not grants or not asked.issuperset(g.ticket for g in grants):
         raise ValueError("grants that nobody asked for")
     return Granted(grants, number_of(now), bool(number_of(placed)))
@@ -384,6 +392,7 @@ def _loss_reason(last: Raw, endings: Raw, ticket: str) -> LossReason:
 
 
 def _decode_release(command: Release, raw: Raw) -> Released:
+    # The short answers of fast.lua: 1, or the grant that was carried along.
     if type(raw) is int and raw == 1 and not command.then:
         return Released(held=True)
     items = items_of(raw)

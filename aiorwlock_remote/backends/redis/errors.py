@@ -110,6 +110,7 @@ _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
 
 def from_reply(text: str, where: str) -> Refusal:
     """Return the error for an error reply of the server ``where``."""
+    # The quoted arguments may be a password (test_arguments_are_never_repeated).
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
     if isinstance(refusal, BackendError):
@@ -148,6 +149,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
         return exc
     if isinstance(exc, TimeoutError):
         return BackendUnavailable(what=f"{where}: no answer in time")
+    # trio raises TLS errors as the cause of its own.
     cause = exc if isinstance(exc, ssl.SSLError) else exc.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Unsupported(

@@ -99,6 +99,7 @@ async def _skew(send: Send, clock: Clock) -> Finding:
     before = clock.now()
     seconds, micros = await send("TIME")
     took = clock.now() - before
+    # The server read its clock half a round trip ago, about.
     skew = int(seconds) + int(micros) / 1e6 - (clock.wall() - took / 2)
     ours = abs(skew) <= max(_SMALL_SKEW, took)
     return Finding(
@@ -166,6 +167,7 @@ def _events(flags: str | None) -> Finding:
 
 async def _kill(send: Send) -> Finding:
     try:
+        # No client has this number: only the right to kill is tried.
         await send("CLIENT", "KILL", "ID", 0)
     except BackendUnavailable:
         raise

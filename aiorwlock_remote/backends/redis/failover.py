@@ -243,6 +243,8 @@ class PrimaryChannel:
         if self._switches != self._finder.switches:
             self._switches = self._finder.switches
             self._channel.close()
+        # From here on a switch aborts the batch: a former primary may not answer at
+        # all.
         self._busy = True
         try:
             left = max(0.0, deadline - self._clock.now())

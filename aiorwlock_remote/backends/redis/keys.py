@@ -119,6 +119,7 @@ class PairKeys(Keys):
         )
         if cluster:
             check_same_slot(readers, writer)
+        # Names of ours must differ from all published ones, and yet lie in their slot.
         tag = hash_tag(readers)
         start = b"{%b}." % readers if tag == readers else b"{%b}.%b." % (tag, readers)
         beside = (start + part.encode() for part in _PAIR_PARTS)

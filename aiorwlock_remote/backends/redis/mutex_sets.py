@@ -256,6 +256,7 @@ class MutexSets:
         self.keys: Callable[[str], SetKeys] = lru_cache(CACHE_SIZE)(
             partial(SetKeys, settings, client_id=settings.client_id, cluster=cluster)
         )
+        # Weak: a pool that its user has dropped needs no wake-ups.
         self._members: WeakValueDictionary[bytes, RedisMembers]  # by pool
         self._members = WeakValueDictionary()
         self._listening: dict[bytes, list[RedisMembers]] = {}  # by channel
@@ -385,6 +386,7 @@ class RedisMembers:
             cursor, flat = await self._sets.endpoint.call_for_key(
                 "ZSCAN", self.keys.key, cursor, "COUNT", SCAN_COUNT
             )
+            # ZSCAN may return a member several times.
             for name in flat[::2]:
                 if name not in seen:
                     seen.add(name)
@@ -413,6 +415,7 @@ class RedisMembers:
     def _decode(self, asks: Sequence[TakeRequest], answer: Raw) -> TakeReplies:
         mine: list[str] = []
         replies = decode_ask(asks, answer)
+        # The caller is about to look at the answer: its own entries need no wake-up.
         for entry in answer[0]:
             if pool_of(entry) == self._pool:
                 mine.append(target_of(entry))

@@ -114,6 +114,7 @@ class RedisOccupancyStore:
         who: str,
         *more: Arg,
     ) -> Pending[T]:
+        # What removes a record must be sent even if the connection has to be made anew.
         args = self._args(thing, kind, who, *more)
         return self._endpoint.run(script, args, decode, must_go=script is VACATE)
 

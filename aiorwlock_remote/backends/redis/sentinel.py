@@ -183,6 +183,7 @@ class PrimaryFinder:
             *(self.sentinels, self._clock, timeout, self._resolver),
             enough=UNKNOWN_EPOCH if known is None else known[0],
         )
+        # Two threads may ask at the same time; only one of them may count a switch.
         with self._lock:
             before = self.switches
             server = self._note(answers.values(), asked_at)
@@ -293,6 +294,7 @@ def ask_sentinels(
                         selector.modify(key.fd, query.event, query)
                         continue
                     server = query.server
+                    # A Sentinel with several addresses answers at each of them.
                     answers[server] = max(found, answers.get(server, found))
                     if found[0] >= enough:
                         deadline = min(deadline, clock.now() + LATE_ANSWERS_TIMEOUT)

@@ -121,10 +121,15 @@ def _number(text: str) -> int:
 def _record(
     state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
 ) -> Doorman:
+    # The scripts clear a field by writing an empty text.
     fields = {name: text for name, text in state.items() if text}
     version = fields.get("v")
+    # Without any field of ours it is an empty record. Fields that we do not know are
+    # kept as they are (test_unknown_fields_are_kept).
     if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
         return Doorman(extra=_extra(state))
+    # A record of another version may mean anything, so nothing is granted on it
+    # (test_a_record_we_do_not_understand_is_refused).
     if version != VERSION:
         raise BadRecord(
             what="the stored record is of an unknown version",

@@ -106,6 +106,7 @@ class RedisStore:
                 cluster=self._cluster,
             )
         )
+        # Both are made before the connection, whose messages they receive.
         self._wakeups = WakeupDispatcher(options.db, wake)
         self._sets = MutexSets(options.db, settings, cluster=self._cluster)
         sentinels = options.sentinels or options.client_sentinels
@@ -150,6 +151,7 @@ class RedisStore:
         except BaseException:
             await self._endpoint.aclose()
             raise
+        # Last: a store that could not be opened is not closed either.
         if self._listener is not None:
             self._listener.start()
 
@@ -273,6 +275,8 @@ class RedisStore:
                     self._look_out(keys, answer)
         return reply
 
+    # A foreign holder publishes no message when it leaves, and only the client that is
+    # next has to know (test_who_waits_for_a_foreigner).
     def _look_out(self, keys: Keys, waiting: Waiting) -> None:
         if waiting.ahead == 0 and is_foreign_holder(waiting.holders):
             self._wakeups.foreign_holder(keys.published)

@@ -63,6 +63,7 @@ class WakeupDispatcher:
         """Wake ``resource`` from now on: this client has an entry in its queue."""
         for key in keys:
             self._watched[key] = resource
+        # The reply with the foreign holder came before the waiter was registered.
         if self._foreign == keys:
             self._subscribe(keys)
 
@@ -75,10 +76,7 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events: this client is next, and a foreign holder is there.
-
-        If the resource is not watched yet, it may be right after this call.
-        """
+        """Subscribe to events: this client is next, and a foreign holder is there."""
         self._foreign = keys
         if keys[0] in self._watched:
             self._subscribe(keys)
@@ -103,9 +101,7 @@ class WakeupDispatcher:
         self._wake(resource, 0.0)
 
 
-async def keyspace_events(
-    send: Callable[..., Awaitable[Any]],
-) -> frozenset[str] | None:
+async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
     """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
 
     There are none if ``K`` is not among them: the events come on no channel of a key.

@@ -8,6 +8,7 @@ from typing import Any
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.protocol import ProtocolHandler
 from aiorwlock_remote.errors import BackendError
 
 MORE = object()
@@ -48,7 +49,7 @@ class RecordingWire:
         return found
 
 
-class Told:
+class Told(ProtocolHandler):
     """What a conversation told its listener, in order."""
 
     def __init__(self) -> None:

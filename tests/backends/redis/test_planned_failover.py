@@ -244,7 +244,7 @@ async def listened(locks: Locks) -> None:
     listener: FailoverListener = store._listener
     await eventually(
         lambda: (
-            listener._connection._talk is not None and not listener._asking._running
+            listener._connection._protocol is not None and not listener._asking._running
         ),
         "subscribed",
     )

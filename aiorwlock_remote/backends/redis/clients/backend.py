@@ -59,9 +59,7 @@ class RedisBackend:
                 hint="on trio, give connect() a redis:// URL",
             )
         try:
-            from aiorwlock_remote.backends.redis import (  # noqa: PLC0415 - it needs hiredis
-                store,
-            )
+            from aiorwlock_remote.backends.redis import store  # noqa: PLC0415 - it needs hiredis
             from aiorwlock_remote.backends.redis.clients.connections import (  # noqa: PLC0415 - likewise
                 client_connections,
             )

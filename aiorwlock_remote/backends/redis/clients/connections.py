@@ -89,6 +89,7 @@ def client_connections(
         ConfigurationError: The database in the settings is not a number.
     """
     given: Kwargs = pool.connection_kwargs
+    # The client's own patience with a silent server, if its user has set one.
     silence = given.get("socket_timeout")
     options = Options(
         host=str(given.get("host") or "localhost"),
@@ -164,6 +165,8 @@ class ClientConnectionFactory(ConnectionFactory):
         pool, settings = self._pool, _settings(self._pool)
         made = pool.connection_class
         if made.__name__ in _OF_SENTINEL:
+            # Sentinel's connection class asks through its pool, whose clients belong to
+            # the user's loop. Its plain base class connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
@@ -284,6 +287,7 @@ class ThreadLoopChannel(ProtocolHandler):
         except BaseException:
             await self._drop()
             raise
+        # The last one alone decides: if the connection is lost, all later calls fail.
         error = calls[-1].error
         if error is not None and not protocol.alive:
             raise error
@@ -315,10 +319,7 @@ def _hung_up(protocol: RespProtocol) -> bool:
 
 
 async def _connected(
-    options: Options,
-    protocol: RespProtocol,
-    made: ClientObject,
-    settings: Kwargs,
+    options: Options, protocol: RespProtocol, made: ClientObject, settings: Kwargs
 ) -> StreamTransport:
     try:
         connection = made(**settings)
@@ -330,6 +331,7 @@ async def _connected(
         await connection.connect()
         return take_over(protocol, connection, options.where)
     except BaseException as exc:
+        # Also if it was cancelled (test_a_connection_in_the_making_is_closed).
         with anyio.CancelScope(shield=True):
             await disconnect(connection)
         if isinstance(exc, Exception):

@@ -179,6 +179,9 @@ class ClusterClient:
         try:
             await self._router.finish()
         finally:
+            # From here on each node has its last calls, and a map that is learnt late
+            # must open no connection
+            # (test_a_map_that_comes_last_of_all_changes_nothing).
             self._closing = True
             retrying, refreshing = self._router.close(), self._refresher.task
             refreshing.stop()
@@ -257,6 +260,7 @@ class ClusterClient:
         if self._closing or self.slots.owners == self._adopted:
             return
         self._adopted = self.slots.owners
+        # More may change with what has changed: a failover moves many slots.
         self._refresher.hurry()
         self._router.slots_changed()
         primaries = set(self.slots.primaries)

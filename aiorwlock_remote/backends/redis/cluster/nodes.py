@@ -158,12 +158,11 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node of ``make``; False if the pool cannot use it.
-
-        The pool has another node for the server then, or had one meanwhile, whose last
-        connection this node did not kill.
-        """
+        """Add a connected node of ``make``; False if the pool cannot use it."""
         server = node.server
+        # The pool has a node for the server, or had one meanwhile, whose last
+        # connection this node did not kill: commands of that one could still be carried
+        # out.
         if server in self._nodes or self._last_peers.get(server) != node.before:
             return False
         self._nodes[server] = node
@@ -195,6 +194,8 @@ class NodePool:
         """Remove a node, and close it in the background when its calls are answered."""
         del self._nodes[node.server]
         self._retired.append(node)
+        # Lost before it was retired: nothing will be known later that is not known now
+        # (test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out).
         if not node.connected:
             self._remember(node)
 
@@ -219,6 +220,7 @@ class NodePool:
                     with suppress(BackendError):
                         await barrier
         finally:
+            # All of them first: a second cancellation may cut the waits below.
             for node in nodes:
                 node.abort()
             for node in nodes:

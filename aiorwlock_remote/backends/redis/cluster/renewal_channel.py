@@ -135,6 +135,8 @@ class ClusterRenewalChannel:
                 if isinstance(outcome, Redirected) and outcome.moved is not None:
                     self._slots.note(outcome.moved)
                     self._on_new_map(self._slots)
+                # The map has changed with the redirection or the failure: another
+                # round.
                 if self.lane(_key(batch[i])) != server:
                     again.append(i)
         return again
@@ -147,6 +149,7 @@ class ClusterRenewalChannel:
                     server, self._options, self._clock, self._scripts
                 )
                 self._connections[server] = connection
+            # A connection that was made after `give_up` has not heard of it.
             if self._given_up:
                 connection.give_up()
             return connection
@@ -191,11 +194,7 @@ class BlockingNodeConnection(BlockingConnection):
     """A blocking connection to one node, which threads use one after the other."""
 
     def __init__(
-        self,
-        server: Server,
-        options: Options,
-        clock: Clock,
-        scripts: Sequence[Script],
+        self, server: Server, options: Options, clock: Clock, scripts: Sequence[Script]
     ) -> None:
         """Prepare a connection to the node ``server``, by the cluster's ``options``."""
         super().__init__(
@@ -208,6 +207,7 @@ class BlockingNodeConnection(BlockingConnection):
     def retire(self) -> None:
         """Close the connection as soon as no thread uses it."""
         self._retired = True
+        # A thread that waits for a reply closes the connection itself, see `_alone`.
         if self._in_use.acquire(blocking=False):
             try:
                 self.close()

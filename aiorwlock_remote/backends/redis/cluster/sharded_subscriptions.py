@@ -30,12 +30,7 @@ class _Subscription:
 
 
 class ShardedSubscriptions:
-    """Wake-up channels, dropped when long unused, and events of keys.
-
-    A script that wakes a client sees from PUBLISH whether the client listens. So the
-    subscription must go ahead of a script that may create a queue entry, in the same
-    write.
-    """
+    """Wake-up channels, dropped when long unused, and events of keys."""
 
     def __init__(self, slots: SlotMap, nodes: NodePool) -> None:
         """Create it without channels; ``slots`` says where each belongs."""
@@ -46,6 +41,7 @@ class ShardedSubscriptions:
 
     def need(self, channel: bytes, node: NodeConnection, now: float) -> None:
         """Subscribe to a wake-up channel at ``node``, before what is sent next."""
+        # Removed and put back, so that the dict is in the order of the last use.
         wakeups = self._wakeups
         subscription = wakeups.pop(channel, None)
         if subscription is not None and subscription.node is node:
@@ -54,6 +50,8 @@ class ShardedSubscriptions:
             return
         if len(wakeups) >= MAX_CHANNELS:
             self._drop_unused(now)
+        # A script passes over a client that does not listen. So the subscription goes
+        # ahead of the script that may create a queue entry, in the same write.
         wakeups[channel] = _Subscription(node, now)
         self._subscribe("SSUBSCRIBE", channel, node)
 

@@ -138,6 +138,8 @@ class SlotRouter:
     def slots_changed(self) -> None:
         """Send the calls of moved slots to their new nodes."""
         nodes, owners = self._nodes.all(), self._slots.owners
+        # First the slots with calls in flight at their former nodes: new calls must
+        # wait until those are answered there.
         for node in nodes:
             for call in node.unanswered():
                 if not is_routed_by_slot(call):
@@ -145,6 +147,7 @@ class SlotRouter:
                 slot = slot_of_call(call)
                 if owners[slot] != node.server and slot not in self._queues:
                     self._enqueue(slot, node, f"slot {slot} is on the move")
+        # Then the calls that their former nodes have not sent yet.
         primaries = set(self._slots.primaries)
         for node in nodes:
             elsewhere = False  # WAIT belongs to the call in front of it
@@ -228,6 +231,8 @@ class SlotRouter:
         node.barrier().add_done_callback(lambda _: self._drained(slot, queue))
 
     def _drained(self, slot: int, queue: SlotQueue) -> None:
+        # The node took the slot back after it had refused them, and carried out a later
+        # call with the same key: in this order they may not be repeated.
         for call in queue.collect(self._clock.now()):
             call.failed(self._unsent("a later command of ours was carried out"))
         if self._closed:
@@ -245,6 +250,7 @@ class SlotRouter:
 
     async def _retry(self) -> None:
         while self._queues:
+            # At random, so that clients do not all come at the same moment.
             await anyio.sleep(SLOT_RETRY_INTERVAL * (0.5 + random.random()))
             self.retry_due()
 
@@ -270,8 +276,7 @@ class SlotQueue(OfflineQueue):
 
     Nothing is sent to the new node before the old one has answered all: a release could
     be carried out there before the acquire it follows, which the old node is about to
-    refuse. Nor is a call sent again that a later one with the same key has overtaken,
-    refused by a node that took the slot back before it came to the later call.
+    refuse.
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:

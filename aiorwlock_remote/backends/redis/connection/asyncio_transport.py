@@ -46,6 +46,7 @@ class AsyncioTransportBase:
         self._closed = asyncio.Event()
 
     def wake(self) -> None:
+        # Behind the callbacks that are ready now, whose calls are gathered first.
         self._loop.call_soon(self._protocol.flush)
 
     def unsent(self) -> int:
@@ -60,20 +61,19 @@ class AsyncioTransportBase:
 
 
 class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
-    """A connection that the loop opens for us.
-
-    It brings its own buffer. For a plain ``asyncio.Protocol`` the loop allocates 256 kB
-    for each read, which costs up to half of a round trip if the C library maps that
-    memory anew each time.
-    """
+    """A connection that the loop opens for us."""
 
     def __init__(self, protocol: RespProtocol) -> None:
         super().__init__(protocol)
+        # For a plain asyncio.Protocol the loop allocates 256 kB for each read, which
+        # costs up to half of a round trip if the C library maps that memory anew each
+        # time.
         self._buffer = memoryview(bytearray(READ_SIZE))
         self.write: Callable[[bytes], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        # The transport's own method saves a call for every request.
         self.write = self._transport.write
         configure_socket(cast("socket.socket", transport.get_extra_info("socket")))
 

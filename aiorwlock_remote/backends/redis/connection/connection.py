@@ -148,6 +148,8 @@ class RedisConnection(ProtocolHandler):
             must_go: See ``Call``.
         """
         call = Call(decode, args, script, must_go)
+        # The hot path: whatever is unusual (no connection, scripts that are being
+        # loaded, too much unsent, closed) has set `_unchecked` to None.
         protocol = self._unchecked
         if protocol is None or len(protocol.in_flight) >= MAX_CALLS:
             return self.submit(call)
@@ -231,6 +233,7 @@ class RedisConnection(ProtocolHandler):
     def begin_close(self) -> Call[None]:
         """Refuse new calls; return a call that is done when the others are answered."""
         barrier = BarrierCall()
+        # Submitted before new calls are refused: it would be refused itself.
         if not self._closed and (self._offline or self._oldest() is not None):
             _ = self.submit(barrier)
         else:
@@ -274,6 +277,7 @@ class RedisConnection(ProtocolHandler):
         self._reloading = False
         protocol = self._protocol
         if protocol is not None and protocol.alive:
+            # All that is queued goes before any new call.
             if self._offline:
                 protocol.send_all(self._offline.take())
             self._unchecked = None if self._closed else protocol
@@ -295,6 +299,8 @@ class RedisConnection(ProtocolHandler):
             failed=failed,
             error=error,
         )
+        # In front of what was queued meanwhile, so that the order is kept over the loss
+        # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
         if unsent:
             self._offline.put_back(unsent, self._loop.clock.now())
             self._watchdog.start()
@@ -307,6 +313,9 @@ class RedisConnection(ProtocolHandler):
             self._connected(await self._connector.reconnect(self._channels.needed))
             if self._closed:  # stopping this task came too late
                 return
+            # Only now: a waiter that is woken asks over this connection, on which its
+            # channels are subscribed again
+            # (test_messages_come_again_after_a_reconnect).
             self._connector.outage.recovered()
             self._on_reconnect()
 
@@ -361,6 +370,8 @@ class RedisConnection(ProtocolHandler):
         protocol = self._protocol
         if protocol is None:
             return len(self._offline) >= MAX_CALLS
+        # Bytes, too: while the server reads slowly, the transport's buffer would grow
+        # without limit (test_too_many_bytes_unsent_are_refused).
         calls = len(protocol.in_flight) + len(self._offline)
         return calls >= MAX_CALLS or protocol.transport.unsent() > MAX_UNSENT
 
@@ -379,7 +390,7 @@ class RedisConnection(ProtocolHandler):
 
 
 class OfflineQueue:
-    """Calls that could not be sent yet, in order, and how long each of them may wait.
+    """Calls that could not be sent yet, in order.
 
     A call waits ``patience`` seconds, then it fails. A call that must go fails then,
     too, but stays in the queue for ``MAX_QUEUED_SECONDS``. Both count from the moment

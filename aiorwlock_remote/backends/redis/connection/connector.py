@@ -186,6 +186,8 @@ class Connector:
                 protocol.transport = await self._dial(options, protocol, self._loop)
                 try:
                     self.peer = await self._shake_hands(options, protocol, channels)
+                # Also if it was cancelled: no socket may be left behind
+                # (test_giving_up_while_connecting).
                 except BaseException:
                     protocol.transport.abort()
                     with anyio.CancelScope(shield=True):
@@ -207,11 +209,14 @@ class Connector:
             with suppress(BackendError):  # `judge` looks at all of them together
                 await call
         peer = handshake.judge()
+        # Only in the same run of the server: after a restart the number may be that of
+        # another client (test_nobody_elses_connection_is_ended_after_a_restart).
         before = self._peers.get(peer.run)
         if before is not None:
             kill = client_kill(before)
             protocol.send_all([kill])
             await kill
+        # Lost, or outdated by a failover, while the commands were answered.
         if not protocol.alive or protocol.leave_former_primary():
             raise EOFError
         return peer

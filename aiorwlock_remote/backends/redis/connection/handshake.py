@@ -59,6 +59,8 @@ class Handshake:
         self._options = options
         self._hello = _HandshakeCall("HELLO", *_hello(options))
         self._select = _HandshakeCall("SELECT", options.db) if options.db else None
+        # HELLO names no run, without which no connection may be killed, and it is
+        # unknown to servers whose version the error is to name.
         self._info = _HandshakeCall("INFO", "server")
         self._rest: list[Call[Any]] = [
             *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
@@ -68,6 +70,8 @@ class Handshake:
     @property
     def calls(self) -> list[Call[Any]]:
         """All commands, in the order they are to be sent."""
+        # SELECT before everything that depends on the database
+        # (test_a_database_is_selected_before_anything_is_subscribed).
         first = [self._hello] if self._select is None else [self._hello, self._select]
         return [*first, self._info, *self._rest]
 

@@ -167,6 +167,8 @@ class RespProtocol:
 
     def send(self, call: Call[Any], packed: bytes) -> None:
         """Send a call: at once if none is in flight, else at the end of the tick."""
+        # The first call of a tick would only lose time if it waited for others. Those
+        # that follow leave in one write (test_a_tick_leaves_in_one_write_and_in_order).
         in_flight = self.in_flight
         if not in_flight:
             self.transport.write(packed)
@@ -213,6 +215,7 @@ class RespProtocol:
                 else:
                     call = in_flight.popleft()
                     if self._no_script.calls:
+                        # Calls sent before the barrier are still to be carried out.
                         if isinstance(call, BarrierCall):
                             self._no_script.keep_behind(call)
                             continue
@@ -284,7 +287,7 @@ class RespProtocol:
                     what=f"{self._where}: forgot our scripts; not carried out",
                     hint="a later command of ours was, so it cannot be repeated",
                     nothing_done=True,
-                ),
+                )
             )
         if not self._no_script.calls:
             self._handler.ready()
@@ -297,6 +300,7 @@ class RespProtocol:
         )
         self.in_flight.extend(loads)
         self.in_flight.extend(again)
+        # As EVAL: the scripts may be flushed again before the calls arrive.
         packed = [call.packed() for call in loads]
         packed += [call.packed_with_text() for call in again]
         self.transport.write(b"".join(packed))
@@ -306,6 +310,8 @@ class RespProtocol:
         if not self.alive:
             return
         self.alive = False
+        # What was gathered in this tick was certainly not sent. All else may have been
+        # carried out, even if it was written a moment ago.
         unwritten = [self.in_flight.pop() for _ in self._unflushed]
         unwritten.reverse()
         failed, unsent = self.unanswered(), list[Call[Any]]()
@@ -338,12 +344,7 @@ class NoScriptRetries:
         self.resent: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """Keep a call that is to be sent again; return False for any other.
-
-        A redirected call is kept, too, behind one with the same key: sent elsewhere by
-        itself, it could pass the other (test_cluster_cases.py:
-        ``test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it``).
-        """
+        """Keep a call that is to be sent again; return False for any other."""
         if call.script is None:
             return False
         key, verb = call.args[1], text.partition(" ")[0]
@@ -352,6 +353,9 @@ class NoScriptRetries:
             # would be asked for ever (test_a_server_that_never_learns_a_script).
             if call in self.resent:
                 return False
+        # A redirected call is kept behind one with the same key: sent elsewhere by
+        # itself, it could pass the other (test_cluster_cases.py:
+        # test_a_call_behind_one_whose_script_was_forgotten_does_not_pass_it).
         elif verb not in REDIRECTIONS or key not in self._by_key:
             return False
         self.calls[call] = None

@@ -108,9 +108,8 @@ class BlockingConnection:
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """Run all scripts in one write, as ``RenewalChannel``.
 
-        A server that is silent for ``command_timeout`` counts as lost even if
-        ``timeout`` is longer: time may be left to renew at another server. Scripts that
-        the server forgot are loaded and run again.
+        A server that is silent for ``command_timeout`` counts as lost, even if
+        ``timeout`` is longer. Scripts that the server forgot are loaded and run again.
         """
         return self._run([Call(as_is, args, script) for script, args in batch], timeout)
 
@@ -139,6 +138,8 @@ class BlockingConnection:
         deadline = self._clock.now() + timeout
         with self._close_on_error():
             self._ensure_open(deadline)
+            # A silent server must not use up the whole lease: the next primary may
+            # answer (test_the_keeper_does_not_spend_a_lease_on_a_silent_server).
             deadline = self._sooner(deadline, self._options.command_timeout)
             replies = self._exchange([call.packed() for call in calls], deadline)
             missing = [i for i, r in enumerate(replies) if _is_error(r, "NOSCRIPT")]
@@ -181,6 +182,7 @@ class BlockingConnection:
             deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
             found = finder.find(self._left(deadline)).server
             options = replace(options, host=found[0], port=found[1])
+        # A new parser: the old one may hold half a reply of the lost connection.
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._dial(options, deadline)
         handshake = Handshake(options, self._scripts)
@@ -309,6 +311,7 @@ class MainLoopChannel:
                     call.failed(not_sent(self._where, "there is no connection"))
 
         self._loop.call_soon(send)
+        # `give_up` may come before the wait, or end it.
         if self._given_up or not answered.wait(timeout) or self._given_up:
             given_up = True
             raise BackendUnavailable(
