@@ -1,7 +1,8 @@
-"""The table as a store that compares and sets (``swapping.Cas``)."""
+"""The lock table as a compare-and-set store (``cas.CasStore``)."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
@@ -27,10 +28,10 @@ from aiorwlock_remote.backends.cassandra.rows import (
     RETRY_INTERVAL,
     CassandraRow,
     admits,
-    burnt_until,
     change_statement,
     needs_no_fence,
     parse_row,
+    placeholder_until,
     removal,
     settled,
     tickets_of,
@@ -49,17 +50,20 @@ from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import after_change, without_proof
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 Outcome = tuple[bool, StoredState | None]
 
+# How often a row is read that others change while a grant is removed from it.
 MAX_LOOKS = 3
-"""How often a row is looked at that others change while a grant is removed from it."""
 
 
 @value
 class _RowMark:
-    """A version; rows of published programs have none, and are told by their seat."""
+    """Identifies a version; rows of published programs have none, only their seat."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
@@ -67,12 +71,14 @@ class _RowMark:
 
 @dataclass(slots=True)
 class _Swap:
-    """One on its way.
+    """One swap under way.
 
-    ``unseen``: it lets somebody in, and its seat or its fence is not known to be there.
-    ``foreign``: it removes a seat that another program wrote. ``early``: what was asked
-    right behind it, if anything was. ``node``: who answered. ``looks``: how often it
-    was looked at since.
+    Attributes:
+        unseen: It admits a grant whose seat or fence is not known to be stored.
+        foreign: It removes a seat that another program wrote.
+        early: The ballot, if its read was sent right behind the transaction.
+        node: The host that carried out the transaction.
+        looks: How often the row was read since.
     """
 
     resource: Resource
@@ -89,13 +95,18 @@ class _Swap:
 class CassandraCas:
     """Each swap is one lightweight transaction, each load a SERIAL read.
 
-    A grant is told of when its seat has been seen and its fence is known:
+    Invariants, with the test that fails without each:
 
-    * From nothing, or to a seat that was vacant, a read follows the transaction. It
-      tells the fence (``rows.py``), and whether a write of another program hides the
-      grant (``visible_row.py``, ``test_writes_ahead.py``).
-    * To a seat that changes hands, none follows: the transaction compared it with what
-      one of ours had written, so that nothing hid it then.
+    * A grant from nothing, or with a seat that was vacant, is reported only after a
+      read has shown all its cells: the read gives the fence, and shows whether a write
+      of another program hides the grant (test_writes_ahead.py).
+    * A grant with a seat that changes hands needs no read: the transaction compared the
+      seat with what one of ours had written, so nothing hid it
+      (test_who_takes_over_has_a_higher_fence).
+    * No fence is counted from a provisional one
+      (test_who_joins_from_elsewhere_is_told_the_true_fence).
+    * No grant is left behind of a swap that fails after its transaction
+      (test_what_hides_a_grant_for_an_hour).
     """
 
     def __init__(
@@ -104,7 +115,7 @@ class CassandraCas:
         host: EventLoop,
         memory: VersionClock | None = None,
     ) -> None:
-        """``memory``: of what this process wrote and saw, shared by its threads."""
+        """``memory`` holds when this process saw which version, for all its threads."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -114,36 +125,36 @@ class CassandraCas:
         self._under_way = 0
 
     def guess(self) -> StoredState:
-        """Nothing."""
         return _FREE
 
     def clock(self) -> int:
-        """The boot clock."""
         return micros(self._host.clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """The least the time of the row's frame can be; fences count by one."""
+        """Return the least that the time of the row's frame can be; no slack."""
         found: CassandraRow = state.mark.found
         at, wall = self.clock(), micros(self._host.clock.wall())
         if found.record is None:
-            return StepTimes(wall, 0, wall, at)  # a new frame, as our wall clock has it
+            return StepTimes(wall, 0, wall, at)  # a new frame starts at our wall clock
         written = self._memory.get(_clock_key(found))
-        if written is None:  # forgotten: as if seen just now
+        if written is None:  # forgotten: as if it was seen just now
             written = WrittenAt(found.frame or 0, found.record.updated, at)
         return StepTimes(earliest_now(written, at, wall, self._skew), 0, wall, at)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        """By a SERIAL read."""
         request = self._table.request("load", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """What stood there a moment ago, by a plain read: it disturbs nobody."""
+        """Read what was committed a moment ago, by a plain read that delays no step."""
         request = self._table.request("peek", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """One row of many, which are not remembered: others are waited for."""
+        """Return the state of a row of a scan.
+
+        It is not remembered, or a scan would push out rows that are waited for.
+        """
         return _state(parse_row(row))
 
     def swap(
@@ -155,11 +166,7 @@ class CassandraCas:
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[Outcome]:
-        """By the statement that fits; from nothing to nothing it is a burn.
-
-        Nobody can be told anything here: ``wakes`` is for other stores.
-        """
-        del wakes
+        del wakes  # this store cannot notify: clients poll
         found: CassandraRow = state.mark.found
         key = resource.row
         new, name, values = change_statement(
@@ -176,11 +183,13 @@ class CassandraCas:
         if new.version is not None:
             written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
-        stood = found.ours and found.version is not None
-        unseen = admits(found, new) and not (stood and new.settled)
+        known = found.ours and found.version is not None
+        unseen = admits(found, new) and not (known and new.settled)
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._host, self._table.request(name, *values))
+        # Only if nothing else is under way: other requests would take the read along
+        # before the transaction is answered.
         if unseen and new.version is not None and not self._under_way:
             swap.early = self._ballots.early(key, new.version)
         self._under_way += 1
@@ -189,7 +198,7 @@ class CassandraCas:
 
     def _swapped(self, swap: _Swap, asked: PendingRows) -> None:
         outcome, swap.node = swap.outcome, asked.node
-        outcome.add_done_callback(self._over)
+        outcome.add_done_callback(self._finished)
         if asked.error is not None:
             outcome.set_exception(asked.error)
             return
@@ -197,9 +206,12 @@ class CassandraCas:
         try:
             if not rows[0][APPLIED]:
                 state = self._seen(parse_row(rows[0]))
+                if log.isEnabledFor(logging.DEBUG):
+                    label = swap.resource.label
+                    log_event(log, "swap_retried", logging.DEBUG, resource=label)
                 outcome.set_result((False, state if state.mark.found.settled else None))
                 return
-        except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
+        except Exception as exc:  # noqa: BLE001 - a damaged record, handed to the caller
             outcome.set_exception(exc)
             return
         if swap.foreign:
@@ -207,57 +219,52 @@ class CassandraCas:
         elif not swap.unseen:
             outcome.set_result((True, _state(swap.new)))
         elif swap.early is not None:
-            swap.early.add_done_callback(partial(self._early, swap))
+            swap.early.add_done_callback(partial(self._early_read, swap))
         else:
-            self._read(swap)
+            self._read_ballot(swap)
 
-    def _early(self, swap: _Swap, read: Pending[Ballot]) -> None:
-        """What failed can be asked again."""
+    def _early_read(self, swap: _Swap, read: Pending[Ballot]) -> None:
         ballot = None if read.error else read.result()
-        self._ballots.learn(hit=ballot is not None)
+        self._ballots.early_reads.learns(hit=ballot is not None)
         if ballot is not None:
             swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
-        else:
-            self._read(swap)
+        else:  # too early, or failed: it can be read again
+            self._read_ballot(swap)
 
-    def _read(self, swap: _Swap) -> None:
+    def _read_ballot(self, swap: _Swap) -> None:
         key, version = swap.resource.row, swap.new.version
-        assert version is not None, "what is granted has a version"
+        assert version is not None, "a row with a grant has a version"
         self._ballots.read(key, version, swap.node).add_done_callback(
-            partial(self._told, swap)
+            partial(self._ballot_read, swap)
         )
 
-    def _told(self, swap: _Swap, read: Pending[Ballot]) -> None:
+    def _ballot_read(self, swap: _Swap, read: Pending[Ballot]) -> None:
         if read.error is not None:
-            swap.outcome.set_exception(
-                without_proof(read.error)
-            )  # it was granted before
+            # The transaction was carried out, whatever the error says of the read.
+            swap.outcome.set_exception(without_proof(read.error))
             return
         ballot = read.result()
         if ballot is not None:
             swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
-        else:  # unheard of at that replica, changed since, or hidden
+        else:  # that replica has not got it yet, it was changed since, or it is hidden
             self._look(swap)
 
     def _look(self, swap: _Swap) -> None:
         swap.looks += 1
-        request = self._table.request("shown", *swap.resource.row)
+        request = self._table.request("load_written", *swap.resource.row)
         asked = self._table.ask(self._host, request)
         asked.add_done_callback(lambda _: self._looked(swap, asked))
 
     def _looked(self, swap: _Swap, asked: PendingRows) -> None:
         if asked.error is not None:
-            swap.outcome.set_exception(
-                without_proof(asked.error)
-            )  # it was carried out before
+            swap.outcome.set_exception(without_proof(asked.error))
             return
         rows, wall = asked.result(), micros(self._host.clock.wall())
         row = rows[0] if rows else None
         if swap.foreign:
             if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
-                swap.outcome.set_exception(
-                    unremoved_seat_error(swap.resource, row, wall)
-                )
+                error = unremoved_seat_error(swap.resource, row, wall)
+                swap.outcome.set_exception(error)
             else:
                 swap.outcome.set_result((True, _state(swap.new)))
             return
@@ -272,19 +279,19 @@ class CassandraCas:
             self._undo(swap, row, error)
 
     def _undo(self, swap: _Swap, row: Row, error: BackendUnavailable) -> None:
-        """Remove what the row shows of a grant that nobody is told of.
+        """Remove what the row shows of a hidden grant, then fail with the error.
 
-        Places in its queue go with it, and are asked for again by those who wait.
+        Entries of the queue go with it; clients that wait make theirs again.
         """
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
         key, condition = swap.resource.row, condition_of(row)
-        name = "keep"
+        name = "update_record"
         values: tuple[object, ...] = (None, None, None, *key, *condition, *NEVER_STORED)
-        if row["ticket"] in (None, new.ticket):  # else another program sits there now
-            burns = burnt_until(new.record) - new.frame
-            _, name, values = removal(key, condition, burns)
+        if row["ticket"] in (None, new.ticket):  # otherwise another program's seat
+            micros_left = placeholder_until(new.record) - new.frame
+            _, name, values = removal(key, condition, micros_left)
         asked = self._table.ask(self._host, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:
@@ -299,7 +306,7 @@ class CassandraCas:
 
         asked.add_done_callback(undone)
 
-    def _over(self, _: Pending[Outcome]) -> None:
+    def _finished(self, _: Pending[Outcome]) -> None:
         self._under_way -= 1
 
     def _loaded(self, rows: Rows) -> StoredState:
@@ -313,31 +320,31 @@ class CassandraCas:
         return _state(found)
 
 
-def _clock_key(found: CassandraRow) -> UUID:
-    """Its version; its time, if another program took the version away.
+def newer_state(
+    one: StoredState | None, other: StoredState | None
+) -> StoredState | None:
+    """Return which of two states of one resource was written later, by their frames."""
+    if one is None or other is None:
+        return one or other
+    return one if _frame(one) > _frame(other) else other
 
-    Time has to go on all the same: a renewal that finds nothing to be changed would be
-    believed in for longer than the row says.
+
+def _clock_key(found: CassandraRow) -> UUID:
+    """Return the row's version, or its time if another program removed the version.
+
+    Time has to go on in that case, too: otherwise a renewal that changes nothing would
+    be believed for longer than the row says.
     """
     return found.version or UUID(int=found.frame or 0)
 
 
 def _no_version_error(resource: Resource) -> BadRecord:
-    """Two changes of such a row would not exclude each other: one would be lost."""
+    # Two changes of such a row would not exclude each other, and one would be lost.
     return BadRecord(
         what=f"{resource.label}: another program took the row's version away",
-        hint="the lock can be had again when its holders have left",
+        hint="the lock can be acquired again when its holders have left",
         retry_after=RETRY_INTERVAL,
     )
-
-
-def later_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Which of two states of one resource was written later, as far as they tell."""
-    if one is None or other is None:
-        return one or other
-    return one if _frame(one) > _frame(other) else other
 
 
 def _frame(state: StoredState) -> int:

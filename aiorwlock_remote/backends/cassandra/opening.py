@@ -1,4 +1,4 @@
-"""Connecting: in one thread that is left to itself if nobody waits for it any more."""
+"""Connecting: in one thread, which is left alone when its caller has given up."""
 
 from __future__ import annotations
 
@@ -13,22 +13,8 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import start_thread
-from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra import driver, errors
 from aiorwlock_remote.backends.cassandra.connection import connection_class
-from aiorwlock_remote.backends.cassandra.driver import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
-    DCAwareRoundRobinPolicy,
-    ExecutionProfile,
-    ExponentialReconnectionPolicy,
-    NoHostAvailable,
-    OperationTimedOut,
-    PlainTextAuthProvider,
-    Session,
-    TokenAwarePolicy,
-    dict_factory,
-    is_legacy,
-)
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import (
     SessionClient,
@@ -42,27 +28,31 @@ from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
-# A stopped node keeps its connections: only silence gives it away. Together with the
-# request timeout this bounds how long a stopped node holds up those who ask it.
+# Seconds. A stopped node keeps its connections, and only its silence shows that it is
+# stopped. With the request timeout these bound for how long it delays requests.
 HEARTBEAT = 0.5
 HEARTBEAT_TIMEOUT = 1.25
+
+# Seconds for one attempt at one node. A node that says nothing is tried again.
 NODE_TIMEOUT = 2.0
-"""Seconds for one try at one node; who says nothing is tried again."""
-# Seconds between tries to reach a node that is down, first and at most. The driver's
-# own policy ends at ten minutes: so long locks would stay away after a long outage.
+
+# Seconds between attempts to reach a node that is down, first and at most. The policy
+# of the driver grows to ten minutes: locks would stay away long after an outage.
 RETRY_INTERVALS = (0.5, 2.0)
-# Of Cassandra 4.0 and later: the driver would dial three times to find that out.
+
+# Cassandra 4.0 and later have it. Negotiation would take the driver three connections.
 PROTOCOL = 5
 
 T = TypeVar("T")
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """The table over a session of our own.
+    """Return the table over a session of our own.
 
     Raises:
-        ConfigurationError: certificates, or a data centre that is not there.
-        BackendError: not in ``connect_timeout``, no contact point answers, the password
+        ConfigurationError: The certificates cannot be read, or there is no such data
+            centre.
+        BackendError: No contact point answers within ``connect_timeout``, the password
             is wrong, or the table is not fit.
     """
     context = options.tls_context()
@@ -74,13 +64,11 @@ async def connect(options: Options, host: EventLoop) -> Table:
             try:
                 reader = None if reads is None else SocketReader(reads, loop)
                 return _open(options, context, reader)
-            except NoHostAvailable as exc:
+            except driver.NoHostAvailable as exc:
                 if not _was_silent(exc) or host.clock.now() >= until:
                     raise
 
-    return await run_in_thread(
-        host, opened, options.connect_timeout, _close_table, options
-    )
+    return await run_in_thread(host, opened, options.connect_timeout, _close, options)
 
 
 def _open(
@@ -93,54 +81,56 @@ def _open(
         cluster = _cluster(options, context, reader)
         closing.callback(cluster.shutdown)
         session = _session(cluster, options)
-        profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        wire = SessionClient(session, profile, options, reader)
-        return open_table(wire, options, closing.close)
+        profile = session.get_execution_profile(driver.EXEC_PROFILE_DEFAULT)
+        client = SessionClient(session, profile, options, reader)
+        return open_table(client, options, closing.close)
     except BaseException:
         closing.close()
         raise
 
 
 def _was_silent(exc: Exception) -> bool:
-    """Whether a node took the connection and then said nothing: a busy one, perhaps."""
-    found: Any = getattr(exc, "errors", None)
-    told: list[object] = list(found.values()) if hasattr(found, "values") else []
-    return any(isinstance(error, OperationTimedOut) for error in told)
+    """Return whether a node accepted the connection, then said nothing, being busy."""
+    by_host: Any = getattr(exc, "errors", None)
+    found: list[object] = list(by_host.values()) if hasattr(by_host, "values") else []
+    return any(isinstance(error, driver.OperationTimedOut) for error in found)
 
 
-async def use_session(session: Session, options: Options, host: EventLoop) -> Table:
-    """The table over a user's session, which is never closed or changed.
+async def use_session(
+    session: driver.Session, options: Options, host: EventLoop
+) -> Table:
+    """Return the table over a user's session, which is never closed or changed.
 
-    One with legacy settings cannot be asked for rows of our kind: then another session
-    of the same cluster object is used, and closed with the table.
+    A session with legacy settings cannot be asked for rows as dicts. Then another
+    session of the same cluster object is used, and closed with the table.
 
     Raises:
-        ConfigurationError: it has been closed.
-        BackendError: as ``connect``.
+        ConfigurationError: The session has been closed.
+        BackendError: As ``connect``.
     """
     if session.is_shutdown:
-        raise ConfigurationError(what="the session given to CassandraBackend is closed")
+        raise ConfigurationError(
+            what="the session given to CassandraBackend is closed",
+            hint="keep it open while locks are in use",
+        )
 
     def opened() -> Table:
-        if is_legacy(session.cluster):
+        if driver.is_legacy(session.cluster):
             own = session.cluster.connect()
-            own.row_factory = dict_factory
-            wire = SessionClient(own, None, options)
+            own.row_factory = driver.dict_factory
+            client = SessionClient(own, None, options)
             try:
-                return open_table(wire, options, own.shutdown)
+                return open_table(client, options, own.shutdown)
             except BaseException:
                 own.shutdown()
                 raise
         profile = session.execution_profile_clone_update(
-            EXEC_PROFILE_DEFAULT, **execution_profile(options)
+            driver.EXEC_PROFILE_DEFAULT, **execution_profile(options)
         )
-        return open_table(
-            SessionClient(session, profile, options), options, _leave_open
-        )
+        client = SessionClient(session, profile, options)
+        return open_table(client, options, lambda: None)
 
-    return await run_in_thread(
-        host, opened, options.connect_timeout, _close_table, options
-    )
+    return await run_in_thread(host, opened, options.connect_timeout, _close, options)
 
 
 async def run_in_thread(
@@ -150,13 +140,13 @@ async def run_in_thread(
     undo: Callable[[T], object],
     options: Options,
 ) -> T:
-    """What a blocking function returns, from a thread of its own.
+    """Return what a blocking function returns in a thread of its own.
 
-    If it takes longer than ``timeout`` seconds or the caller is cancelled, nobody waits
-    for it any more, and what it returns after all is given to ``undo``, in a thread.
+    If it takes longer than ``timeout`` seconds or the caller is cancelled, the thread
+    goes on, and another thread gives its result to ``undo`` (test_opening.py).
 
     Raises:
-        BackendUnavailable: not in time; else what the function raises, mapped.
+        BackendUnavailable: The time is over. What the function raises is mapped.
     """
     pending: Pending[T] = Pending()
     taken = False
@@ -182,7 +172,9 @@ async def run_in_thread(
             taken = True
             return value
         raise BackendUnavailable(
-            what=f"{options.where}: not connected in {timeout:g} s", nothing_done=True
+            what=f"{options.where}: connecting timed out after {timeout:g} s",
+            hint="raise connect_timeout, if the nodes are up",
+            nothing_done=True,
         )
     finally:
         if not taken:
@@ -194,16 +186,16 @@ def _start(function: Callable[[], object]) -> None:
         try:
             function()
         except Exception:  # noqa: BLE001 - it is logged
-            log_event(log, "background thread failed", logging.ERROR, exc_info=True)
+            log_event(log, "background_thread_failed", logging.ERROR, exc_info=True)
 
     start_thread(run, "cassandra")
 
 
 def _load_balancing(options: Options) -> object:
-    # Contenders for a resource meet at one coordinator, its first live replica: two
+    # Contenders for a resource meet at one coordinator, its first live replica. Two
     # coordinators would outbid each other's ballots.
-    return TokenAwarePolicy(
-        DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=False
+    return driver.TokenAwarePolicy(
+        driver.DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=False
     )
 
 
@@ -212,14 +204,14 @@ def _cluster(
 ) -> Any:  # noqa: ANN401 - the driver's Cluster
     auth = None
     if options.username is not None:
-        auth = PlainTextAuthProvider(options.username, options.password or "")
-    return Cluster(
+        auth = driver.PlainTextAuthProvider(options.username, options.password or "")
+    return driver.Cluster(
         options.hosts,
         port=options.port,
         protocol_version=PROTOCOL,
         compression=False,  # requests are small
         execution_profiles={
-            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+            driver.EXEC_PROFILE_DEFAULT: driver.ExecutionProfile(
                 _load_balancing(options), **execution_profile(options)
             )
         },
@@ -228,29 +220,30 @@ def _cluster(
         connection_class=None if reader is None else connection_class(reader),
         connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
-        reconnection_policy=ExponentialReconnectionPolicy(*RETRY_INTERVALS),
+        reconnection_policy=driver.ExponentialReconnectionPolicy(*RETRY_INTERVALS),
         idle_heartbeat_interval=HEARTBEAT,
         idle_heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        # Else a stopped node would be waited for; one that lacks a statement asks.
+        # Otherwise prepare() would wait for a stopped node. A node that lacks a
+        # statement asks for it.
         prepare_on_all_hosts=False,
         reprepare_on_up=False,
         application_name="aiorwlock-remote",
     )
 
 
-def _session(cluster: Any, options: Options) -> Session:  # noqa: ANN401
-    """A session in the right data centre.
+def _session(cluster: Any, options: Options) -> driver.Session:  # noqa: ANN401
+    """Connect a session in the right data centre.
 
-    Where there are several and none is named the driver would take any of them; where
-    the name is wrong, it finds every node too far away.
+    The driver would use any of several data centres if none is named, and with a wrong
+    name finds every node too far away.
     """
     try:
         session = cluster.connect()
-    except NoHostAvailable:
+    except driver.NoHostAvailable:
         _check_dc(cluster, options)
         raise
     _check_dc(cluster, options)
-    # Transactions are ordered by their ballots: our clock would say nothing.
+    # Transactions are ordered by their ballots; a timestamp of our clock says nothing.
     session.use_client_timestamp = False
     return session
 
@@ -267,9 +260,5 @@ def _check_dc(cluster: Any, options: Options) -> None:  # noqa: ANN401
         )
 
 
-def _close_table(table: Table) -> None:
+def _close(table: Table) -> None:
     table.close()
-
-
-def _leave_open() -> None:
-    """Whoever opened a session closes it."""

@@ -177,7 +177,7 @@ def test_what_the_socket_does_not_take_the_aide_sends(
     near: ReadConnection, far: socket
 ) -> None:
     near.push(b"x" * LARGE)
-    assert near.stuck()
+    assert near.needs_help()
     thread = threading.Thread(target=near.push, args=(b"end",))
     thread.start()
     assert exactly(far, LARGE + 3) == b"x" * LARGE + b"end"

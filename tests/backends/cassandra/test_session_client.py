@@ -36,7 +36,7 @@ KEY = ("order", 42)
 
 
 def appear(table: Table, ticket: str = "gluww") -> Request:
-    return table.request("appear", ticket, 1000, uuid4(), "{}", 5, *KEY)
+    return table.request("insert", ticket, 1000, uuid4(), "{}", 5, *KEY)
 
 
 @both_layouts
@@ -95,7 +95,7 @@ async def test_many_at_once(table: Table) -> None:
     asked = [
         table.ask(
             host,
-            table.request("appear", "t", 1000, uuid4(), "{}", 5, f"thing{number},x", 0),
+            table.request("insert", "t", 1000, uuid4(), "{}", 5, f"thing{number},x", 0),
         )
         for number in range(200)
     ]
@@ -170,7 +170,7 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
     host = current_event_loop()
     try:
         table = await opening.use_session(session, options, host)
-        (statement, *_) = (table.request("appear").statement,)
+        (statement, *_) = (table.request("insert").statement,)
         assert not isinstance(statement.retry_policy, Meddler)
         rows = await table.ask(host, appear(table))
         assert rows[0][APPLIED] is True

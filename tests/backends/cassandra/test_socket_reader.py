@@ -20,7 +20,7 @@ def line(loop: FakeLoop, reader: SocketReader) -> Iterator[FakeConnection]:
     connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
-        reader.join(connection, near)
+        reader.add(connection, near)
         loop.turn()
         assert list(loop.readers) == [near]
         yield connection
@@ -34,14 +34,14 @@ def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
 
     def read() -> None:
         take()
-        reader.inbox.put(got.append, "answer")
+        reader.callbacks.put(got.append, "answer")
 
     line.read = read  # type: ignore[method-assign]
     (readable,) = loop.readers.values()
     readable()
     assert got == ["answer"]
     assert not loop.calls
-    reader.inbox.put(got.append, "of another thread")
+    reader.callbacks.put(got.append, "of another thread")
     assert len(loop.calls) == 1
 
 
@@ -153,7 +153,7 @@ def test_a_sooner_time_wakes_the_aide(reader: SocketReader) -> None:
 def test_a_socket_is_closed_once_the_loop_has_turned_away(
     loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
-    reader.leave(line)
+    reader.remove(line)
     assert loop.events == []
     loop.turn()
     assert loop.events == ["turned away", "closed"]
@@ -165,8 +165,8 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
     connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
-        reader.join(connection, near)
-        reader.leave(connection)
+        reader.add(connection, near)
+        reader.remove(connection)
         loop.turn()
     assert "closed" in loop.events
     assert not loop.readers

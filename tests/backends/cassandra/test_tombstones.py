@@ -39,7 +39,7 @@ async def test_a_burn_outlives_who_stepped_over_it(
     table: Table, desk: OneRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after its release nothing that is late gets in, until it has gone."""
-    monkeypatch.setattr(module, "TOMBSTONE_SECONDS", 3)
+    monkeypatch.setattr(module, "PLACEHOLDER_SECONDS", 3)
     cas = CassandraCas(table, current_event_loop())
     swapping = CasStepper(cas, lambda *_: None)
     nothing = cas.guess()
@@ -56,7 +56,7 @@ async def test_a_burn_outlives_who_stepped_over_it(
         row = desk.load()
         assert (row.ticket, row.record, row.frame) == (None, None, None)
         assert row.version is not None
-        assert not desk.do("appear", *late).applied
+        assert not desk.do("insert", *late).applied
     until(lambda: desk.take("other"), "the burn has gone", 15.0)
 
 
