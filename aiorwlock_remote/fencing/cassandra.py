@@ -19,7 +19,7 @@ from aiorwlock_remote.fencing.checks import (
     check_columns,
     check_distinct,
     check_fence,
-    check_table,
+    check_name,
 )
 
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
@@ -39,7 +39,7 @@ def fenced_update(
     Raises:
         ConfigurationError: A name cannot be used, or ``key`` is empty.
     """
-    check_table(table, _TABLE)
+    check_name("table", table, _TABLE)
     set_columns, key_columns = (check_columns(n, _COLUMN) for n in (columns, key))
     check_distinct(*set_columns, *key_columns, *check_columns([fence], _COLUMN))
     if not key_columns:
@@ -88,6 +88,7 @@ def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
     values: tuple[Any, ...] = tuple(first)
     if values[0]:
         return True
+    # A refusal by a missing row has no more columns; a null fence refuses every update.
     if len(values) < 2 or values[1] is None:
         return False
     raise StaleFence(resource=resource, fence=fence, highest=values[1])

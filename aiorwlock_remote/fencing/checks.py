@@ -30,13 +30,17 @@ def check_fence(fence: int) -> int:
     return fence
 
 
-def check_table(name: str, pattern: Pattern[str]) -> None:
-    """Refuse a table name that does not match the pattern.
+def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
+    """Refuse a name of a table or column that does not match the pattern.
 
     Raises:
         ConfigurationError: The name does not match, or is not a ``str``.
     """
-    _check_name("table", name, pattern)
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        raise ConfigurationError(
+            what=f"{quoted(name)} cannot be used as the name of a {kind}",
+            hint="letters, digits and underscores",
+        )
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
@@ -48,7 +52,7 @@ def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...
     """
     columns = as_tuple("columns", names)
     for name in columns:
-        _check_name("column", name, pattern)
+        check_name("column", name, pattern)
     return columns
 
 
@@ -83,11 +87,3 @@ def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
             what=f"{what} must be a sequence, not {type(values).__name__}"
         )
     return tuple(values)
-
-
-def _check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    if not isinstance(name, str) or not pattern.fullmatch(name):
-        raise ConfigurationError(
-            what=f"{quoted(name)} cannot be used as the name of a {kind}",
-            hint="letters, digits and underscores",
-        )

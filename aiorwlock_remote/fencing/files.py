@@ -101,6 +101,7 @@ class FencedFile:
         if fence < highest:
             raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
         if hold.fence is None:
+            # An equal fence costs no write (test_on_the_disk_before_it_returns).
             if fence > highest:
                 _replace_file(self._fence, f"{fence}\n".encode())
             hold.fence = fence

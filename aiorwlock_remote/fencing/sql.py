@@ -13,7 +13,7 @@ from aiorwlock_remote.fencing.checks import (
     check_columns,
     check_distinct,
     check_fence,
-    check_table,
+    check_name,
 )
 
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
@@ -83,7 +83,7 @@ class FencedTable:
     for_update: bool | None = None
 
     def __post_init__(self) -> None:
-        check_table(self.table, _TABLE)
+        check_name("table", self.table, _TABLE)
         check_distinct(*check_columns([self.key, self.fence], _COLUMN))
         if self.style not in get_args(ParamStyle):
             raise ConfigurationError(
@@ -133,6 +133,8 @@ class FencedTable:
             raise narrow from exc
         if cursor.rowcount == 1:
             return True
+        # No row was changed: it is missing, or has seen a higher fence, or has these
+        # values already.
         cursor.execute(*self.select_statement(row, [self.fence]))
         found = cursor.fetchone()
         if found is None:
@@ -225,6 +227,7 @@ def driver_code(error: object) -> str:
     state: object = getattr(error, "sqlstate", None)
     if isinstance(state, str):
         return state
+    # SQLite's extended codes have the primary code in their low byte.
     number: object = getattr(error, "sqlite_errorcode", None)
     if isinstance(number, int):
         return _SQLITE.get(number & 0xFF, f"SQLite {number}")

@@ -8,34 +8,14 @@ from functools import partial
 from uuid import UUID
 
 from aiorwlock_remote._util.pending import Pending, map_pending
-from aiorwlock_remote.backends.cassandra.read_back import (
-    Ballot,
-    Ballots,
-    condition_of,
-    hidden_grant_error,
-    is_left_over,
-    unremoved_seat_error,
-    visible_row,
-)
+from aiorwlock_remote.backends.cassandra import read_back, rows
+from aiorwlock_remote.backends.cassandra.read_back import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.row_time import (
     VersionClock,
     WrittenAt,
     earliest_now,
 )
-from aiorwlock_remote.backends.cassandra.rows import (
-    NEVER_STORED,
-    NO_ROW,
-    RETRY_INTERVAL,
-    CassandraRow,
-    admits,
-    change_statement,
-    needs_no_fence,
-    parse_row,
-    placeholder_until,
-    removal,
-    settled,
-    tickets_of,
-)
+from aiorwlock_remote.backends.cassandra.rows import CassandraRow
 from aiorwlock_remote.backends.cassandra.session_client import (
     APPLIED,
     PendingRows,
@@ -155,7 +135,7 @@ class CassandraCas:
 
         It is not remembered, or a scan would push out rows that are waited for.
         """
-        return _state(parse_row(row))
+        return _state(rows.parse_row(row))
 
     def swap(
         self,
@@ -169,22 +149,26 @@ class CassandraCas:
         del wakes  # this store cannot notify: clients poll
         found: CassandraRow = state.mark.found
         key = resource.row
-        new, name, values = change_statement(
+        new, name, values = rows.change_statement(
             key, found, record, seat, times.now, times.wall
         )
         outcome: Pending[Outcome] = Pending()
-        if not (found.settled or needs_no_fence(found, new)):
-            outcome.set_result((False, None))  # to be loaded first
+        if not (found.settled or rows.needs_no_fence(found, new)):
+            # The row has to be loaded first, which shows the ballot to count from.
+            outcome.set_result((False, None))
             return outcome
-        stay = set(tickets_of(found)).intersection(tickets_of(new))
+        stay = set(rows.tickets_of(found)).intersection(rows.tickets_of(new))
         if found.version is None and stay:
             outcome.set_exception(_no_version_error(resource))
             return outcome
         if new.version is not None:
+            # From before it is sent, as the holder counts its lease from then.
             written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
         known = found.ours and found.version is not None
-        unseen = admits(found, new) and not (known and new.settled)
+        unseen = rows.admits(found, new) and not (known and new.settled)
+        # Another program's plain write may have a time that is ahead, and then survives
+        # the transaction (test_a_foreign_seat_that_cannot_be_removed).
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._host, self._table.request(name, *values))
@@ -202,10 +186,10 @@ class CassandraCas:
         if asked.error is not None:
             outcome.set_exception(asked.error)
             return
-        rows = asked.result()
         try:
-            if not rows[0][APPLIED]:
-                state = self._seen(parse_row(rows[0]))
+            (row,) = asked.result()
+            if not row[APPLIED]:
+                state = self._seen(rows.parse_row(row))
                 if log.isEnabledFor(logging.DEBUG):
                     label = swap.resource.label
                     log_event(log, "swap_retried", logging.DEBUG, resource=label)
@@ -227,7 +211,7 @@ class CassandraCas:
         ballot = None if read.error else read.result()
         self._ballots.early_reads.learns(hit=ballot is not None)
         if ballot is not None:
-            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
+            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
         else:  # too early, or failed: it can be read again
             self._read_ballot(swap)
 
@@ -245,7 +229,7 @@ class CassandraCas:
             return
         ballot = read.result()
         if ballot is not None:
-            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
+            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
         else:  # that replica has not got it yet, it was changed since, or it is hidden
             self._look(swap)
 
@@ -257,23 +241,25 @@ class CassandraCas:
 
     def _looked(self, swap: _Swap, asked: PendingRows) -> None:
         if asked.error is not None:
+            # As above: the error is that of the read.
             swap.outcome.set_exception(without_proof(asked.error))
             return
-        rows, wall = asked.result(), micros(self._host.clock.wall())
-        row = rows[0] if rows else None
+        found, wall = asked.result(), micros(self._host.clock.wall())
+        row = found[0] if found else None
         if swap.foreign:
-            if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
-                error = unremoved_seat_error(swap.resource, row, wall)
+            seat = None if row is None else read_back.condition_of(row)[1:]
+            if row is not None and seat == swap.found.condition[1:]:
+                error = read_back.unremoved_seat_error(swap.resource, row, wall)
                 swap.outcome.set_exception(error)
             else:
                 swap.outcome.set_result((True, _state(swap.new)))
             return
-        seen = visible_row(swap.new, row)
+        seen = read_back.visible_row(swap.new, row)
         if seen is not None:
             swap.outcome.set_result((True, self._seen(seen)))
             return
-        error = hidden_grant_error(swap.resource, row, wall)
-        if row is None or not is_left_over(swap.new, row):
+        error = read_back.hidden_grant_error(swap.resource, row, wall)
+        if row is None or not read_back.is_left_over(swap.new, row):
             swap.outcome.set_exception(error)
         else:
             self._undo(swap, row, error)
@@ -286,12 +272,19 @@ class CassandraCas:
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
-        key, condition = swap.resource.row, condition_of(row)
+        key, condition = swap.resource.row, read_back.condition_of(row)
         name = "update_record"
-        values: tuple[object, ...] = (None, None, None, *key, *condition, *NEVER_STORED)
+        values: tuple[object, ...] = (
+            None,
+            None,
+            None,
+            *key,
+            *condition,
+            *rows.NEVER_STORED,
+        )
         if row["ticket"] in (None, new.ticket):  # otherwise another program's seat
-            micros_left = placeholder_until(new.record) - new.frame
-            _, name, values = removal(key, condition, micros_left)
+            micros_left = rows.placeholder_until(new.record) - new.frame
+            _, name, values = rows.removal(key, condition, micros_left)
         asked = self._table.ask(self._host, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:
@@ -309,8 +302,8 @@ class CassandraCas:
     def _finished(self, _: Pending[Outcome]) -> None:
         self._under_way -= 1
 
-    def _loaded(self, rows: Rows) -> StoredState:
-        return self._seen(parse_row(rows[0] if rows else None))
+    def _loaded(self, found: Rows) -> StoredState:
+        return self._seen(rows.parse_row(found[0] if found else None))
 
     def _seen(self, found: CassandraRow) -> StoredState:
         record = found.record
@@ -324,9 +317,8 @@ def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
     """Return which of two states of one resource was written later, by their frames."""
-    if one is None or other is None:
-        return one or other
-    return one if _frame(one) > _frame(other) else other
+    known = (state for state in (other, one) if state is not None)
+    return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
 
 
 def _clock_key(found: CassandraRow) -> UUID:
@@ -343,19 +335,14 @@ def _no_version_error(resource: Resource) -> BadRecord:
     return BadRecord(
         what=f"{resource.label}: another program took the row's version away",
         hint="the lock can be acquired again when its holders have left",
-        retry_after=RETRY_INTERVAL,
+        retry_after=rows.RETRY_INTERVAL,
     )
 
 
-def _frame(state: StoredState) -> int:
-    found: CassandraRow = state.mark.found
-    return found.frame or 0
-
-
 def _state(found: CassandraRow) -> StoredState:
-    if found is NO_ROW:
+    if found is rows.NO_ROW:
         return _FREE
     return StoredState(found.record, found.seat, _RowMark(found.condition, found))
 
 
-_FREE = StoredState(None, None, _RowMark(NO_ROW.condition, NO_ROW))
+_FREE = StoredState(None, None, _RowMark(rows.NO_ROW.condition, rows.NO_ROW))

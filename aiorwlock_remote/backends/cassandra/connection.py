@@ -52,10 +52,10 @@ class ReadConnection(Connection):
     * Bytes leave in the order of ``push``
       (test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before).
     * What the socket does not take, or what a blocked loop gathered, is sent by the
-      helper thread (test_what_the_socket_does_not_take_the_aide_sends,
+      helper thread (test_what_the_socket_does_not_take_the_helper_sends,
       test_a_turn_that_does_not_end_keeps_nothing_back).
     * When the connection ends, each request gets an error
-      (test_whoever_waits_is_told_when_the_server_hangs_up).
+      (test_each_request_fails_when_the_server_hangs_up).
     """
 
     reader: ClassVar[SocketReader]
@@ -73,6 +73,7 @@ class ReadConnection(Connection):
         self._io = threading.Lock()
         self._reading = threading.Lock()
         self._connect_socket()
+        # Neither the loop nor the helper thread may wait for one socket.
         self._socket.settimeout(0.0)
         self._set_nodelay(at_once=True)
         self.reader.add(self, self._socket)
@@ -81,6 +82,7 @@ class ReadConnection(Connection):
 
     @classmethod
     def create_timer(cls, timeout: float, callback: Callable[[], object]) -> Timer:
+        # The helper thread reads the sockets again before it reports a timeout.
         return cls.reader.later(timeout, callback)
 
     def send_msg(
@@ -111,10 +113,12 @@ class ReadConnection(Connection):
             with self._io:
                 self._unsent += data
             return
+        # The first request of a turn does not wait for others; a second one shows that
+        # there are several, which then leave in one system call.
         self._send(data)
         if in_loop:
             self._gathering = True
-            self.reader.at_end(self._turn_ended)
+            self.reader.host.at_end(self._turn_ended)
 
     def read(self) -> None:
         if not self._reading.acquire(blocking=False):
@@ -139,6 +143,7 @@ class ReadConnection(Connection):
             self._reading.release()
 
     def needs_help(self) -> bool:
+        # A copy, because other threads add to the set meanwhile.
         for request_id in tuple(self._of_other_threads):
             if request_id not in self._requests:
                 self._of_other_threads.discard(request_id)
@@ -150,6 +155,7 @@ class ReadConnection(Connection):
             if self.is_closed:
                 return
             self.is_closed = True
+        # The socket itself is closed when the loop does not watch it any more.
         with self._io, suppress(OSError):  # the server may have closed it before
             self._socket.shutdown(SHUT_RDWR)
         self.reader.remove(self)
@@ -226,15 +232,8 @@ class CachingSegmentCodec(SegmentCodec):
     object serves all connections and threads.
     """
 
-    def encode_header(
-        self,
-        buffer: BytesIO,
-        payload_length: int,
-        uncompressed_length: int,
-        is_self_contained: bool,  # noqa: FBT001 - the driver's
-    ) -> None:
-        header = _encoded_header(payload_length, uncompressed_length, is_self_contained)
-        buffer.write(header)
+    def encode_header(self, buffer: BytesIO, *fields: int) -> None:
+        buffer.write(_encoded_header(*fields))
 
     def decode_header(self, buffer: BytesIO) -> SegmentHeader:
         return _decoded_header(buffer.read(self.header_length_with_crc))
@@ -245,9 +244,9 @@ CACHED_SEGMENTS: CachingSegmentCodec = CachingSegmentCodec()
 
 
 @lru_cache(MAX_HEADERS_CACHED)
-def _encoded_header(length: int, uncompressed: int, contained: bool) -> bytes:  # noqa: FBT001
+def _encoded_header(*fields: int) -> bytes:
     buffer = BytesIO()
-    _plain_codec.encode_header(buffer, length, uncompressed, contained)
+    _plain_codec.encode_header(buffer, *fields)
     return buffer.getvalue()
 
 

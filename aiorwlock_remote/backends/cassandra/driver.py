@@ -87,23 +87,13 @@ if TYPE_CHECKING:
     class SegmentHeader:
         """``cassandra.segment.SegmentHeader``; never changed once it is made."""
 
-        payload_length: int
-        uncompressed_payload_length: int
-        is_self_contained: bool
-
     class SegmentCodec:
         """``cassandra.segment.SegmentCodec``, made without compression."""
 
-        @property
-        def header_length_with_crc(self) -> int: ...
+        header_length_with_crc: int
+
         def encode(self, buffer: BytesIO, msg: bytes) -> None: ...
-        def encode_header(
-            self,
-            buffer: BytesIO,
-            payload_length: int,
-            uncompressed_length: int,
-            is_self_contained: bool,  # noqa: FBT001
-        ) -> None: ...
+        def encode_header(self, buffer: BytesIO, *fields: int) -> None: ...
         def decode_header(self, buffer: BytesIO) -> SegmentHeader: ...
 
 else:

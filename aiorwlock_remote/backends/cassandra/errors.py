@@ -52,6 +52,14 @@ SCHEMA_HINT = "rwlock schema cassandra prints the table"
 _UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
 _REFUSED = (driver.Unavailable, driver.Overloaded, driver.IsBootstrapping)
 _LOGIN = (driver.AuthenticationFailed, driver.BadCredentials)
+_UNSUPPORTED: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    (_LOGIN, "cassandra://user:password@host/keyspace"),
+    (
+        (driver.Unauthorized,),
+        "GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
+    ),
+    ((driver.InvalidRequest, driver.SyntaxException), SCHEMA_HINT),
+)
 _HINTS = "in flight hints"
 _OUTBID = re.compile(r"after [1-9]\d* contention retries")
 _SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
@@ -68,21 +76,10 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     if isinstance(exc, driver.UnresolvableContactPoints):
         hint = "no contact point's name can be resolved"
         return BackendUnavailable(what=where, hint=hint, nothing_done=True)
-    if isinstance(exc, _LOGIN):
-        return Unsupported(
-            what=f"{where}: {message_of(exc)}",
-            hint="cassandra://user:password@host/keyspace",
-            nothing_done=True,
-        )
-    if isinstance(exc, driver.Unauthorized):
-        return Unsupported(
-            what=f"{where}: {message_of(exc)}",
-            hint="GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
-            nothing_done=True,
-        )
-    if isinstance(exc, (driver.InvalidRequest, driver.SyntaxException)):
-        what = f"{where}: {message_of(exc)}"
-        return Unsupported(what=what, hint=SCHEMA_HINT, nothing_done=True)
+    for kinds, hint in _UNSUPPORTED:
+        if isinstance(exc, kinds):
+            what = f"{where}: {message_of(exc)}"
+            return Unsupported(what=what, hint=hint, nothing_done=True)
     if isinstance(exc, ValueError) and "legacy parameters" in str(exc):
         return ConfigurationError(
             what="the session was switched to legacy settings after connect()",
@@ -97,6 +94,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
 
 
 def _gave_up(exc: BaseException) -> bool:
+    # The text of a SERIAL read's timeout does not tell why, so each may be contention.
     if isinstance(exc, driver.ReadTimeout):
         return getattr(exc, "consistency", None) in _SERIAL
     return isinstance(exc, driver.WriteTimeout) and bool(_OUTBID.search(str(exc)))

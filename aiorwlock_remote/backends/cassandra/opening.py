@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
@@ -43,8 +43,6 @@ RETRY_INTERVALS = (0.5, 2.0)
 # Cassandra 4.0 and later have it. Negotiation would take the driver three connections.
 PROTOCOL = 5
 
-T = TypeVar("T")
-
 
 async def connect(options: Options, host: EventLoop) -> Table:
     """Return the table over a session of our own.
@@ -65,15 +63,18 @@ async def connect(options: Options, host: EventLoop) -> Table:
                 reader = None if reads is None else SocketReader(reads, loop)
                 return _open(options, context, reader)
             except driver.NoHostAvailable as exc:
+                # A busy node accepts connections before it answers, so it is tried
+                # again (test_a_node_that_says_nothing_at_first_is_tried_again).
                 if not _was_silent(exc) or host.clock.now() >= until:
                     raise
 
-    return await run_in_thread(host, opened, options.connect_timeout, _close, options)
+    return await _open_in_thread(opened, options, host)
 
 
 def _open(
     options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
 ) -> Table:
+    # The reader is closed last: connections of the cluster use it until their end.
     closing = ExitStack()
     if reader is not None:
         closing.callback(reader.close)
@@ -130,49 +131,44 @@ async def use_session(
         client = SessionClient(session, profile, options)
         return open_table(client, options, lambda: None)
 
-    return await run_in_thread(host, opened, options.connect_timeout, _close, options)
+    return await _open_in_thread(opened, options, host)
 
 
-async def run_in_thread(
-    host: EventLoop,
-    function: Callable[[], T],
-    timeout: float,
-    undo: Callable[[T], object],
-    options: Options,
-) -> T:
-    """Return what a blocking function returns in a thread of its own.
+async def _open_in_thread(
+    function: Callable[[], Table], options: Options, host: EventLoop
+) -> Table:
+    """Return the table that a blocking function opens in a thread of its own.
 
-    If it takes longer than ``timeout`` seconds or the caller is cancelled, the thread
-    goes on, and another thread gives its result to ``undo`` (test_opening.py).
-
-    Raises:
-        BackendUnavailable: The time is over. What the function raises is mapped.
+    If that takes longer than ``connect_timeout`` or the caller is cancelled, the thread
+    goes on, and another thread closes the table (test_opening.py).
     """
-    pending: Pending[T] = Pending()
+    pending: Pending[Table] = Pending()
     taken = False
 
     def run() -> None:
         try:
-            value = function()
+            table = function()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
             error = errors.from_driver(exc, options.where)
+            # An error that needs no mapping must not become its own cause.
             error.__cause__ = None if error is exc else exc
             host.call_soon(pending.set_exception, error)
         else:
-            host.call_soon(pending.set_result, value)
+            host.call_soon(pending.set_result, table)
 
-    def unwanted(pending: Pending[T]) -> None:
+    def unwanted(pending: Pending[Table]) -> None:
         if pending.error is None:
-            _start(lambda: undo(pending.result()))
+            _start(pending.result().close)
 
     _start(run)
     try:
-        with anyio.move_on_after(timeout):
-            value = await pending
+        with anyio.move_on_after(options.connect_timeout):
+            table = await pending
             taken = True
-            return value
+            return table
+        seconds = f"{options.connect_timeout:g} s"
         raise BackendUnavailable(
-            what=f"{options.where}: connecting timed out after {timeout:g} s",
+            what=f"{options.where}: connecting timed out after {seconds}",
             hint="raise connect_timeout, if the nodes are up",
             nothing_done=True,
         )
@@ -258,7 +254,3 @@ def _check_dc(cluster: Any, options: Options) -> None:  # noqa: ANN401
             what=f"{options.where}: {asked}; it has {', '.join(known)}",
             hint=f"?local_dc={known[0]}",
         )
-
-
-def _close(table: Table) -> None:
-    table.close()

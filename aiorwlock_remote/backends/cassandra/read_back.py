@@ -103,6 +103,7 @@ class Ballots:
         self.early_reads: EarlyReadHeuristic = EarlyReadHeuristic()
         self._table = table
         self._host = host
+        # At the end of a turn all grants of the turn are known.
         self._soon = (
             host.at_end if isinstance(host, SocketEventLoop) else host.call_soon
         )
@@ -125,11 +126,7 @@ class Ballots:
 
         The result is None if that version is unknown to the replica, was replaced, or
         is hidden in part by another program's write. It fails with ``BackendError``.
-
-        Args:
-            key: Of the row.
-            version: Of the row that was written.
-            node: Where the transaction was sent.
+        ``node`` is where the transaction was sent.
         """
         if not self._wanted:
             self._soon(self._read_wanted)
@@ -252,6 +249,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
     except BadRecord:  # a record without its time
         return row["version"] is None
     if found.ticket == new.ticket and not found.ours:
+        # All seats of readers have one ticket: ours differ in their time.
         apart = row["acquired_at_written"] != row["ticket_written"]
         return new.ticket != READERS or apart or found.since == new.since
     if found.version is not None or found.record is None:

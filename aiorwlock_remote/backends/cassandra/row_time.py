@@ -39,11 +39,8 @@ MAX_VERSIONS_CACHED = 4096
 class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
-    Attributes:
-        frame: The frame's time.
-        wall: The writer's wall clock.
-        seen: Our boot clock when we knew that the version existed; for a version of our
-            own the moment before it was sent.
+    ``frame`` and ``wall`` are stored. ``seen`` is our boot clock when we first knew of
+    the version; for a version of our own it is the moment before it was sent.
     """
 
     frame: int
@@ -79,13 +76,10 @@ class VersionClock:
 
 
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
-    """Return the least that the frame's time can be now; all in microseconds.
+    """Return the least that the frame's time can be now, by our boot and wall clocks.
 
-    Args:
-        written: When the row was written.
-        boot: Our boot clock.
-        wall: Our wall clock.
-        skew: By how much two wall clocks may differ; None: do not use wall clocks.
+    All are microseconds. ``skew`` is by how much two wall clocks may differ; None: do
+    not use wall clocks.
     """
     ago = max(0, boot - written.seen)
     if skew is not None:

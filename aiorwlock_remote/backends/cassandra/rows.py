@@ -181,15 +181,8 @@ def change_statement(
 ) -> Change:
     """Return the change from a row to this record and seat.
 
-    From an empty row to an empty record it writes a placeholder.
-
-    Args:
-        key: Of the row.
-        found: The row, which the statement compares.
-        record: The new record.
-        seat: The new seat; None: none.
-        now: The row's own time, in microseconds.
-        wall: Our wall clock at the same moment.
+    From an empty row to an empty record it writes a placeholder. ``now`` is the row's
+    own time, ``wall`` our wall clock at the same moment, in microseconds.
     """
     record = _keep_placeholder(found, record, now)
     # The frame and the wall clock must be of one moment, whatever else changes, or the
@@ -206,6 +199,7 @@ def change_statement(
     if found == NO_ROW:
         return new, "insert", (ticket, since, *ours, *key)
     condition = (*found.condition, *_excluded_values(found, new))
+    # If the seat stays, so does WRITETIME(ticket), the ballot that fences count from.
     stays = (ticket, since) == (found.ticket, found.since)
     if stays and (found.ours or not admits(found, new)):
         return new, "update_record", (*ours, *key, *condition)
@@ -284,7 +278,7 @@ def _keep_placeholder(found: CassandraRow, record: Doorman, now: int) -> Doorman
     """Note in the record that its row replaces a placeholder, which has to come back.
 
     Otherwise a release would leave the row empty, and let the lost request in
-    (test_a_burn_outlives_who_stepped_over_it). Only the process that wrote the
+    (test_tombstones.py). Only the process that wrote the
     placeholder knows how long it would have lived, so the full time is assumed.
     """
     is_placeholder = (

@@ -28,21 +28,17 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 APPLIED = "[applied]"
-CONSISTENCY_ONE: int = driver.ConsistencyLevel.ONE
 
-
-def consistency_level(name: str) -> int:
-    """Return the driver's number of a consistency level."""
-    level: int = driver.ConsistencyLevel.name_to_value[name]
-    return level
+# The driver's number of each consistency level.
+LEVELS: Mapping[str, int] = driver.ConsistencyLevel.name_to_value
 
 
 def execution_profile(options: Options) -> dict[str, Any]:
     """Return the arguments of an execution profile: no retries, and rows as dicts."""
     return {
         "retry_policy": driver.FallthroughRetryPolicy(),
-        "consistency_level": consistency_level(options.consistency),
-        "serial_consistency_level": consistency_level(options.serial_consistency),
+        "consistency_level": LEVELS[options.consistency],
+        "serial_consistency_level": LEVELS[options.serial_consistency],
         "request_timeout": options.request_timeout,
         "row_factory": driver.dict_factory,
         "speculative_execution_policy": driver.NoSpeculativeExecutionPolicy(),
@@ -129,18 +125,14 @@ class SessionClient:
         options: Options,
         reader: SocketReader | None = None,
     ) -> None:
-        """Use a session.
+        """Use a connected session, whose sockets ``reader`` reads if it is given.
 
-        Args:
-            session: A session that is connected.
-            profile: None if the session has legacy settings; then it is our own.
-            options: Of the store.
-            reader: Reads the session's sockets, if the loop does.
+        ``profile`` is None if the session has legacy settings; then it is our own.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile
         self._timeout = options.request_timeout
-        self._serial = consistency_level(options.serial_consistency)
+        self._serial = LEVELS[options.serial_consistency]
         self._where = options.where
         self._callbacks: dict[EventLoop, CallbackQueue] = {}
         self._reader = reader
@@ -157,8 +149,9 @@ class SessionClient:
             statement = self._session.prepare(cql)
         except Exception as exc:
             raise errors.from_driver(exc, self._where) from exc
-        statement.consistency_level = consistency_level(level)
+        statement.consistency_level = LEVELS[level]
         statement.serial_consistency_level = self._serial
+        # A session with legacy settings has no profile of ours that would set it.
         statement.retry_policy = driver.FallthroughRetryPolicy()
         return statement
 
@@ -207,23 +200,13 @@ class SessionClient:
                 return
             page = future.result().paging_state
 
-    async def query(self, host: EventLoop, cql: str) -> Rows:
-        """Return the rows of a statement without values, from one node.
-
-        Raises:
-            BackendError: The request failed.
-        """
-        request = Request(
-            driver.SimpleStatement(cql, consistency_level=CONSISTENCY_ONE), None
-        )
-        return await self.ask(host, request)
-
     def _send(
         self, request: Request, answer: ReplyHandler, page: bytes | None = None
     ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
         reader = self._reader if request.behind else None
         try:
             if reader is not None:
+                # The driver calls `push` of the connection before it returns.
                 reader.behind = reader.in_loop
             future = self._session.execute_async(
                 request.statement,

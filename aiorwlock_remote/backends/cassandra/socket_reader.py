@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from socket import socket, socketpair
@@ -54,7 +55,7 @@ class ReadableConnection(Protocol):
 
 
 class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
-    """An event loop that can watch a socket."""
+    """An event loop that can watch sockets."""
 
 
 def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
@@ -79,7 +80,7 @@ class SocketReader:
 
     * An answer that another thread waits for is read although the loop is blocked, also
       if the request is sent while the helper thread goes to sleep
-      (test_who_comes_just_before_the_aide_sleeps_is_seen, test_blocked_loop.py).
+      (test_a_request_just_before_the_helper_sleeps_is_seen, test_blocked_loop.py).
     * The helper thread does not read what only the loop waits for
       (test_what_the_loop_has_read_is_not_read_again).
     * A request is reported as late only after its socket was read once more
@@ -98,7 +99,8 @@ class SocketReader:
         # Set by the loop while it sends a request that may wait for the answer of the
         # one before, see `ReadConnection`.
         self.behind: bool = False
-        self._host = host
+        self.host: ReadableEventLoop = host
+        self._now = host.clock.now
         self._loop = loop
         self._lock = threading.Lock()
         self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
@@ -120,11 +122,11 @@ class SocketReader:
         """Read the connection from now on."""
         with self._lock:
             self._connections[connection] = None
-        self._host.call_soon(self._watch, connection, sock)
+        self.host.call_soon(self._watch, connection, sock)
 
     def remove(self, connection: ReadableConnection) -> None:
         """Stop reading it. The loop closes the socket when it has stopped watching."""
-        self._host.call_soon(self._unwatch, connection)
+        self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
         """Let the helper thread look after the connections in ``within`` seconds."""
@@ -147,15 +149,11 @@ class SocketReader:
 
     # ------------------------------------------------------- in the loop
 
-    def at_end(self, function: Callable[[], object]) -> None:
-        """Call the function after the tasks of this turn of the loop have run."""
-        self._host.at_end(function)
-
     def _watch(self, connection: ReadableConnection, sock: socket) -> None:
         with self._lock:
             if connection in self._connections:
-                ended = self._host.reads(sock, lambda: self._read(connection))
-                self._connections[connection] = ended
+                read = partial(self.callbacks.gather, connection.read)
+                self._connections[connection] = self.host.reads(sock, read)
 
     def _unwatch(self, connection: ReadableConnection) -> None:
         with self._lock:
@@ -163,9 +161,6 @@ class SocketReader:
         if ended is not None:
             ended()
         connection.close_socket()
-
-    def _read(self, connection: ReadableConnection) -> None:
-        self.callbacks.gather(connection.read)
 
     # ------------------------------------------------------- in the helper thread
 
@@ -192,9 +187,12 @@ class SocketReader:
         self._looks_at = inf
         with self._lock:
             connections = list(self._connections)
+        # If a request is late, all are read first: its answer may have arrived while
+        # the loop was blocked.
         for connection in connections:
             if late or connection.needs_help():
                 connection.read()
+        # Nothing had arrived yet (test_the_helper_reads_again_while_they_wait).
         if any(connection.needs_help() for connection in connections):
             self.expect()
         for callback in self._timers.due(now):
@@ -202,9 +200,6 @@ class SocketReader:
                 callback()
             except Exception:  # noqa: BLE001 - it is logged
                 log_event(log, "timeout_failed", logging.ERROR, exc_info=True)
-
-    def _now(self) -> float:
-        return self._host.clock.now()
 
 
 class CallbackQueue:
@@ -220,10 +215,7 @@ class CallbackQueue:
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Call ``function(answer)`` in the loop, in the order of the calls of this.
-
-        Any thread may call it.
-        """
+        """Call ``function(answer)`` in the loop, in order. Any thread may put."""
         self._calls.append((function, answer))
         if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()

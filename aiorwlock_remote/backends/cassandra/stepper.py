@@ -62,17 +62,17 @@ class LocalGrants:
         self._capacity = MAX_GRANTS_CACHED
 
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
-        """Remember grants. Times are in microseconds.
+        """Remember the grants of one answer.
 
-        Args:
-            grants: Of one answer.
-            now: The row's own time when they were granted.
-            sent: The local time when the request was sent.
+        ``now`` is the row's own time when they were granted, ``sent`` the local time
+        when the request was sent, in microseconds.
         """
         with self._lock:
             for grant in grants:
                 left = math.inf if grant.expires is None else grant.expires - now
                 self._ends[grant.ticket] = sent + left
+            # The limit grows with the grants that live, or each new one would cost a
+            # search for dead ones.
             if len(self._ends) > self._capacity:
                 alive = {t: e for t, e in self._ends.items() if e > sent}
                 self._ends = alive

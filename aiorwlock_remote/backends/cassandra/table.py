@@ -5,14 +5,15 @@ Nothing here changes the table.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from aiorwlock_remote.backends.cassandra.driver import Statement
+from aiorwlock_remote.backends.cassandra import driver
 from aiorwlock_remote.backends.cassandra.errors import SCHEMA_HINT
 from aiorwlock_remote.backends.cassandra.options import Options, statement
 from aiorwlock_remote.backends.cassandra.session_client import (
+    LEVELS,
     PendingRows,
     Request,
     Rows,
@@ -74,7 +75,7 @@ class Table:
         options: Options,
         layout: Layout,
         gc_grace: int,
-        statements: dict[str, Statement],
+        statements: dict[str, driver.Statement],
         close: Callable[[], object],
     ) -> None:
         self.client: SessionClient = client
@@ -100,10 +101,14 @@ def open_table(
             names what to run.
         BackendError: No node answers.
     """
-    name = options.keyspace, options.table
-    columns = _run_prepared(client, options, "columns", name)
-    tables = _run_prepared(client, options, "settings", name)
-    spaces = _run_prepared(client, options, "keyspaces", ())
+
+    def look(name: str, *values: object) -> Rows:
+        prepared = client.prepare(statement(name, options), "ONE")
+        return client.run(Request(prepared, values))
+
+    columns = look("columns", options.keyspace, options.table)
+    tables = look("settings", options.keyspace, options.table)
+    spaces = look("keyspaces")
     layout = layout_of(
         columns,
         tables[0] if tables else None,
@@ -128,30 +133,17 @@ def open_table(
     return Table(client, options, layout, gc_grace, statements, close)
 
 
-def _run_prepared(
-    client: SessionClient, options: Options, name: str, values: Sequence[object]
-) -> Rows:
-    prepared = client.prepare(statement(name, options), "ONE")
-    return client.run(Request(prepared, values))
-
-
 def layout_of(
     columns: Iterable[Mapping[str, Any]],
     table: Mapping[str, Any] | None,
     keyspaces: Iterable[str],
     options: Options,
 ) -> Layout:
-    """Return the layout of a table, or refuse one that cannot hold locks.
-
-    Args:
-        columns: Its rows in ``system_schema.columns``.
-        table: Its row in ``system_schema.tables``.
-        keyspaces: The names of all keyspaces.
-        options: Of the store.
+    """Return the layout of a table, given its rows in ``system_schema``.
 
     Raises:
-        Unsupported: The keyspace or the table does not exist, or the table is not fit;
-            the error names what to run.
+        Unsupported: The keyspace or the table does not exist, or the table cannot hold
+            locks; the error names what to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:
@@ -176,6 +168,7 @@ def layout_of(
                 what=f"{options.quoted}: column {name!r} is {row['type']}, not {kind}",
                 hint=SCHEMA_HINT,
             )
+    # The published table; it can be widened while other programs use it.
     if any(name not in found for name in OUR_COLUMNS):
         raise Unsupported(
             what=f"table {options.quoted} lacks our columns",
@@ -230,8 +223,9 @@ async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
 
 async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
     """Return the rows; none if the role may not ask, or the server lacks the table."""
+    one_node = driver.SimpleStatement(cql, consistency_level=LEVELS["ONE"])
     try:
-        return list(await table.client.query(host, cql))
+        return list(await table.ask(host, Request(one_node, None)))
     except BackendUnavailable:
         raise
     except BackendError:
@@ -246,7 +240,7 @@ async def _setting(table: Table, host: EventLoop, name: str) -> str | None:
 async def _version_finding(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT release_version FROM system.local")
     if not rows:
-        return Finding("version", "not told", "the role may not ask", "note")
+        return _unknown("version", "the role may not ask")
     version = str(rows[0]["release_version"])
     if int(version.partition(".")[0]) < 4:
         return Finding("version", version, "4.0 and later are tested", "note")
@@ -256,7 +250,7 @@ async def _version_finding(table: Table, host: EventLoop) -> Finding:
 async def _paxos_finding(table: Table, host: EventLoop) -> Finding:
     variant = await _setting(table, host, "paxos_variant")
     if variant is None:
-        return Finding("paxos", "not told", "v2 needs fewer round trips", "note")
+        return _unknown("paxos", "v2 needs fewer round trips")
     if variant.startswith("v2"):
         return Finding("paxos", variant, "two round trips a transaction")
     return Finding("paxos", variant, "v2 needs half the round trips", "note")
@@ -266,7 +260,7 @@ async def _replication_finding(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT * FROM system_schema.keyspaces")
     ours = [r for r in rows if r["keyspace_name"] == table.options.keyspace]
     if not ours:
-        return Finding("replicas", "not told", "the role may not ask", "note")
+        return _unknown("replicas", "the role may not ask")
     settings = dict(ours[0]["replication"])
     kind = settings.pop("class", "").rpartition(".")[2]
     counts = [int(value) for value in settings.values() if str(value).isdigit()]
@@ -287,18 +281,19 @@ def _gc_grace_finding(gc_grace: int) -> Finding:
     hours = max(_MIN_ROW_MEMORY_HOURS, gc_grace / _SECONDS_PER_HOUR)
     value = f"gc_grace_seconds {gc_grace}"
     meaning = f"fences rise over {hours:g} h without use; repair more often than that"
-    return Finding(
-        "memory", value, meaning, "good" if gc_grace >= _SECONDS_PER_HOUR else "bad"
-    )
+    enough = gc_grace >= _SECONDS_PER_HOUR
+    return Finding("memory", value, meaning, "good" if enough else "bad")
 
 
 async def _commit_log_finding(table: Table, host: EventLoop) -> Finding:
     sync = await _setting(table, host, "commitlog_sync")
     if sync is None:
-        return Finding(
-            "commit log", "not told", "batch or group forget nothing", "note"
-        )
+        return _unknown("commit log", "batch or group forget nothing")
     if sync in _SAFE_LOGS:
         return Finding("commit log", sync, "a node that dies has forgotten nothing")
     meaning = "a node that dies forgets what it promised last; batch or group do not"
     return Finding("commit log", sync, meaning, "note")
+
+
+def _unknown(name: str, meaning: str) -> Finding:
+    return Finding(name, "not told", meaning, "note")

@@ -90,7 +90,7 @@ def test_a_burnt_version_refuses_the_ghost(scene: LateRequests) -> None:
     assert scene.here.load().record == "{}"
 
 
-def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
+def test_a_placeholder_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
     """For as long as it lives; ours step over it, published programs wait."""
     ghost, burnt = scene.ghost("insert", *scene.lost.appearing("ghost")), uuid4()
     assert scene.here.do("insert_placeholder", 30, burnt, *KEY).applied
@@ -116,10 +116,10 @@ def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
     assert scene.here.take("other")
 
 
-def test_a_burn_goes_by_itself(scene: LateRequests) -> None:
+def test_a_placeholder_goes_by_itself(scene: LateRequests) -> None:
     assert scene.here.do("insert_placeholder", 5, uuid4(), *KEY).applied  # for seconds
     assert not scene.here.take("other")
-    until(lambda: scene.here.take("other"), "the burn has gone", 30.0)
+    until(lambda: scene.here.take("other"), "the placeholder has gone", 30.0)
 
 
 def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(

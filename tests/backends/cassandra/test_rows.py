@@ -62,7 +62,7 @@ def test_a_seat_is_written_as_it_was_read(ticket: str, millis: int) -> None:
     assert seat_columns(MutexRecord(value)) == (ticket, millis)
 
 
-def test_a_burn_is_neither_held_nor_recorded() -> None:
+def test_a_placeholder_is_neither_held_nor_recorded() -> None:
     version = UUID(int=5)
     found = parse_row(
         {"[applied]": False}
