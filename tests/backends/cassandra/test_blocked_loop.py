@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 
 def appear(table: Table) -> Request:
-    return table.request("appear", "gluww", 1000, uuid4(), "{}", 5, *KEY)
+    return table.request("insert", "gluww", 1000, uuid4(), "{}", 5, *KEY)
 
 
 def block(seconds: float) -> None:

@@ -173,11 +173,11 @@ def test_others_than_the_loop_do_not_wait_for_its_turn(
     thread.join(PATIENCE)
 
 
-def test_what_the_socket_does_not_take_the_aide_sends(
+def test_what_the_socket_does_not_take_the_helper_sends(
     near: ReadConnection, far: socket
 ) -> None:
     near.push(b"x" * LARGE)
-    assert near.stuck()
+    assert near.needs_help()
     thread = threading.Thread(target=near.push, args=(b"end",))
     thread.start()
     assert exactly(far, LARGE + 3) == b"x" * LARGE + b"end"
@@ -198,7 +198,7 @@ def asked(near: ReadConnection) -> tuple[list[object], threading.Event]:
     return told, done
 
 
-def test_whoever_waits_is_told_when_the_server_hangs_up(
+def test_each_request_fails_when_the_server_hangs_up(
     loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
     told, done = asked(near)

@@ -63,13 +63,13 @@ def scene(
     assert layout
     with Proxy(cassandra_node.port) as proxy, Visit(IP, proxy.port) as far:
         lost = OneRow(far.session, options)
-        lost.prepare("appear", "keep")
+        lost.prepare("insert", "update_record")
         yield LateRequests(proxy, lost, OneRow(keyspace.visit.session, options))
 
 
 def test_a_serial_read_resolves_nothing(scene: LateRequests) -> None:
     """The negative control: the ghost holds what the read had said to be free."""
-    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
+    ghost = scene.ghost("insert", *scene.lost.appearing("ghost"))
     assert scene.serial_read() is None
     assert scene.serial_read() is None
     assert scene.arrives(ghost)
@@ -81,25 +81,25 @@ def test_a_burnt_version_refuses_the_ghost(scene: LateRequests) -> None:
     scene.here.appear("gluww", version)
     seat = ("gluww", SINCE)
     ghost = scene.ghost(
-        "keep", uuid4(), "ghost", 6, *KEY, version, *seat, *NEVER_STORED
+        "update_record", uuid4(), "ghost", 6, *KEY, version, *seat, *NEVER_STORED
     )
     assert scene.here.do(
-        "keep", uuid4(), "{}", 6, *KEY, version, *seat, *NEVER_STORED
+        "update_record", uuid4(), "{}", 6, *KEY, version, *seat, *NEVER_STORED
     ).applied
     assert not scene.arrives(ghost)
     assert scene.here.load().record == "{}"
 
 
-def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
+def test_a_placeholder_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
     """For as long as it lives; ours step over it, published programs wait."""
-    ghost, burnt = scene.ghost("appear", *scene.lost.appearing("ghost")), uuid4()
-    assert scene.here.do("burn", 30, burnt, *KEY).applied
+    ghost, burnt = scene.ghost("insert", *scene.lost.appearing("ghost")), uuid4()
+    assert scene.here.do("insert_placeholder", 30, burnt, *KEY).applied
     assert not scene.here.take("other")
     assert not scene.arrives(ghost)
     refused = scene.here.appear("gluww")
     assert (refused.applied, refused.version, refused.ticket) == (False, burnt, None)
     step = (
-        "seat",
+        "replace",
         "gluww",
         SINCE,
         uuid4(),
@@ -116,17 +116,17 @@ def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
     assert scene.here.take("other")
 
 
-def test_a_burn_goes_by_itself(scene: LateRequests) -> None:
-    assert scene.here.do("burn", 5, uuid4(), *KEY).applied  # for seconds
+def test_a_placeholder_goes_by_itself(scene: LateRequests) -> None:
+    assert scene.here.do("insert_placeholder", 5, uuid4(), *KEY).applied  # for seconds
     assert not scene.here.take("other")
-    until(lambda: scene.here.take("other"), "the burn has gone", 30.0)
+    until(lambda: scene.here.take("other"), "the placeholder has gone", 30.0)
 
 
 def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
     scene: LateRequests,
 ) -> None:
     """Absence repeats; but a ballot is chosen when a request is carried out."""
-    ghost, fences = scene.ghost("appear", *scene.lost.appearing("ghost")), list[int]()
+    ghost, fences = scene.ghost("insert", *scene.lost.appearing("ghost")), list[int]()
     for number in range(5):
         assert scene.here.appear(f"t{number}").applied
         fences.append(scene.here.fence())
@@ -142,7 +142,7 @@ def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
 
 
 def test_a_ghost_never_joins_a_holder(scene: LateRequests) -> None:
-    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
+    ghost = scene.ghost("insert", *scene.lost.appearing("ghost"))
     assert scene.here.appear("gluww").applied
     assert not scene.arrives(ghost)
     assert scene.here.load().ticket == "gluww"
