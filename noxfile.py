@@ -149,7 +149,7 @@ def bench(session: nox.Session) -> None:
     servers = ("redis", "cassandra", "sql")
     first, *rest = session.posargs or [""]
     if first not in servers:
-        session.run("python", "-m", "benchmarks.run", *session.posargs)
+        session.run("python", "-m", "benchmarks.local", *session.posargs)
     for server in servers:
         if first in {"", server}:
             session.run("python", "-m", f"benchmarks.{server}", *rest)
