@@ -210,21 +210,7 @@ class FailsOver(Protocol):
         """
 
 
-class Notifier(Protocol):
-    """Wake-ups: the store calls back for the resources that are watched."""
-
-    def watch(self, resource: Resource) -> None:
-        """Call back for this resource from now on, and at once if it is free for us.
-
-        Called after the store gave this client a queue entry: a change between that
-        step and this call must not go unnoticed.
-        """
-
-    def unwatch(self, resource: Resource) -> None:
-        """Stop: no task of this client waits there any more."""
-
-
-class Store(Notifier, Protocol):
+class Store(Protocol):
     """A store of locks."""
 
     @property
@@ -244,6 +230,16 @@ class Store(Notifier, Protocol):
         carried out, unless ``nothing_done`` is set: then a ``BackendUnavailable`` means
         that the same command may succeed soon.
         """
+
+    def watch(self, resource: Resource) -> None:
+        """Call back for this resource from now on, and at once if it is free for us.
+
+        Called after the store gave this client a queue entry: a change between that
+        step and this call must not go unnoticed.
+        """
+
+    def unwatch(self, resource: Resource) -> None:
+        """Stop: no task of this client waits there any more."""
 
     async def look(self, resource: Resource) -> Snapshot:
         """Read the state of a resource, and change nothing."""
