@@ -213,6 +213,7 @@ def contender_id(label: str, nonce: bytes) -> str:
 def label_of(who: str) -> str:
     """Return the label in a contender's id; ids of other programs come back whole."""
     label, _, nonce = who.rpartition(",")
+    # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX
     return label if label and ours else who
 

@@ -48,6 +48,8 @@ class Address:
     def only(self, *known: str) -> None:
         """Refuse options other than these; the error names the known ones."""
         for name in self.query:
+            # A misspelt option that was ignored would leave a lock with other settings
+            # than its owner believes.
             if name not in known:
                 ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(

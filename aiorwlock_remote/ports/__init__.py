@@ -136,12 +136,10 @@ class Snapshot:
 
     @property
     def set_back(self) -> int:
-        """Microseconds by which the store's clock was set back since the last change.
-
-        0 where leases do not count by a wall clock, and below ``MIN_CLOCK_SETBACK``,
-        because the nodes of a cluster may differ. A live holder renews by the new time,
-        and so changes the record.
-        """
+        """Microseconds by which the store's clock was set back since the last step."""
+        # 0 where leases do not count by a wall clock, and for small differences,
+        # because the nodes of a cluster may differ. A live holder renews by the new
+        # time, and so changes the record.
         ahead = self.record.updated - self.now
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 

@@ -107,6 +107,8 @@ class FaultyLink:
             else:
                 pending.set_result(done.result())
 
+        # The callback is attached later, so that replies come in the order of
+        # ``let_through`` even if they were ready before.
         if self.hold_back:
             self._held_back.append(lambda: done.add_done_callback(answer))
         else:

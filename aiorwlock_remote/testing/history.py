@@ -239,6 +239,7 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
                 try:
                     event = decode_event(line)
                 except ValueError as error:
+                    # The last line of a process that was killed while it wrote.
                     if not line.endswith(b"\n"):
                         break
                     raise ValueError(f"{path}:{number}: {error}") from error
@@ -276,6 +277,8 @@ class History:
 
     def write(self, event: Event) -> None:
         """Append an event; raise OSError if it could not be written whole."""
+        # A full disk may take half a line. A history with holes proves nothing, so the
+        # run must fail instead.
         line = encode_event(event)
         if self._file.write(line) != len(line):
             raise OSError(f"{self._path}: short write")

@@ -322,13 +322,11 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_told(
         self, store: StoreUnderTest, locks: Locks, others: Locks, told: str
     ) -> None:
-        """If all but the record was deleted, a holder's next request removes it.
-
-        Nothing else could tell our ticket from a foreign program's: it would keep every
-        client out until a person breaks it.
-        """
+        """If all but the record was deleted, a holder's next request removes it."""
         held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         store.foreigner.clean(NAME)
+        # Only the holder can tell our ticket from a foreign program's: left there, it
+        # would keep every client out until a person breaks it.
         assert await others.mutex(*NAME).try_acquire() is None
         if told == "release":
             assert await held.release()
@@ -363,6 +361,7 @@ class SeatCases(Cases):
         with pytest.raises(LockLost):
             await held.extend()
         await held.release()
+        # To remove it could let a writer in beside a foreign program's readers.
         assert store.foreigner.read(NAME) == "readers"
         assert await others.rwlock(*NAME).reader.try_acquire() is None
 
