@@ -38,7 +38,8 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
         if policy is Policy.BARGE:
             return True
         # Late writers do not count: a dead process at the head of the queue would block
-        # all others for as long as its entry lives (test_who_does_not_come_blocks_nobody).
+        # all others for as long as its entry lives
+        # (test_who_does_not_come_blocks_nobody).
         if any(w.number < entry.number for w in writers(doorman, now)):
             return False
         return policy is Policy.WRITER or not admitted(doorman, now)

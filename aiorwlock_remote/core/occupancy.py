@@ -80,8 +80,7 @@ class ContenderRecord:
     Attributes:
         age: Seconds by the store's clock.
         dead: The contender's process has certainly ended.
-        mark: What tells the record from a later one of the same ``who``, if anything
-            does.
+        mark: Distinguishes the record from a later one of the same ``who``.
         label: Name shown to people, if the store knows a better one than ``who``.
     """
 

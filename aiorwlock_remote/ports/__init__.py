@@ -90,8 +90,7 @@ class StoreSettings:
     """Options of ``connect`` that a store needs. Times are seconds.
 
     Attributes:
-        client_id: Random id of this ``Locks``, which tells its queue entries and
-            messages from those of others.
+        client_id: Random id of this ``Locks``, in its queue entries and messages.
         prefix: The types of resources begin with it already. A store puts it only
             before keys made of unencoded names (mutex sets, key pairs, occupied
             objects).

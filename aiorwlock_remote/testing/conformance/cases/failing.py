@@ -116,10 +116,10 @@ class FailingCases(Cases):
 
 
 async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
-    async def told() -> bool:
+    async def condition() -> bool:
         shown = await others.mutex(*name).info()
         return not shown.holders and not shown.queue
 
-    await wait_until(told, store.patience / 2)
+    await wait_until(condition, store.patience / 2)
     async with others.mutex(*name).acquire(timeout=0):
         pass
