@@ -217,10 +217,9 @@ def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
     """Return the doorman as the next step would find it, and the record if foreign."""
-    # Without a foreign record the next step also offers a free resource, and whether it
-    # is offered decides what a waiter sees.
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
+    # As a step does: whether the resource is offered decides what a waiter sees.
     if foreign is None:
         doorman, _ = offer(doorman, now)
     return doorman, foreign

@@ -155,7 +155,7 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester, "-p", "no:asyncio")
     result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["*memory_locks is for tests that anyio or*"])
+    result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio or*"])
 
 
 def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
