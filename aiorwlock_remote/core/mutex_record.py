@@ -95,7 +95,7 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
 
 
 def remember(doorman: Doorman, ending: LossNote) -> Doorman:
-    """Keep why a grant ended early, for its holder to ask; only the last few stay."""
+    """Add a note why a grant ended early, for its holder to ask; keep the last few."""
     return replace(doorman, endings=(*doorman.endings, ending)[-MAX_LOSS_NOTES:])
 
 

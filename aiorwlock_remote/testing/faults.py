@@ -88,7 +88,7 @@ class FaultyLink:
     def carry(
         self, do: Callable[[], Pending[Reply]], command: Command
     ) -> Pending[Reply]:
-        """Carry the command out, or not, and reply, or not, or later."""
+        """Carry the command out or fail it; deliver the reply now, later or never."""
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
