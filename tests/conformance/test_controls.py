@@ -155,7 +155,7 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (
             SeatCases,
             "test_our_ticket_goes_when_its_holder_is_told",
-            {"told": "downgrade"},
+            {"action": "downgrade"},
         ),
     ),
     (

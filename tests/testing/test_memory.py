@@ -133,7 +133,7 @@ async def test_who_has_not_been_told_cannot_lose_it(
         tasks.start_soon(locks.mutex(*NAME).acquire)
         while not await rival.mutex(*NAME).locked():
             await anyio.lowlevel.checkpoint()
-        with pytest.raises(LookupError, match="whose acquire has returned"):
+        with pytest.raises(LookupError, match="its acquire has not returned yet"):
             store.lose(*NAME)
         tasks.cancel_scope.cancel()
 
