@@ -46,7 +46,7 @@ class Purger:
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Start a walk to the last row, unless one is under way."""
+        """Start a walk at the first row or at ``near``, unless one is under way."""
         # From the first row or from ``near``, at random: where processes end soon, no
         # walk from the first row gets far, and the last rows would never be purged.
         if self._over is None and not self._ended.is_set():

@@ -45,11 +45,7 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Run a plan where each statement is committed at once.
-
-    If a statement fails after another one changed rows, the error does not say
-    ``nothing_done``: that would be true of the last statement alone.
-    """
+    """Run a plan where each statement is committed at once."""
     changed = False
     result: Pending[T] = Pending()
 
@@ -69,6 +65,8 @@ def run_plan_autocommit(
         error = done.error
         if error is None:
             result.set_result(done.result())
+        # ``nothing_done`` would be true of the last statement alone: the rows that an
+        # earlier one changed stay changed.
         elif changed and isinstance(error, BackendError):
             result.set_exception(after_change(error))
         else:

@@ -37,6 +37,9 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
             return False
         if policy is Policy.BARGE:
             return True
+        # Late writers do not count: a dead process at the head of the queue would block
+        # all others for as long as its entry lives
+        # (test_who_does_not_come_blocks_nobody).
         if any(w.number < entry.number for w in writers(doorman, now)):
             return False
         return policy is Policy.WRITER or not admitted(doorman, now)
@@ -55,15 +58,16 @@ def writers(doorman: Doorman, now: int) -> list[QueueEntry]:
 
 
 def writer_waits(doorman: Doorman, now: int) -> bool:
-    """Return whether a read phase is closed to new readers.
-
-    A waiting upgrader closes it as a waiting writer does.
-    """
+    """Return whether a read phase is closed to new readers."""
+    # A waiting upgrader closes it as a writer does, or readers that keep joining would
+    # starve it (test_an_upgrader_closes_joining).
     return doorman.upgrader is not None or bool(writers(doorman, now))
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
     """Return whether a reader may join although a writer waits."""
+    # Without an end of the window a dead reader would block the next writer for ever
+    # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
     return open_now and entry.number <= doorman.admit_upto
 

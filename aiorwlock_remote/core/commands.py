@@ -53,7 +53,7 @@ class Claim:
 
 @value
 class Acquire:
-    """Admit these tickets, or give their client an entry in the queue.
+    """Command: admit these tickets, or give their client an entry in the queue.
 
     Several claims are allowed for readers only: all waiting readers of a process enter
     in one step.
@@ -93,7 +93,7 @@ class Acquire:
 
 @value
 class Release:
-    """End a grant, and in the same step let the client's next waiters ask.
+    """Command: end a grant, and let the client's next waiters ask in the same step.
 
     ``mode``: release only a grant of that mode.
     """
@@ -105,7 +105,7 @@ class Release:
 
 @value
 class Withdraw:
-    """Undo tickets, whatever became of them, and give the queue entry up.
+    """Command: undo tickets, whatever became of them, and give the entry up.
 
     ``keep`` leaves the entry. ``upgrader``: the ticket of a reader that gives up
     waiting for its upgrade.
@@ -120,7 +120,7 @@ class Withdraw:
 
 @value
 class Renew:
-    """Let grants live ``lease`` from now, or as long as they would anyway."""
+    """Command: let grants live ``lease`` from now, or as long as they would anyway."""
 
     tickets: tuple[tuple[str, int | None], ...] = field(repr=False)
 
@@ -131,7 +131,7 @@ class Renew:
 
 @value
 class Downgrade:
-    """Turn a writer into a reader without a gap, under the ticket of the claim."""
+    """Command: turn a writer into a reader without a gap, under the claim's ticket."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -139,7 +139,7 @@ class Downgrade:
 
 @value
 class Upgrade:
-    """Turn the only reader into a writer; ``may_wait``: wait to be the only reader."""
+    """Command: turn the only reader into a writer; ``may_wait``: wait for others."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -150,7 +150,7 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Give a grant to another owner; the claim's ticket replaces the old one.
+    """Command: give a grant to another owner, under the ticket of the claim.
 
     Of several adopters of one ticket, the first gets the grant.
     """
@@ -161,7 +161,7 @@ class Adopt:
 
 @value
 class ForceRelease:
-    """Break a grant that a person saw; holder and fence must both match.
+    """Command: break a grant that a person saw; holder and fence must both match.
 
     ``seat`` instead names a foreign mutex record by its exact value.
     """
@@ -178,7 +178,7 @@ Command = (
 
 @value
 class Granted:
-    """These grants hold. Claims of the command that are not among them still wait.
+    """Reply: these grants hold; the other claims of the command still wait.
 
     ``placed``: whether the client has an entry in the queue after the step.
     """
@@ -190,7 +190,7 @@ class Granted:
 
 @value
 class Waiting:
-    """Not granted; the client has an entry, behind ``ahead`` others.
+    """Reply: not granted; the client has an entry, behind ``ahead`` others.
 
     ``retry_after``: microseconds until the store expects a change by itself, or None.
     """
@@ -202,7 +202,7 @@ class Waiting:
 
 @value
 class Refused:
-    """Not granted, and no entry was taken. ``why`` is one of the words below."""
+    """Reply: not granted, and no entry was taken. ``why`` is one of the words below."""
 
     why: str
     retry_after: int | None = None
@@ -214,19 +214,19 @@ HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "
 
 @value
 class NotHeld:
-    """The ticket has no grant (any more), and why, as far as it is known."""
+    """Reply: the ticket has no grant (any more), and why, as far as it is known."""
 
     reason: LossReason = "expired"
 
 
 @value
 class Conflict:
-    """Another reader is already waiting for its upgrade."""
+    """Reply: another reader is already waiting for its upgrade."""
 
 
 @value
 class Released:
-    """Whether the ticket held, and the replies to the acquires the release carried."""
+    """Reply: whether the ticket held, and the replies to the acquires it carried."""
 
     held: bool
     reason: LossReason = "expired"
@@ -235,21 +235,21 @@ class Released:
 
 @value
 class Withdrawn:
-    """The tickets among those withdrawn that had been granted."""
+    """Reply: the tickets among those withdrawn that had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @value
 class Renewed:
-    """For each ticket in order: its renewed grant, or why it is gone."""
+    """Reply: for each ticket in order, its renewed grant or why it is gone."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 
 
 @value
 class Forced:
-    """Whether the grant that was seen was still there, and is now broken."""
+    """Reply: whether the grant that was seen still existed, and is now broken."""
 
     done: bool
 

@@ -199,7 +199,7 @@ class Doorman:
         )
 
 
-# Of a resource that nobody has ever used.
+# The doorman of a resource that was never used.
 UNUSED_DOORMAN: Doorman = Doorman()
 
 

@@ -141,10 +141,11 @@ class ModeQueue:
         """Return what the store replied last about the resource.
 
         None if a request is under way for this waiter and the store has not replied
-        since it joined. A waiter that joins a queue with an entry, and leaves before
-        the next request, must not report that the store did not answer
-        (test_who_joins_later_is_told_what_the_store_said).
+        since it joined.
         """
+        # A waiter that joins a queue with an entry, and leaves before the next request,
+        # must not report that the store did not reply
+        # (test_who_joins_later_is_told_what_the_store_said).
         if self._asked and waiter.unheard == self._answers:
             return None
         return self._describe_last_answer()
@@ -183,6 +184,7 @@ class ModeQueue:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
+            # One request has one policy; readers of another policy ask next.
             alike = [w for w in self.waiters if w.policy is first.policy]
             self._asked = tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
             claims = tuple(w.claim for w in self._asked)
@@ -195,6 +197,7 @@ class ModeQueue:
             may_queue=True,
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
+            # With an entry in the store already, the client is one of the waiters.
             max_waiters=None if self._placed else first.max_waiters,
             entry_ttl=self._entry_ttl,
             claim_window=self._claim_window,
@@ -213,6 +216,7 @@ class ModeQueue:
         """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
+        # This reply covers what an earlier, lost one may have granted.
         if self._unsure:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False

@@ -35,6 +35,7 @@ from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
 MAX_LOSS_NOTES = 8
+# Holders that get a note of their own when all grants are voided.
 MAX_NAMED = 4
 
 
@@ -44,10 +45,17 @@ def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | No
 
 
 def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
-    """Void the live grants if the mutex record is no longer ours."""
+    """Void all live grants if the mutex record is no longer ours, and note why."""
     if not doorman.grants or (seat is not None and seat.value == doorman.seat):
         return doorman
-    return without_all(doorman, "forced" if seat is None else "stolen")
+    # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
+    holders = ["*"]
+    if len(doorman.grants) <= MAX_NAMED:
+        holders = [g.holder for g in soonest_ending(doorman.grants, MAX_NAMED)]
+    reason: LossReason = "forced" if seat is None else "stolen"
+    for holder in holders:
+        doorman = remember(doorman, LossNote(doorman.last, holder, reason))
+    return drop_grants(doorman, doorman.grants)
 
 
 def expire(doorman: Doorman, now: int) -> Doorman:
@@ -86,19 +94,8 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     return replace(admit_waiting(doorman), upgraded=False)
 
 
-def without_all(doorman: Doorman, reason: LossReason) -> Doorman:
-    """Remove all grants and note why; many readers share one note."""
-    # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
-    holders = ["*"]
-    if len(doorman.grants) <= MAX_NAMED:
-        holders = [g.holder for g in soonest_ending(doorman.grants, MAX_NAMED)]
-    for holder in holders:
-        doorman = remember(doorman, LossNote(doorman.last, holder, reason))
-    return drop_grants(doorman, doorman.grants)
-
-
 def remember(doorman: Doorman, ending: LossNote) -> Doorman:
-    """Keep why a grant ended early, for its holder to ask; only the last few stay."""
+    """Add a note why a grant ended early, for its holder to ask; keep the last few."""
     return replace(doorman, endings=(*doorman.endings, ending)[-MAX_LOSS_NOTES:])
 
 

@@ -80,8 +80,7 @@ class ContenderRecord:
     Attributes:
         age: Seconds by the store's clock.
         dead: The contender's process has certainly ended.
-        mark: What tells the record from a later one of the same ``who``, if anything
-            does.
+        mark: Distinguishes the record from a later one of the same ``who``.
         label: Name shown to people, if the store knows a better one than ``who``.
     """
 
@@ -213,6 +212,7 @@ def contender_id(label: str, nonce: bytes) -> str:
 def label_of(who: str) -> str:
     """Return the label in a contender's id; ids of other programs come back whole."""
     label, _, nonce = who.rpartition(",")
+    # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX
     return label if label and ours else who
 

@@ -60,6 +60,8 @@ class RowGrants:
 
     def valid(self) -> RowGrants:
         """Return the row without grants that the published columns rule out."""
+        # Another program may have unlocked the row under us: then our grants are void,
+        # and must not be given back a second time.
         modes = {grant.mode for grant in self.grants}
         if modes == {Mode.READ}:
             fits = self.state.readers >= len(self.grants)
@@ -123,7 +125,8 @@ class TakeRow:
     def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
         current = ledger.valid()
         mine = current.grant(self.ticket)
-        if mine is not None and mine.expires > now:  # the first reply was lost
+        # A repeated step whose first reply was lost: the ticket holds already.
+        if mine is not None and mine.expires > now:
             return current.kept(mine, now + self.lease)
         current = current.without(lambda grant: grant.expires <= now)
         state = current.state
@@ -131,6 +134,8 @@ class TakeRow:
         if not (free or (self.mode is Mode.READ and state.mark == READ_LOCK)):
             return RowDecision(None, state)
         joins = self.mode is Mode.READ and bool(current.grants)
+        # At least the database's clock, so that fences rise even if the column was
+        # lost.
         last = current.last if joins else max(current.last + 1, now)
         grant = RowGrant(self.ticket, self.mode, now + self.lease, last)
         readers = state.readers + (self.mode is Mode.READ)

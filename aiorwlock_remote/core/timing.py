@@ -100,6 +100,7 @@ def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> flo
     end of a claim window). The waiter polls right then, and never later than its usual
     poll.
     """
+    # Such a store wakes the waiter then; a poll at that moment would only be traffic.
     if pace.sees_ends:
         retry_after = None
     poll = pace.poll_min + (pace.poll_max - pace.poll_min) * random

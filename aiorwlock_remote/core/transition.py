@@ -5,8 +5,26 @@ locks. A store either runs it under its own mutual exclusion or implements the s
 function in its own language (Lua on Redis), which a differential test compares with
 this one.
 
-The models in ``spec/`` check the rules: LockRec safety, LockLive starvation, Seat the
-published mutex record.
+Invariants of every step. ``tests/core/judge.py`` asserts them on random histories
+(test_machine.py), and ``tests/core/test_controls.py`` breaks one rule after the other
+to show that each is noticed. The models in ``spec/`` prove most of them for few
+clients.
+
+* A writer holds alone (``exclusion``; model LockRec).
+* A new phase has a greater fence than all before; only readers join a phase
+  (``fences``).
+* A ticket is granted once, and only to a command that asks for it
+  (``nothing_comes_back``).
+* A live grant ends only by a command that names it (``nothing_gets_lost``).
+* The mutex record agrees with the grants; a foreign one stays as it is (``the_seat``;
+  model Seat).
+* A client has at most one queue entry for each mode, in order of arrival (``places``).
+* An entry that may be granted has been called: no wake-up is lost (``calls``; model
+  LockLive).
+* A waiter under ``Policy.FAIR`` is granted in bounded time
+  (test_from_any_state_every_fair_waiter_is_served,
+  test_nobody_starves_while_others_come_and_go).
+* An illegal command raises and changes nothing (test_an_illegal_move_changes_nothing).
 """
 
 from __future__ import annotations
@@ -95,7 +113,7 @@ class Step:
 class MustWait:
     """Reply to an acquire or upgrade that waits; completed at the end of the step."""
 
-    # What it tells (entries ahead, when to come back) depends on what the step leaves.
+    # The rest (entries ahead, when to ask again) depends on what the step leaves.
     client_id: str
     mode: Mode
 
@@ -199,10 +217,9 @@ def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
     """Return the doorman as the next step would find it, and the record if foreign."""
-    # Without a foreign record the next step also offers a free resource, and whether it
-    # is offered decides what a waiter sees.
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
+    # As a step does: whether the resource is offered decides what a waiter sees.
     if foreign is None:
         doorman, _ = offer(doorman, now)
     return doorman, foreign
@@ -326,6 +343,7 @@ def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
     """Grant the claims, or queue their client, or refuse; idempotent by ticket."""
+    # Idempotent by ticket: a client repeats an acquire whose reply was lost.
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))

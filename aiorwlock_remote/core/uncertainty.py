@@ -21,6 +21,8 @@ def is_uncertain(error: BaseException | None) -> bool:
         return False
     if isinstance(error, BackendError):
         return not error.nothing_done
+    # Any other exception is a bug or a driver's error that was not mapped: it proves
+    # nothing about the store.
     return not isinstance(error, LockError | IllegalCommand)
 
 
@@ -49,6 +51,7 @@ def without_proof(error: BaseException) -> BaseException:
     """
     if is_uncertain(error):
         return error
+    # The error itself stays as it is: other tasks may raise it, too.
     doubtful: BackendError = BackendUnavailable(what=str(error))
     if isinstance(error, BackendError):
         doubtful = copy(error)

@@ -48,6 +48,8 @@ class Address:
     def only(self, *known: str) -> None:
         """Refuse options other than these; the error names the known ones."""
         for name in self.query:
+            # A misspelt option that was ignored would leave a lock with other settings
+            # than its owner believes.
             if name not in known:
                 ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(
@@ -64,16 +66,16 @@ class Address:
         Raises:
             ConfigurationError: The two prefixes differ.
         """
-        told = self.query.get("prefix")
-        if told is None:
+        in_url = self.query.get("prefix")
+        if in_url is None:
             return self, given
-        if given not in {"", told}:
+        if given not in {"", in_url}:
             raise ConfigurationError(
                 what=f"prefix is {quoted(given)} for connect and "
-                f"{quoted(told)} in the URL"
+                f"{quoted(in_url)} in the URL"
             )
         rest = {name: text for name, text in self.query.items() if name != "prefix"}
-        return replace(self, query=rest), told
+        return replace(self, query=rest), in_url
 
     def number(self, name: str, default: float) -> float:
         """Return an option that is a number."""

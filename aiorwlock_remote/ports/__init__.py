@@ -97,8 +97,7 @@ class StoreSettings:
     """Options of ``connect`` that a store needs. Times are seconds.
 
     Attributes:
-        client_id: Random id of this ``Locks``, which tells its queue entries and
-            messages from those of others.
+        client_id: Random id of this ``Locks``, in its queue entries and messages.
         prefix: The types of resources begin with it already. A store puts it only
             before keys made of unencoded names (mutex sets, key pairs, occupied
             objects).
@@ -143,12 +142,10 @@ class Snapshot:
 
     @property
     def set_back(self) -> int:
-        """Microseconds by which the store's clock was set back since the last change.
-
-        0 where leases do not count by a wall clock, and below ``MIN_CLOCK_SETBACK``,
-        because the nodes of a cluster may differ. A live holder renews by the new time,
-        and so changes the record.
-        """
+        """Microseconds by which the store's clock was set back since the last step."""
+        # 0 where leases do not count by a wall clock, and for small differences,
+        # because the nodes of a cluster may differ. A live holder renews by the new
+        # time, and so changes the record.
         ahead = self.record.updated - self.now
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
@@ -217,21 +214,7 @@ class FailsOver(Protocol):
         """
 
 
-class Notifier(Protocol):
-    """Wake-ups: the store calls back for the resources that are watched."""
-
-    def watch(self, resource: Resource) -> None:
-        """Call back for this resource from now on, and at once if it is free for us.
-
-        Called after the store gave this client a queue entry: a change between that
-        step and this call must not go unnoticed.
-        """
-
-    def unwatch(self, resource: Resource) -> None:
-        """Stop: no task of this client waits there any more."""
-
-
-class Store(Notifier, Protocol):
+class Store(Protocol):
     """A store of locks."""
 
     @property
@@ -251,6 +234,16 @@ class Store(Notifier, Protocol):
         carried out, unless ``nothing_done`` is set: then a ``BackendUnavailable`` means
         that the same command may succeed soon.
         """
+
+    def watch(self, resource: Resource) -> None:
+        """Call back for this resource from now on, and at once if it is free for us.
+
+        Called after the store gave this client a queue entry: a change between that
+        step and this call must not go unnoticed.
+        """
+
+    def unwatch(self, resource: Resource) -> None:
+        """Stop: no task of this client waits there any more."""
 
     async def look(self, resource: Resource) -> Snapshot:
         """Read the state of a resource, and change nothing."""

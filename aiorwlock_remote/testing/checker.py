@@ -165,6 +165,7 @@ def _exclusion(story: Timeline) -> Iterator[str]:
     writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
         end = story.end(new.holder)
+        # The grant ended before it was reported, so it excluded no other.
         if end <= new.at:
             continue
         other = last if new.mode == "W" else writer

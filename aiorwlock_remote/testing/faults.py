@@ -88,7 +88,7 @@ class FaultyLink:
     def carry(
         self, do: Callable[[], Pending[Reply]], command: Command
     ) -> Pending[Reply]:
-        """Carry the command out, or not, and reply, or not, or later."""
+        """Carry the command out or fail it; deliver the reply now, later or never."""
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
@@ -107,6 +107,8 @@ class FaultyLink:
             else:
                 pending.set_result(done.result())
 
+        # The callback is attached later, so that replies come in the order of
+        # ``let_through`` even if they were ready before.
         if self.hold_back:
             self._held_back.append(lambda: done.add_done_callback(answer))
         else:

@@ -66,7 +66,7 @@ class _Answer(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Ask(_Step):
-    """An acquire is about to be called."""
+    """Event: an acquire is about to be called."""
 
     mode: EventMode
 
@@ -74,7 +74,7 @@ class Ask(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Granted(_Answer):
-    """The acquire returned a grant."""
+    """Event: an acquire returned a grant."""
 
     mode: EventMode
     fence: int
@@ -84,25 +84,25 @@ class Granted(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Refused(_Answer):
-    """The lock was not granted: busy, or not in time."""
+    """Event: a lock was not granted, because it was busy or not free in time."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Failed(_Answer):
-    """An error that proves that nothing was granted, such as a refused connection."""
+    """Event: an error that proves that nothing was granted (connection refused)."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown(_Answer):
-    """An error that leaves open whether the lock was granted."""
+    """Event: an error that leaves open whether the lock was granted."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Access(_Step):
-    """The ``step``-th (1, 2, …) access of a grant to the resource its fence protects.
+    """Event: the ``step``-th (1, 2, …) access of a grant to its fenced resource.
 
     ``serial``: its place among all accesses that the resource accepted; None: the fence
     was refused as stale. ``until``: the deadline known by now, renewals included.
@@ -118,7 +118,7 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """A release is about to be called, by the holder or by a program that breaks it."""
+    """Event: a release is about to be called, by the holder or to break a grant."""
 
     # Without this line, a release under way when its process is killed would look like
     # a lock that two processes hold.
@@ -128,7 +128,7 @@ class Releasing(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Released(_Answer):
-    """The outcome of a release.
+    """Event: the outcome of a release.
 
     ``ok``: True if the store confirmed that the grant lived until then, False if the
     store knew no such grant, None if it is not known.
@@ -140,7 +140,7 @@ class Released(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Lost(_Step):
-    """The holder learned that it no longer holds; ``reason`` as in ``LockLost``."""
+    """Event: the holder learned that it no longer holds; reasons as of ``LockLost``."""
 
     reason: str
 
@@ -148,7 +148,7 @@ class Lost(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process is dead; written by the process that killed it and waited for it."""
+    """Event: a process is dead; written by the process that killed and awaited it."""
 
     process: str
     at: int
@@ -239,6 +239,7 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
                 try:
                     event = decode_event(line)
                 except ValueError as error:
+                    # The last line of a process that was killed while it wrote.
                     if not line.endswith(b"\n"):
                         break
                     raise ValueError(f"{path}:{number}: {error}") from error
@@ -276,6 +277,8 @@ class History:
 
     def write(self, event: Event) -> None:
         """Append an event; raise OSError if it could not be written whole."""
+        # A full disk may take half a line. A history with holes proves nothing, so the
+        # run must fail instead.
         line = encode_event(event)
         if self._file.write(line) != len(line):
             raise OSError(f"{self._path}: short write")

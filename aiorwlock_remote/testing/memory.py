@@ -109,6 +109,8 @@ class FaultyMemory:
                 f"{resource(resource_type, resource_id).label} is not held by any "
                 "Locks of this store, or its acquire has not returned yet"
             )
+        # First in the store, then at the holder: a holder that learns of its loss finds
+        # the lock free or another's, as it would with any store.
         for lease in leases:
             self._break(lease)
             lease.lose(reason)

@@ -1,6 +1,6 @@
 """Negative controls: a lock broken on purpose must not get past the machine.
 
-Each control breaks one rule. The same stories, told with nothing broken, pass.
+Each control breaks one rule. The same histories pass with nothing broken.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
 
 
 def tell(law: Transition = sound, *, to_the_end: bool = False) -> None:
-    """The same stories each time, without looking for the shortest that fails."""
+    """Run the same histories each time, without looking for the shortest that fails."""
 
     @settings(
         max_examples=150, derandomize=True, database=None, phases=[Phase.generate]
@@ -65,7 +65,7 @@ def tell(law: Transition = sound, *, to_the_end: bool = False) -> None:
 
 @pytest.mark.parametrize("to_the_end", [False, True])
 def test_nothing_broken_passes(to_the_end: bool) -> None:
-    """The meta-check: it is the planted faults that make the controls fail."""
+    """The meta-check: the planted faults make the controls fail, not the histories."""
     tell(to_the_end=to_the_end)
 
 
@@ -79,7 +79,7 @@ def other_mode_is_granted(
     now: int,
     floor: int,
 ) -> Step:
-    """A live ticket asked for in another mode: 'you have it'."""
+    """A live ticket is granted in another mode."""
     step = sound(record, at, command, now, floor)
     if isinstance(command, Acquire) and command.claims:
         live = step.record.grant(command.claims[0].ticket)
@@ -95,7 +95,7 @@ def release_frees_anybody(
     now: int,
     floor: int,
 ) -> Step:
-    """The ticket is not compared."""
+    """A release does not compare the ticket."""
     if isinstance(command, Release) and record and record.grants:
         command = replace(command, ticket=record.grants[0].ticket)
     return sound(record, at, command, now, floor)
@@ -108,7 +108,7 @@ def force_ignores_the_fence(
     now: int,
     floor: int,
 ) -> Step:
-    """What was seen on screen is broken though it is gone."""
+    """A forced release breaks a later grant."""
     if isinstance(command, ForceRelease) and record and record.grants:
         command = replace(command, fence=record.last)
     return sound(record, at, command, now, floor)
@@ -121,7 +121,7 @@ def withdraw_forgets_the_place(
     now: int,
     floor: int,
 ) -> Step:
-    """A withdrawn place stays."""
+    """A withdrawn queue entry stays."""
     if isinstance(command, Withdraw):
         command = replace(command, keep=True)
     return sound(record, at, command, now, floor)
@@ -134,7 +134,7 @@ def renew_resurrects(
     now: int,
     floor: int,
 ) -> Step:
-    """A renewal comes too late and is accepted."""
+    """A renewal that comes too late is accepted."""
     if isinstance(command, Renew) and record and record.grants:
         alive = tuple(replace(g, expires=now + SECOND) for g in record.grants)
         record = replace(record, grants=alive)
@@ -148,7 +148,7 @@ def wakes_are_lost(
     now: int,
     floor: int,
 ) -> Step:
-    """Only a release calls."""
+    """Only a release wakes clients."""
     step = sound(record, at, command, now, floor)
     return step if isinstance(command, Release) else replace(step, wakes=())
 
@@ -160,7 +160,7 @@ def adopting_is_renewing(
     now: int,
     floor: int,
 ) -> Step:
-    """Whoever has a ticket gets its grant, however many they are."""
+    """Any number of clients with a ticket get its grant."""
     if not isinstance(command, Adopt):
         return sound(record, at, command, now, floor)
     renewal = Renew(((command.ticket, command.claim.lease),))
@@ -183,7 +183,7 @@ OUTSIDE = (
 
 @pytest.mark.parametrize("law", OUTSIDE)
 def test_a_broken_transition_is_found(law: Transition) -> None:
-    """The machine objects."""
+    """The machine finds the fault."""
     with pytest.raises(AssertionError):
         tell(law)
 
@@ -204,7 +204,7 @@ may_enter, enter, without, expire, adopt, converted, upgrade = (
 def readers_see_no_writer(
     door: Doorman, place: QueueEntry, policy: Policy, now: int
 ) -> bool:
-    """A reader enters whoever writes."""
+    """A reader enters beside a writer."""
     return place.mode is Mode.READ or may_enter(door, place, policy, now)
 
 
@@ -245,7 +245,7 @@ def nothing_expires(door: Doorman, now: int) -> Doorman:
 
 
 def places_stay(door: Doorman, now: int) -> Doorman:
-    """Places outlive their owners."""
+    """Queue entries outlive their clients."""
     return replace(expire(door, now), queue=door.queue)
 
 
@@ -274,7 +274,7 @@ def upgraded_over_readers(
 
 
 def kept(door: Doorman) -> MutexRecord | None:
-    """The seat as it was."""
+    """The mutex record as it was."""
     return None if door.seat is None else MutexRecord(door.seat, door.ends)
 
 
@@ -320,7 +320,7 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
 
 @pytest.mark.parametrize("fault", INSIDE)
 def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine objects."""
+    """The machine finds the fault."""
     for owner, name, broken in INSIDE[fault]:
         monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError):
@@ -334,7 +334,7 @@ UNFAIR: dict[str, Callable[..., object]] = {
 
 @pytest.mark.parametrize("fault", UNFAIR)
 def test_a_broken_order_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody starves, and the ending tells."""
+    """A client starves, and the ending shows it."""
     monkeypatch.setattr(admission, "writer_waits", UNFAIR[fault])
     with pytest.raises(AssertionError):
         tell(to_the_end=True)

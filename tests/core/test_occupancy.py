@@ -104,7 +104,7 @@ SCHEDULES = 10_000
 
 @pytest.mark.slow
 def test_random_schedules_of_many_contenders() -> None:
-    """Two to five of them; some crash, some are slow; and still they use it."""
+    """Two to five contenders; some crash, some are slow, and the object is used."""
     chance = Random(8)
     counted: Counter[str] = Counter()
     for number in range(SCHEDULES):

@@ -61,6 +61,8 @@ async def child(
     store: StoreUnderTest, backend: tuple[str, dict[str, Any]]
 ) -> AsyncIterator[Child]:
     """Start a process that is connected to the store; kill it at the end."""
+    # A new interpreter, not a fork: as another program it shares nothing with the test
+    # but the store.
     command = [sys.executable, "-m", __name__]
     process = await anyio.open_process(command, stderr=None)
     async with process:

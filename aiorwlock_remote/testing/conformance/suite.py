@@ -91,6 +91,8 @@ class ConformanceSuite:
             # Without a foreigner the cases of the layout would be left out unnoticed
             # (test_a_published_layout_is_proved_by_a_foreigner).
             assert harness.has_foreigner, "a published layout needs a foreigner"
+        # Inner classes, made here: pytest collects them with the backend's name, and a
+        # case class added later reaches every backend.
         for cases in ALL_CASES:
             if cases.applies_to(harness):
                 name = "Test" + cases.__name__.removesuffix("Cases")

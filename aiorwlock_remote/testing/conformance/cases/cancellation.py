@@ -30,11 +30,11 @@ CANCEL_POINTS = 12
 async def nothing_left(actors: TaskActors, lock: AnyLock) -> None:
     """Wait until the lock has neither holders nor queue entries."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         shown = await lock.info()
         return not shown.holders and not shown.queue
 
-    await actors.until(told)
+    await actors.until(condition)
 
 
 async def _with(lock: AnyLock) -> None:

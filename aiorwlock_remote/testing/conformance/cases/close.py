@@ -87,6 +87,7 @@ class CloseCases(Cases):
                     error = await actor.gone()
                     assert isinstance(error, Closed)
                     assert error.reason == "closed"
+                # An entry that stays would cost the others a claim window.
                 await actors.queue_has(others.mutex("order", 1), 0)
             assert not await others.mutex("order", 1).locked()
 

@@ -19,6 +19,8 @@ AcquireCall = Callable[[Locks, Name], Awaitable[object]]
 MAY_GRANT = Acquire | Adopt | Downgrade | Upgrade
 
 
+# A script may lack a right in its middle, or meet a damaged record after half of its
+# writes. The leases in these cases are endless: none would end a grant left behind.
 def _fails_late(command: Command) -> Fate:
     return Fate.FAIL_LATE if isinstance(command, MAY_GRANT) else Fate.PASS
 
@@ -54,11 +56,7 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 
 
 class FailingCases(Cases):
-    """Grants of requests that were carried out and then failed are withdrawn.
-
-    A script may lack a right in its middle, or meet a damaged record after half of its
-    writes. The leases here are endless: none would end such a grant.
-    """
+    """Grants of requests that were carried out and then failed are withdrawn."""
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
@@ -110,16 +108,18 @@ class FailingCases(Cases):
             )
             with pytest.raises(Unsupported):
                 await locks.mutex(*name).acquire()
+            # Neither the grant nor its withdrawal was reported: the lock is held by no
+            # task until a repeated withdrawal gets through.
             assert await others.mutex(*name).locked()
             link.fate = lambda _: Fate.PASS
             await _free(store, others, name)
 
 
 async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
-    async def told() -> bool:
+    async def condition() -> bool:
         shown = await others.mutex(*name).info()
         return not shown.holders and not shown.queue
 
-    await wait_until(told, store.patience / 2)
+    await wait_until(condition, store.patience / 2)
     async with others.mutex(*name).acquire(timeout=0):
         pass

@@ -37,6 +37,7 @@ class FairnessCases(Cases):
             await actors.asks(others.mutex("order", 1), "b2")
             actors.all_may_leave()
             await first.gone()
+        # A process is served one task at a time, and then queues behind the other one.
         assert actors.order[:3] == ["first", "a1", "b1"]
         assert actors.order[3:] == ["a2", "b2", "a3"]
 
@@ -47,6 +48,8 @@ class FairnessCases(Cases):
         async with task_actors(store) as actors:
             reader = await actors.enters(locks.rwlock("c", 1).reader, "r")
             writer = await actors.queues(others.rwlock("c", 1).writer, "w")
+            # A reader could join the live read phase if no writer waited, even in the
+            # process that holds it.
             assert await locks.rwlock("c", 1).reader.try_acquire() is None
             assert await others.rwlock("c", 1).reader.try_acquire() is None
             await reader.leave()
@@ -85,6 +88,8 @@ class FairnessCases(Cases):
             await first.leave()
             for reader in readers:
                 await reader.inside()
+            # Only the readers that waited at the end of the write phase pass the
+            # writer.
             assert second.waits
             assert await others.rwlock("c", 1).reader.try_acquire() is None
             for reader in readers:
@@ -160,7 +165,7 @@ class FairnessCases(Cases):
             first = await actors.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
             await first.leave()
-            # The pending writer is first now; it has not come yet, and never will.
+            # The pending writer is first now. It has not come yet, and never will.
             barger = await others.mutex("c", 1, fair=False).try_acquire()
             assert barger is not None
             await barger.release()
@@ -174,5 +179,7 @@ class FairnessCases(Cases):
             first = await actors.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
             second = await actors.queues(locks.mutex("c", 1), "second")
+            # The resource is offered to the dead writer; when its claim window is over,
+            # the second waiter must get it without a further release.
             await first.leave()
             await second.inside()

@@ -92,11 +92,9 @@ class FenceCases(Cases):
     async def test_starts_from_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The fence of a new phase is at least what the store's clock shows.
-
-        If a failover loses the last grant of a resource, only the clock keeps the next
-        fence above the lost one.
-        """
+        """The fence of a new phase is at least what the store's clock shows."""
+        # If a failover loses the last grant of a resource, only the clock keeps the
+        # next fence above the lost one.
         for lock in (locks.mutex("order", 1), locks.rwlock("order", 1).reader) * 2:
             clock = await self._clock(store, others)
             async with lock as held:

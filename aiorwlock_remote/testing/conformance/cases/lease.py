@@ -231,10 +231,10 @@ async def force(lock: AnyLock, others: Locks) -> None:
 def lost(held: Held) -> Condition:
     """Return the condition that the grant knows that it is lost."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         return held.lost is not None
 
-    return told
+    return condition
 
 
 class LossCases(Cases):
@@ -320,11 +320,11 @@ class LossCases(Cases):
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
         """A callable ``on_lost`` is called once, with the grant; the body runs on."""
-        told: list[Held] = []
+        calls: list[Held] = []
         called = anyio.Event()
 
         def on_lost(held: Held) -> None:
-            told.append(held)
+            calls.append(held)
             called.set()
 
         lock = locks.mutex("order", 1, on_lost=on_lost)
@@ -332,7 +332,7 @@ class LossCases(Cases):
             await force(lock, others)
             await called.wait()
             await checkpoint()
-        assert told == [held]
+        assert calls == [held]
         assert held.lost == "forced"
 
     @pytest.mark.usefixtures("renewed_often")

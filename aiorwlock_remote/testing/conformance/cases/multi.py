@@ -13,11 +13,11 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 def others_see(others: Locks, *names: int) -> Condition:
     """Return the condition that just these resources are held or waited for."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         listed = [d.resource_id async for d in others.list()]
         return listed == [str(name) for name in names]
 
-    return told
+    return condition
 
 
 class MultiCases(Cases):

@@ -83,6 +83,7 @@ class OneNameOneLockCases(Cases):
 
     async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
         """Names with special characters stay apart, and are shown as given."""
+        # All at once: if two of the names were one lock, its second acquire would fail.
         held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
         for name in AWKWARD:
             shown = await others.mutex(*name).info()

@@ -84,6 +84,7 @@ class ProcessCases(Cases):
             first = await actors.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")
             await actors.queue_has(locks.mutex("order", 1), 1)
+            # Its entry stays at the head of the queue until the store drops it.
             one.kill()
             waiting = await actors.queues(others.mutex("order", 1))
             await first.leave()

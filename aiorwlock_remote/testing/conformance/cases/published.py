@@ -318,26 +318,24 @@ class SeatCases(Cases):
             theirs.check()
             assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
 
-    @pytest.mark.parametrize("told", ["release", "extend", "downgrade", "adopt"])
+    @pytest.mark.parametrize("action", ["release", "extend", "downgrade", "adopt"])
     async def test_our_ticket_goes_when_its_holder_is_told(
-        self, store: StoreUnderTest, locks: Locks, others: Locks, told: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, action: str
     ) -> None:
-        """If all but the record was deleted, a holder's next request removes it.
-
-        Nothing else could tell our ticket from a foreign program's: it would keep every
-        client out until a person breaks it.
-        """
+        """If all but the record was deleted, a holder's next request removes it."""
         held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         store.foreigner.clean(NAME)
+        # Only the holder can tell our ticket from a foreign program's: left there, it
+        # would keep every client out until a person breaks it.
         assert await others.mutex(*NAME).try_acquire() is None
-        if told == "release":
+        if action == "release":
             assert await held.release()
-        elif told == "adopt":
+        elif action == "adopt":
             with pytest.raises(NotOwner):
                 await others.adopt(held.detach())
         else:
             with pytest.raises(LockLost) as caught:
-                await (held.extend() if told == "extend" else held.downgrade())
+                await (held.extend() if action == "extend" else held.downgrade())
             assert caught.value.reason == "forced"
         assert store.foreigner.read(NAME) is None
         async with others.mutex(*NAME).acquire(timeout=0):
@@ -363,6 +361,7 @@ class SeatCases(Cases):
         with pytest.raises(LockLost):
             await held.extend()
         await held.release()
+        # To remove it could let a writer in beside a foreign program's readers.
         assert store.foreigner.read(NAME) == "readers"
         assert await others.rwlock(*NAME).reader.try_acquire() is None
 

@@ -38,6 +38,7 @@ class WaitingCases(Cases):
             await actors.queues(locks.rwlock("order", 1).reader)
             for _ in range(5):
                 await actors.asks(locks.rwlock("order", 1).reader)
+            # One entry however many tasks: a store need not count or wake each of them.
             queue = (await others.mutex("order", 1).info()).queue
             assert [place.mode for place in queue] == ["write", "read"]
 
@@ -157,6 +158,7 @@ class WakingCases(Cases):
                 await first.leave()
                 await second.inside()
                 waited += clock.now() - released
+        # By polls alone a hand-over takes half an interval on average.
         assert waited < turns * MIN_POLL_INTERVAL / 2
 
     async def test_a_release_wakes_all_readers(
@@ -213,6 +215,8 @@ class LeavingReader:
         await self._reader.leave()
 
     async def _closed(self) -> bool:
+        # A waiting upgrader is not in the queue that ``info`` shows: that no reader can
+        # join is the one sign of it.
         joined = await self._lock.try_acquire()
         if joined is not None:
             await joined.release()
