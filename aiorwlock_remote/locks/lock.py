@@ -60,7 +60,7 @@ class _Lock:
 
     @property
     def resource(self) -> str:
-        """``type/id``."""
+        """The resource as ``type/id``, without the prefix."""
         return self._resource.label
 
     @property
@@ -70,7 +70,7 @@ class _Lock:
 
     @property
     def mode(self) -> ModeName:
-        """``"read"`` or ``"write"``."""
+        """The mode of the lock: ``"read"`` or ``"write"``."""
         return self._mode.shown
 
     def acquire(

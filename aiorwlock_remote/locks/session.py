@@ -45,6 +45,7 @@ class Session:
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
         self._task_ended = self.loop.finished
+        # Bound methods, made once and not for each grant.
         self._on_loss = self._loss_found
         self._clock_set_back = False
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
@@ -61,6 +62,7 @@ class Session:
         Raises:
             Closed: for any of these reasons.
         """
+        # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
         if self.forked:
@@ -153,6 +155,7 @@ class Session:
         return weakref.ref(self.loop.current_task())
 
     def _loss_found(self, lease: Lease) -> None:
+        # In the thread that found the loss, maybe the keeper's.
         self.loop.call_soon(self._lost, lease)
 
     def _lost(self, lease: Lease) -> None:

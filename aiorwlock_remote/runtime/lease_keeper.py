@@ -369,7 +369,7 @@ class KeeperLoop(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Local time."""
+        """The local clock of the loop."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run a function in the loop's thread, soon."""

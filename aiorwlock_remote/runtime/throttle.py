@@ -66,6 +66,8 @@ class AcquireThrottle:
             log_event(log, event, logging.DEBUG, waiting=waiting, window=window)
         turn: Pending[None] = Pending()
         self._waiting[turn] = None
+        # Room may have come since ``full`` was read, as the keeper's thread sets
+        # ``behind``, and then no reply need follow that would let this task in.
         self.let_in()
         has_turn = False
         try:
