@@ -129,9 +129,11 @@ class Held:
         try:
             state.check()
         except BaseException:
+            # A coroutine that is never awaited warns of that.
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise
+        # The caller's own cancellation passes through; only ours ends in the scope.
         with anyio.CancelScope() as scope:
             state.loss.watch(scope)
             try:
@@ -246,6 +248,8 @@ class Held:
             NotOwner: it was released, moved or given away, or is being moved.
         """
         self.check()
+        # The ticket may be another one by now, which only the reply to the request
+        # under way will tell (test_it_is_not_given_away_while_it_is_moved).
         if self._lease.moving:
             raise NotOwner(resource=self.resource, action="detach")
         self._state.require_no_set("passing on")
@@ -282,6 +286,8 @@ class Held:
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         state = getattr(self, "_state", None)
+        # Without ``_state`` the constructor has failed. In ``async with`` the owner is
+        # the task, and the block may hold no reference to the ``Held`` at all.
         if state is None or state.owned_by_task:
             return
         if state.session.forked:

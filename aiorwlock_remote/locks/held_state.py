@@ -162,7 +162,8 @@ class HeldState:
         """Begin to be the state of this ``Held``, renewed by the keeper."""
         self.face = weakref.ref(face)
         self.session.admit(self)
-        self._followers.obtained(self.lease.resource, self.lease.fence)
+        if self._followers is not NO_OBSERVERS:
+            self._followers.obtained(self.lease.resource, self.lease.fence)
 
     @property
     def newest(self) -> HeldState:
@@ -259,7 +260,8 @@ class HeldState:
                     return True
                 how = lease.reason = gone.reason
             finally:
-                self._followers.ended(how)
+                if self._followers is not NO_OBSERVERS:
+                    self._followers.ended(how)
         if self.options.on_lost == "raise":
             raise self.error()
         return False

@@ -98,6 +98,7 @@ class AttemptObservers:
 
     def ended(self, how: GrantEnd) -> None:
         """Report the end of the grant; only the first call counts."""
+        # Once: a grant may be released and found lost at the same time.
         each, self._each = self._each, ()
         for one in each:
             _call(one, "ended", how)
@@ -122,8 +123,6 @@ def begin_attempt(
     observers: Sequence[Observer], request: AcquireRequest
 ) -> AttemptObservers:
     """Call the observers with a new attempt; return those that follow it."""
-    if not observers:
-        return NO_OBSERVERS
     resource = request.resource
     attempt = Attempt(
         resource_type=resource.shown[0],

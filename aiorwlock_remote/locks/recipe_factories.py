@@ -111,11 +111,6 @@ class RecipeFactories:
         excluded. ``policy`` is ``"reader"`` if not given here, the published rule:
         readers starve writers.
 
-        Args:
-            datatype: with ``resource_id`` the name in both keys.
-            resource_id: see ``datatype``.
-            options: in place of the defaults; see ``OptionArgs``.
-
         Raises:
             Unsupported: this store cannot hold one.
             ConfigurationError: a name or an option is not valid.
@@ -150,9 +145,9 @@ class RecipeFactories:
             table: one of your own tables, if need be as ``schema.table``.
             row_id: the value of ``key`` in the row.
             key: the column that identifies a row.
-            mark: column of the lock.
-            count: column of the lock.
-            reason: column of the lock.
+            mark: the column with the mark of the holder.
+            count: the column with the number of readers.
+            reason: the column with the last holder's reason.
             lease: seconds a grant of ours lives unless it is renewed; None: for ever,
                 as published.
             grants: one more column, for the grants with a lease.

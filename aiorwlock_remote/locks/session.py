@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.info import LockInfo, lock_info
-from aiorwlock_remote.locks.observers import AttemptObservers, Observer, begin_attempt
+from aiorwlock_remote.locks.observers import (
+    NO_OBSERVERS,
+    AttemptObservers,
+    Observer,
+    begin_attempt,
+)
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
@@ -84,6 +89,8 @@ class Session:
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
         """Call the observers with a request; return those that follow it."""
+        if not self._observers:
+            return NO_OBSERVERS
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:

@@ -193,7 +193,7 @@ class LockAcquirer(BaseAcquirer):
         self._client.release_in_background(lease)
 
     async def _try(self, request: AcquireRequest) -> Lease:
-        claim = self._client.claims.claim(request)
+        claim = self._client.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self._clock.now()
         reply = await self._client.ask(request.resource, command, claim)
@@ -208,7 +208,7 @@ class LockAcquirer(BaseAcquirer):
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         queue = self._client.queues.queue(request.resource)
         waiter = TaskWaiter(
-            self._client.claims.claim(request), request.policy, request.max_waiters
+            self._client.claim(request), request.policy, request.max_waiters
         )
         waiter.since = self._clock.now()
         waiter.until = self.retry_until(until)
@@ -408,7 +408,7 @@ async def try_acquire_all(
 
 
 def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
-    claim = client.claims.claim(request)
+    claim = client.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
     send = partial(client.runtime.step, request.resource, command)
     return _SentAcquire(request, claim, send, send())

@@ -180,12 +180,7 @@ class CleanupRetrier:
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
-        """Prepare the background task.
-
-        Args:
-            loop: where the task runs.
-            in_flight: whose ``close`` sends everything once more.
-        """
+        """``in_flight``: its ``close`` sends everything once more."""
         self.retried: int = 0
         """How many requests were repeated."""
         self._clock = loop.clock

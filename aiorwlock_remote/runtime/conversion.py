@@ -31,7 +31,7 @@ async def downgrade(
     If the caller is cancelled while the request is under way, both grants are given
     up.
     """
-    command = Downgrade(old.ticket, client.claims.claim(request))
+    command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
 
 
@@ -52,11 +52,12 @@ async def upgrade(
     pace, clock = runtime.store.pace, runtime.clock
     command = Upgrade(
         old.ticket,
-        client.claims.claim(request),
+        client.claim(request),
         runtime.client_id,
         may_wait=timeout is None or timeout > 0,
         entry_ttl=micros(pace.entry_ttl),
     )
+    # Without a wait the store notes nothing that would have to be undone.
     if not command.may_wait:
         return await _move(client, old, request, command)
     signal = client.queues.listen(old.resource)
@@ -66,6 +67,8 @@ async def upgrade(
         while new is None and _held(old):
             signal.clear()
             new = await _move(client, old, request, command)
+            # Only the wait ends with the time: a request that is cut off would take
+            # the reader's grant along.
             left = until - clock.now()
             if new is not None or not _held(old) or left <= 0:
                 break
@@ -91,7 +94,7 @@ async def adopt(
         BackendError: the store failed, or no thread could be started to renew.
     """
     client.keeper.ready(request.terms)
-    claim = client.claims.claim(request)
+    claim = client.claim(request)
     sent_at = client.runtime.clock.now()
     reply = await client.ask(request.resource, Adopt(ticket, claim), claim)
     if not isinstance(reply, Granted):

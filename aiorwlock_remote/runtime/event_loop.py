@@ -67,6 +67,7 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
 
     trio ends the whole run with ``TrioInternalError`` if a system task raises.
     """
+    # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
         await function()
     except Exception:  # noqa: BLE001 - it is logged

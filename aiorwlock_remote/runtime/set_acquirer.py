@@ -60,13 +60,7 @@ class PeriodicPoll:
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """Prepare the task.
-
-        Args:
-            loop: where the task runs.
-            every: seconds between two polls, changed by ``JITTER``.
-            poll: called in the loop.
-        """
+        """``every``: seconds between two calls of ``poll``, changed by ``JITTER``."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -253,7 +247,7 @@ class SetWaitQueue:
             return
         queue = self._targets.get(target)
         if queue is None:
-            # All waiters have left, and the store may wait for an answer to its call.
+            # All waiters have left: the turn goes to the next process.
             self._give_up_entry(target)
         elif queue.asked is None:
             # Else the request under way was carried out after the wake-up was sent.
@@ -388,12 +382,8 @@ class SetAcquirer(BaseAcquirer):
     ) -> None:
         """Open the set; no I/O.
 
-        Args:
-            name: of the set.
-            client: sends requests.
-            open_members: opens the set in the store.
-            poll_interval: seconds between two polls of a waiter, in case a wake-up is
-                lost; ``revalidate_seconds`` of the published design.
+        ``poll_interval``: seconds between two polls of a waiter, in case a wake-up is
+        lost; ``revalidate_seconds`` of the published design.
         """
         super().__init__(client)
         self._name = name
@@ -488,7 +478,7 @@ class SetAcquirer(BaseAcquirer):
         self._queue.withdraw(waiter).log_failure()
 
     def _waiter(self, request: AcquireRequest) -> TargetWaiter:
-        claim = self._client.claims.claim(request)
+        claim = self._client.claim(request)
         return TargetWaiter(request.resource, claim, self._clock.now())
 
     def _lease(self, request: AcquireRequest, waiter: TargetWaiter) -> Lease:

@@ -97,13 +97,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Create a queue without waiters.
-
-        Args:
-            resource: what is waited for.
-            runtime: the store, the clock and the throttle.
-            set_alarm: called with this queue whenever ``due`` may have come nearer.
-        """
+        """``set_alarm``: called with this queue when ``due`` may have come nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
