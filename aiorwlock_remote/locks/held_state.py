@@ -275,7 +275,7 @@ class HeldState:
         if self.session.forked:
             return
         lost = self.lease.expired()
-        if self._given_back:
+        if self._given_back:  # by ``on_lost``: a grant that was held for too long
             return
         if lost or self._end(LeaseState.RELEASED):
             self.session.forget(self.lease)

@@ -141,21 +141,19 @@ class HasLabel(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _PendingCleanup:
-    """A clean-up request that failed.
-
-    ``expires``: local time at which the grant ends by itself. ``first``: the answer
-    to the request that failed with ``error`` before any repetition. ``outcome``: what
-    ``CleanupRetrier.outcome`` awaits for ``first``, None once it is done. ``failures``:
-    how many repetitions failed. ``in_flight``: whether a repetition is under way.
-    """
+    """A clean-up request that failed."""
 
     resource: HasLabel
     retry: Callable[[], Pending[Any]]
+    # Local time at which the grant ends by itself.
     expires: float
     repeatable: bool
+    # The answer to the request that failed, and the error of it or of the last retry.
     first: Pending[Any]
     error: BaseException
+    # What ``CleanupRetrier.outcome`` awaits for ``first``; None once it is done.
     outcome: Pending[Any] | None = None
+    # Retries that failed, and whether one is under way.
     failures: int = 0
     in_flight: bool = False
 

@@ -52,7 +52,9 @@ class AcquireThrottle:
         self._window = INITIAL_WINDOW
         self._halved_at = clock.now()
         self._in_flight = 0
-        self._let_in = 0  # tasks that were let in and have not sent yet
+        # Tasks that were let in and have not sent yet: they count as under way, else
+        # all that wait would be let in before the first of them runs.
+        self._let_in = 0
         self._waiting: dict[Pending[None], None] = {}
 
     @property

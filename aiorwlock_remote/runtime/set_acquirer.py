@@ -119,19 +119,17 @@ class PeriodicPoll:
 
 @dataclass(eq=False, slots=True)
 class TargetWaiter:
-    """A task that waits for one mutex of a set, or for any, until ``ready`` is done.
-
-    ``took``: what it got; ``error``: why it will get nothing. ``until``: local time up
-    to which a request that was certainly not carried out is repeated. ``sent_at``:
-    local time before the request for this waiter was sent, 0 if none was.
-    """
+    """A task that waits for one mutex of a set, or for any, until ``ready`` is done."""
 
     resource: Resource
     claim: Claim
     since: float
     ready: Pending[None] = field(default_factory=Pending[None])
     took: Taken | None = None
+    # Local time before the request for this waiter was sent; 0: none was, so that
+    # nothing has to be withdrawn if the waiter leaves.
     sent_at: float = 0.0
+    # Local time up to which a request that was certainly not carried out is repeated.
     until: float = 0.0
     error: BaseException | None = None
 
@@ -156,16 +154,15 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The waiters for one target. The first one asks for all.
-
-    ``asked``: for which waiter a request is under way. ``placed``: whether the store
-    has a queue entry for this target. ``failures``: requests that failed in a row.
-    """
+    """The waiters for one target. The first one asks for all."""
 
     target: str
     waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])
+    # The waiter for which a request is under way. It may have left ``waiters``.
     asked: TargetWaiter | None = None
+    # Whether the store has a queue entry of this process for the target.
     placed: bool = False
+    # Requests that failed in a row, for the pause before the next.
     failures: int = 0
 
 

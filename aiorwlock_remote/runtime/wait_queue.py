@@ -108,7 +108,8 @@ class WaitQueue:
         self._writers = ModeQueue(runtime.client_id, Mode.WRITE, pace)
         self._modes = (self._readers, self._writers)
         self._watched = False
-        self._woken_at = math.inf  # kept for the event ``claim_missed`` alone
+        # Local time of the last wake-up, kept for the event ``claim_missed`` alone.
+        self._woken_at = math.inf
 
     @property
     def idle(self) -> bool:
@@ -378,9 +379,11 @@ class WaitQueueRegistry:
         self._queues: dict[Resource, WaitQueue] = {}
         self._sweep_at = MAX_IDLE_QUEUES
         self._signals: dict[Resource, set[WakeSignal]] = {}
+        # A heap of (due, order, what): equal times must not compare queues.
         self._alarms: list[tuple[float, int, WaitQueue | Resource]] = []
+        # The alarm that counts, of those in the heap; that of a queue is never later
+        # than its ``due``. The others are skipped when they come up.
         self._armed: dict[WaitQueue | Resource, float] = {}
-        """The alarm that counts; that of a queue is never later than its ``due``."""
         self._sweep_alarms_at = MAX_IDLE_QUEUES
         self._order = count()
         self._timer = BackgroundTask(runtime.loop, self._watch_time)
