@@ -291,6 +291,8 @@ class Locks(TicketCalls, RecipeFactories):
             return
         session.check()
         session.closed = True
+        # First the waits, so that no grant comes after the releases below; then the
+        # requests under way are undone, while there is a connection.
         client = session.client
         for acquirer in list(client.acquirers):
             acquirer.close(Closed())
@@ -300,7 +302,8 @@ class Locks(TicketCalls, RecipeFactories):
         task = session.loop.current_task()
         for grant in session.grants():
             grant.close(task)
-        while session.dropped:  # destructors may append
+        # A loop and not a copy: destructors may append meanwhile.
+        while session.dropped:
             lease = session.dropped.popleft()
             if not lease.expired():
                 client.release(lease).log_failure()
@@ -310,6 +313,8 @@ class Locks(TicketCalls, RecipeFactories):
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:
+            # Also after an error or a cancellation above: threads and connections
+            # would stay.
             await client.aclose()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
@@ -329,8 +334,9 @@ class Locks(TicketCalls, RecipeFactories):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # In a forked child `aclose` raises `Closed`, in place of the block's own error.
         if exc is not None and self._session.forked:
-            return  # `aclose` would raise `Closed` in place of the error
+            return
         await self.aclose()
 
     async def _break(self, target: Resource, holder: Holder) -> bool:

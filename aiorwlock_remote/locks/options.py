@@ -23,6 +23,7 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import LeaseTerms
 
+# ``Held`` needs the options: imported at run time it would be a cycle.
 if TYPE_CHECKING:
     from aiorwlock_remote.locks.held import Held
 
@@ -33,6 +34,8 @@ OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 _MAX_WAITERS = 2**31
 
+# An unknown option is most often a known one in the wrong place, or by the name that
+# another library has for it: the error says where it belongs (test_hints.py).
 _ELSEWHERE = {
     "reason": "acquire",
     **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),
@@ -113,6 +116,8 @@ class Options:
                     hint=_hint(name, set(_CHECKS)),
                 )
             check(given)
+        # ``replace`` does not run ``__post_init__``: only what changed is checked, and
+        # the margin, which depends on the lease.
         changed: Options = replace(self, **dict[str, Any](changes))
         changed._check_margin()
         return changed
@@ -168,6 +173,7 @@ def _check_on_lost(on_lost: object) -> None:
         raise ConfigurationError(
             what=f"on_lost={quoted(on_lost)}", hint="'raise', 'flag' or a callable"
         )
+    # Else a coroutine would be made at each loss, and never run.
     if iscoroutinefunction(on_lost):
         raise ConfigurationError(
             what=f"on_lost={quoted(on_lost)} would not be awaited",

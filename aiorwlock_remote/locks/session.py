@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.info import LockInfo, lock_info
-from aiorwlock_remote.locks.observers import AttemptObservers, Observer, begin_attempt
+from aiorwlock_remote.locks.observers import (
+    NO_OBSERVERS,
+    AttemptObservers,
+    Observer,
+    begin_attempt,
+)
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
@@ -36,19 +41,22 @@ class Session:
         self.acquirer: LockAcquirer = LockAcquirer(client)
         self.closed = False
         self.prefix: str = client.runtime.prefix
+        # Grants whose block was left before their transaction ended, each with a
+        # function that looks whether it has.
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
-        """Grants whose block was left before their transaction ended, each with a
-        function that looks whether it has."""
+        # Grants whose ``Held`` was dropped. A destructor may run in any thread, amid
+        # anything, and so only appends here; closing releases them.
         self.dropped: deque[Lease] = deque()
-        """Grants whose ``Held`` was dropped; closing releases them."""
         self._observers = observers
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
         self._task_ended = self.loop.finished
+        # Bound methods, made once and not for each grant.
         self._on_loss = self._loss_found
         self._clock_set_back = False
+        # What each task holds. References to tasks that have ended equal no other, so
+        # that a new task at the same address is not taken for the owner.
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
-        """What each task holds. References to tasks that have ended equal no other."""
 
     @property
     def forked(self) -> bool:
@@ -61,6 +69,7 @@ class Session:
         Raises:
             Closed: for any of these reasons.
         """
+        # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
         if self.forked:
@@ -82,6 +91,8 @@ class Session:
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
         """Call the observers with a request; return those that follow it."""
+        if not self._observers:
+            return NO_OBSERVERS
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
@@ -153,6 +164,7 @@ class Session:
         return weakref.ref(self.loop.current_task())
 
     def _loss_found(self, lease: Lease) -> None:
+        # In the thread that found the loss, maybe the keeper's.
         self.loop.call_soon(self._lost, lease)
 
     def _lost(self, lease: Lease) -> None:
