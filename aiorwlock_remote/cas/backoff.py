@@ -35,7 +35,7 @@ def retry_pause(refusals: int) -> float:
 async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
-    """Run ``work`` until it meets no other transaction, a bounded number of times.
+    """Run ``work`` again while it conflicts with another transaction, for some time.
 
     A role or a pool may ask for REPEATABLE READ or SERIALIZABLE. Then the second of two
     concurrent transactions is refused, even a read after ``in_transaction``

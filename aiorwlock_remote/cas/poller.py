@@ -160,7 +160,11 @@ class StatePoller:
     def _judge(
         self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
-        """Wake if it is time; return the longest pause, and when a lease ends."""
+        """Wake if the client may enter.
+
+        Returns:
+            The longest next pause, and the seconds until a lease ends.
+        """
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
         doorman, _ = peek(record, state.seat, now)

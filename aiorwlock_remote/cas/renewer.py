@@ -168,7 +168,7 @@ class TwoLaneRenewer:
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:
-        """Use ``patient``, which has a thread and connections of its own, apart."""
+        """Renew by ``quick``, and by ``patient`` the rows that were found locked."""
         self._quick = quick, threading.Lock()
         self._patient = patient, threading.Lock()
         self._clock = clock

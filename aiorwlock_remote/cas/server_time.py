@@ -69,9 +69,9 @@ class Bounds:
 
 
 class ServerTime:
-    """What one process knows of one server's clock; for all threads; microseconds.
+    """What one process knows of one server's clock. Thread-safe.
 
-    Local times are of the boot clock.
+    All times are microseconds; local times are of the boot clock.
     """
 
     def __init__(self, now: int, at: int) -> None:
@@ -90,7 +90,10 @@ class ServerTime:
         return Bounds(now + passed - drift, slack + 2 * drift)
 
     def update(self, now: int, at: int, took: int) -> None:
-        """Take in an answer that arrived at ``at``, ``took`` after its bounds."""
+        """Take in an answer that said ``now``.
+
+        It arrived at the local time ``at``, ``took`` after its bounds were computed.
+        """
         with self._lock:
             self._last = now, at
             # Slowly: a request that takes longer than the slack is refused

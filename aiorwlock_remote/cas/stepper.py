@@ -100,7 +100,7 @@ def may_guess(command: Command) -> bool:
 
 
 def is_repeatable(command: Command) -> bool:
-    """Return True if the second of two executions gives the answer of the first."""
+    """Return True if a second execution gives the same answer as the first."""
     return isinstance(command, Acquire | Renew | Withdraw)
 
 

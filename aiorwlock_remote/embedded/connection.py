@@ -115,7 +115,7 @@ class LocalConnection(Protocol):
         """Return the event on which the watcher of this open connection sleeps."""
 
     def version(self) -> object:
-        """Return a cheap value that differs from the one before after any change."""
+        """Return a value, cheap to get, that changes whenever the store changes."""
 
 
 class DecodeCache:

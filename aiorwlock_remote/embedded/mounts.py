@@ -71,7 +71,7 @@ def find_mount(path: str, table: str) -> Mount:
 
 
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
-    """Refuse a file system on which one lock would be two.
+    """Refuse a file system whose locks do not exclude other hosts.
 
     Raises:
         ConfigurationError: a network file system, but the URL names it not ``shared``.

@@ -87,7 +87,7 @@ class RenewalsFirst:
             self._none.set()
 
     def wait(self) -> None:
-        """Wait, in the worker, until no renewal is under way; bounded as they are."""
+        """Wait until no renewal is under way, ``BUSY_TIMEOUT`` at most."""
         self._none.wait(BUSY_TIMEOUT)
 
 

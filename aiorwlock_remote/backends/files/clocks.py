@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from aiorwlock_remote.backends.files.system import read_small_file
 from aiorwlock_remote.core.timing import MICROS, micros
@@ -28,40 +28,22 @@ BOOT_FILE = ".boot"
 BOOT_FILE_BYTES = 512
 
 
-class FileClock(Protocol):
-    """The clock of a directory's records, in microseconds.
-
-    ``boot`` is the boot in which the times of a record must have been written. It is
-    empty where the host does not name its boots, and before the directory is open.
-    """
-
-    kind: str
-    boot: str
-
-    def check(self) -> None:
-        """Check that the clock is fine enough for leases.
-
-        Raises:
-            Unsupported: the clock is too coarse.
-        """
-
-    def times(self) -> tuple[int, int]:
-        """Return the time, and the wall clock. To be called with the lock held."""
-
-
 class BootClock:
     """The clock of one host: runs while the host sleeps, begins anew with each boot."""
 
     kind: str = BOOT_CLOCK
 
     def __init__(self, clock: Clock) -> None:
+        # The boot in which the times of a record must have been written. Empty where
+        # the host does not name its boots, and before the directory is open.
         self.boot: str = ""
         self._clock = clock
 
     def check(self) -> None:
-        pass
+        """Do nothing: the boot clock is fine enough for leases."""
 
     def times(self) -> tuple[int, int]:
+        """Return the boot clock and the wall clock, in microseconds."""
         return micros(self._clock.now()), micros(self._clock.wall())
 
 
@@ -80,6 +62,11 @@ class ServerClock:
         self._touched = touched
 
     def check(self) -> None:
+        """Check that the stamps are fine enough for leases.
+
+        Raises:
+            Unsupported: they are whole seconds.
+        """
         # Whole seconds may be chance once, but not twice within 30 ms.
         for _ in range(2):
             now, _ = self.times()
@@ -92,9 +79,13 @@ class ServerClock:
         )
 
     def times(self) -> tuple[int, int]:
+        """Return the server's time twice, in microseconds."""
         os.utime(self._touched)  # without times: the server sets its own
         now = os.stat(self._touched).st_mtime_ns // 1000  # noqa: PTH116
         return now, now
+
+
+FileClock = BootClock | ServerClock
 
 
 def read_boot_file(path: str) -> BootId | None:

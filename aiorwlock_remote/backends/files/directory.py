@@ -93,7 +93,10 @@ class LockDirectory:
     """A directory of locks. Blocks; belongs to one thread."""
 
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
-        """Open nothing yet; the steps of ``client_id`` do not wake its own watcher."""
+        """Use the directory of ``options``, by this host's ``clock``.
+
+        Changes that ``client_id`` makes do not wake that client's own watcher.
+        """
         self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
         self.sync: bool = options.sync

@@ -148,7 +148,7 @@ def pack_record(stored: StoredRecord) -> bytes:
 
 
 def unpack_record(content: bytes) -> StoredRecord:
-    """Return what ``pack_record`` packed.
+    """Return the ``StoredRecord`` in the content of a file.
 
     Raises:
         BadRecord: the content is something else.

@@ -107,7 +107,10 @@ class ResourceFiles:
     def interpret(
         self, stored: StoredRecord | None, present: MutexFile | None, now: int
     ) -> tuple[Doorman | None, MutexRecord | None]:
-        """Return the record and the mutex record as they count at ``now``."""
+        """Return what the two files, as they were read, mean at ``now``.
+
+        After a kill, a power cut or a reboot they do not count as they are.
+        """
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
             return None, seat

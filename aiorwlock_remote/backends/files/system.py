@@ -104,7 +104,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return the error that says what to do about ``exc``; ``path``: the directory."""
+    """Return this library's error for ``exc``, which the directory ``path`` caused."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

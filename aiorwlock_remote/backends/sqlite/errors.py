@@ -54,7 +54,7 @@ class ErrorMapper:
 def map_error(
     exc: sqlite3.Error, path: str, *, made: bool = True
 ) -> BackendError | ConfigurationError:
-    """Return the error that says what to do about ``exc``.
+    """Return this library's error for ``exc``, with a hint what to do.
 
     ``made`` says that a missing file at ``path`` would be created.
     """

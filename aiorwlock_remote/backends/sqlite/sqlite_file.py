@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class FenceNeedsSync(Exception):
-    """A step would hand out a fence in a commit that does not wait for the disk."""
+    """Raised if a commit that does not wait for the disk would hand out a fence."""
 
 
 class SqliteFile:
@@ -69,7 +69,7 @@ class SqliteFile:
     """
 
     def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
-        """Open nothing yet; ``sql`` holds the statements by name."""
+        """Use the file at ``path``; ``sql`` holds the statements by name."""
         self.path: str = path
         self.mapped: ErrorMapper = ErrorMapper(path)
         # The boot in which the file was opened; empty: unknown.
