@@ -256,7 +256,7 @@ async def moved(locks: Locks) -> None:
 
     def is_there() -> bool:
         talk = store._endpoint._protocol
-        return finder_of(locks).switches == 1 and talk is not None and talk._current()
+        return finder_of(locks).switches == 1 and talk is not None and talk._is_current()
 
     await eventually(is_there, "connected to the new primary")
 
