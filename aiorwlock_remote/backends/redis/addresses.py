@@ -114,6 +114,8 @@ class DnsResolver:
         return lookup.found
 
     def _lookup(self, server: Server) -> _Lookup:
+        # One at a time for each host: a dead resolver costs a thread, not one an
+        # attempt.
         with self._lock:
             lookup = self._lookups.get(server)
             if lookup is None:

@@ -70,6 +70,7 @@ class ConnectionFactory:
                 finder=finder,
                 **callbacks,
             )
+        # Connected to one node; to the others when they are needed.
         cluster = ClusterClient(options, loop, ALL, wake_channel, **callbacks)
         try:
             await cluster.open()
@@ -117,6 +118,7 @@ async def open_connection(
         finder=finder,
         **callbacks,
     )
+    # Registered before the first await, so that no switch is missed.
     if finder is not None:
         finder.on_switch(partial(loop.call_soon, connection.leave_former_primary))
     await connection.open()

@@ -22,22 +22,6 @@ ILLEGAL                         IllegalCommand        no            a bug of our
 ERR max number of clients …     BackendUnavailable    no            yes
 anything else                   BackendError          perhaps       no
 ==============================  ====================  ============  ==============
-
-A command that fails inside a script ends the script there, and what the script wrote
-before stays. The server appends the script's name to such a reply: whatever the reply
-says, the step was perhaps carried out. Only what was refused before the script began is
-``nothing_done`` (tests/backends/redis/test_half_done.py).
-
-READONLY: the server has become a replica. The connection is closed, so that the next
-    one
-may find the new primary. A connection that fails or is silent is BackendUnavailable,
-and what was sent over it may have been carried out.
-
-A user's client (redis-py, valkey-py) connects before this library takes over. What it
-raises then is mapped by the name of its class, so that neither library is imported.
-
-The server quotes a command's arguments when it does not know the command, a password of
-the handshake among them: that part is never repeated.
 """
 
 from __future__ import annotations
@@ -96,6 +80,8 @@ _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "BADRECORD": (BadRecord, ""),
 }
 
+# A user's client connects before this library takes over. What it raises then is mapped
+# by the names of its class and its bases, so that neither library is imported.
 _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
     "AuthenticationError": (Unsupported, "the client's user or password is wrong"),
     "AuthorizationError": (Unsupported, "the client's user lacks a permission"),
@@ -114,6 +100,10 @@ def from_reply(text: str, where: str) -> Refusal:
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
     if isinstance(refusal, BackendError):
+        # A command that fails inside a script ends the script there, and what the
+        # script wrote before stays. The server appends the script's name to such a
+        # reply: whatever it says, the step was perhaps carried out. Only what was
+        # refused before the script began is ``nothing_done`` (test_half_done.py).
         known = type(refusal) is not BackendError or text.partition(" ")[0] in _BY_WORD
         refusal.nothing_done = known and _IN_A_SCRIPT not in text
     return refusal

@@ -1,13 +1,4 @@
-"""Planned failovers: noticed by a subscription to a Sentinel, and before renewals.
-
-``SENTINEL FAILOVER`` promotes a replica while the old primary stays up, and writable
-until a Sentinel demotes it 8 to 10 s later. A connection to it does not fail, and what
-it grants meanwhile, the new primary grants to newcomers as well. So one subscription
-listens to a Sentinel, the keeper asks all Sentinels again before a batch of renewals,
-and either makes ``PrimaryFinder`` announce the switch. Connections to the old primary
-are closed then, and all grants are renewed at the new one, which says which of them it
-does not know.
-"""
+"""Planned failovers: noticed by a subscription to a Sentinel, and before renewals."""
 
 from __future__ import annotations
 
@@ -63,6 +54,13 @@ CONFIRM_TIMEOUT = 0.5
 batch's own time if that is less."""
 
 
+# SENTINEL FAILOVER promotes a replica while the old primary stays up, and writable
+# until a Sentinel demotes it 8 to 10 s later. A connection to it does not fail, and
+# what it grants meanwhile, the new primary grants to newcomers as well. So one
+# subscription listens to a Sentinel, the keeper asks all Sentinels again before a batch
+# of renewals, and either makes PrimaryFinder announce the switch. Connections to the
+# old primary are closed then, and all grants are renewed at the new one, which says
+# which of them it does not know (test_planned_failover.py).
 class FailoverListener:
     """Subscribes to one Sentinel, and to another one if that is lost.
 

@@ -2,17 +2,6 @@
 
 The mutex key is the published record. What belongs to it lies in the same slot of a
 cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
-
-A pair has two published keys as they are, ``readlock:catalog:7`` and
-``writelock:catalog:7``, and ours beside them: ``{readlock:catalog:7}.expiry`` and the
-like. If the name has a ``{tag}`` of its own, which a cluster demands, ours begin with
-the tag, to lie in the same slot: ``{tag}.readlock:{tag}:7.expiry``. Ours always begin
-with a brace and the published ones never do, so no name can be both.
-
-In a cluster a script names one key more, the prefix of the slot's channels:
-``{…}.rwlock.wake/``. The channels belong to the slot, too (SPUBLISH). And the key never
-exists: a node that is giving the slot away, or getting it, refuses a script whose keys
-are not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
 """
 
 from __future__ import annotations
@@ -70,6 +59,10 @@ class Keys:
         self, resource: Resource, fence_memory: float = 3600.0, *, cluster: bool = False
     ) -> None:
         """``fence_memory``: seconds for which a record is kept after its last use."""
+        # In a cluster a script names one key more, the prefix of the slot's channels,
+        # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
+        # giving the slot away, or getting it, refuses a script whose keys are not all
+        # there (TRYAGAIN), so no script is carried out halfway between two nodes.
         seat = f"{MUTEX_PREFIX}{resource.key}".encode()
         parts = (*KEY_PARTS, WAKE_PREFIX) if cluster else KEY_PARTS
         beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
@@ -91,7 +84,7 @@ class Keys:
 
 
 class PairKeys(Keys):
-    """The keys of a pair, made once and used for every request."""
+    """The keys of a pair: ``readlock:catalog:7``, ``writelock:catalog:7``, and ours."""
 
     __slots__ = ()
 
@@ -119,7 +112,10 @@ class PairKeys(Keys):
         )
         if cluster:
             check_same_slot(readers, writer)
-        # Names of ours must differ from all published ones, and yet lie in their slot.
+        # Ours lie beside the published ones: {readlock:catalog:7}.expiry and the like.
+        # If the name has a {tag} of its own, which a cluster demands, they begin with
+        # the tag, to lie in the same slot: {tag}.readlock:{tag}:7.expiry. Ours always
+        # begin with a brace and the published ones never do, so no name can be both.
         tag = hash_tag(readers)
         start = b"{%b}." % readers if tag == readers else b"{%b}.%b." % (tag, readers)
         beside = (start + part.encode() for part in _PAIR_PARTS)

@@ -308,7 +308,7 @@ class MutexSets:
             self.endpoint.subscribe(channel)
 
     def unlisten(self, members: RedisMembers) -> None:
-        """Undo ``listen``."""
+        """Undo ``listen`` for this pool."""
         channel = self._prefix + members.keys.key
         listening = self._listening.get(channel, [])
         if members in listening:

@@ -85,6 +85,7 @@ class RedisOccupancyStore:
 
     async def promote(self, thing: str, who: str) -> bool:
         """Set the string if there is none, then remove the member from the set."""
+        # The only step that grants something, so the only one that replicas confirm.
         if self._replicas is None:
             return await self._run(OCCUPY, thing, _done, "m", who)
         args = self._args(thing, "m", who)

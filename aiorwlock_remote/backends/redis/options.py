@@ -163,6 +163,7 @@ def _min_replicas(address: Address, given: int) -> int:
         raise ConfigurationError(
             what=f"{address.scheme}: min_replicas={quoted(text)} is not a number from 0"
         )
+    # Two different demands: neither can be dropped in silence (test_given_twice).
     if given not in {0, number}:
         raise ConfigurationError(
             what=f"min_replicas is {given} for connect and {text} in the URL"
@@ -172,6 +173,7 @@ def _min_replicas(address: Address, given: int) -> int:
 
 def _client_name(address: Address) -> str:
     name = address.query.get("client_name", CLIENT_NAME)
+    # CLIENT SETNAME refuses anything else, at each connection.
     if not name or not all("!" <= char <= "~" for char in name):
         raise ConfigurationError(
             what=f"{address.scheme}: client_name={quoted(name)} cannot be used",

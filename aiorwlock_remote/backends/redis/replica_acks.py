@@ -1,11 +1,4 @@
-"""``min_replicas``: no grant is reported before enough replicas have it.
-
-WAIT follows the script in the same write, over the same connection: it asks for what
-that connection wrote. Three cases need a write of our own, a key that lives for one
-millisecond, before another WAIT: a repeated request that finds its grant writes
-nothing, the grant may have come over a connection that is lost, and the script may have
-been sent on to another node of a cluster.
-"""
+"""``min_replicas``: no grant is reported before enough replicas have it."""
 
 from __future__ import annotations
 
@@ -98,6 +91,8 @@ class ReplicaAcks:
         # Not the published key: a mark goes beside a key of ours.
         key = cast("bytes", call.args[2])
         call.add_done_callback(partial(self._answered, key, result, wait, unacked))
+        # In one write, so that no other command of ours comes between the two
+        # (test_script_and_wait_leave_in_one_write).
         self._endpoint.send(call, wait)
         return result
 
@@ -120,8 +115,13 @@ class ReplicaAcks:
         if grant is None:
             result.set_result(answer)
             return
-        # WAIT answered first: the server had forgotten the script, which was therefore
-        # carried out after WAIT (test_a_server_that_forgot_the_scripts).
+        # WAIT asks for what its own connection wrote before. That is not the grant if a
+        # repeated request found it there and wrote nothing, if it came over a
+        # connection that is lost, or if WAIT was answered first: the server had
+        # forgotten the script, or the script was redirected to another node of a
+        # cluster. Then a write of our own, a key that lives for a millisecond, goes
+        # before another WAIT (test_a_grant_of_a_lost_connection_is_asked_about,
+        # test_replica_marks.py).
         if grant.old or wait.done():
             wait = self._wait()
             mark_key = key_in_same_slot(key, b".mark")

@@ -1,11 +1,5 @@
 """Finds the primary that Sentinels watch, anew before each connection.
 
-All Sentinels are asked at once, over blocking sockets: the keeper's thread asks them
-itself, a loop lets a thread do it. The one that knows of the latest failover (the
-highest ``config-epoch``) is believed. After the first answer the others have
-``LATE_ANSWERS_TIMEOUT`` seconds more. Whether the named server is a primary at all, its
-HELLO shows (see ``Handshake``).
-
 ``PrimaryFinder`` remembers the last answer and announces a switch: after a planned
 failover the old primary stays up and writable for about ten seconds, so that no
 connection fails.
@@ -223,6 +217,8 @@ class PrimaryFinder:
             self._silent = False
 
     def _note(self, answers: Collection[PrimaryAnswer], asked_at: float) -> Server:
+        # The one that knows of the latest failover is believed. Whether the server is a
+        # primary at all, its own HELLO shows (`Handshake`).
         latest = max(epoch for epoch, _ in answers)
         named = [server for epoch, server in answers if epoch == latest]
         server = max(named, key=lambda one: (named.count(one), one))
@@ -270,6 +266,9 @@ def ask_sentinels(
             certificates cannot be used.
         Unsupported: They want (another) user or password.
     """
+    # All at once: one that is down or silent costs no time
+    # (test_one_that_is_down_and_one_that_is_silent_cost_no_time). By blocking sockets:
+    # the keeper's thread asks by itself, a loop lets a thread do it.
     context = sentinels.tls_context()  # reads files, which costs none of the time
     deadline = clock.now() + timeout
     resolved_by = clock.now() + timeout / 2
@@ -388,7 +387,7 @@ class SentinelQuery:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, whatever has been answered."""
         self._socket.close()
 
     def proceed(self) -> PrimaryAnswer | None:

@@ -1,11 +1,4 @@
-"""Wakes waiters: by messages of our scripts, and by keyspace events where they are on.
-
-A script that grants a resource to a waiter publishes the mutex key to one channel, the
-one of the waiter's client. Another program publishes nothing. If the server has
-keyspace notifications, the client at the head of the queue subscribes to the events of
-the mutex key while a foreign holder has it. They are never switched on for that: they
-are the server's setting.
-"""
+"""Wakes waiters, by messages of our scripts and by keyspace events if they are on."""
 
 from __future__ import annotations
 
@@ -77,6 +70,10 @@ class WakeupDispatcher:
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
         """Subscribe to events: this client is next, and a foreign holder is there."""
+        # Our scripts publish the key to the channel of the client that is next. Another
+        # program publishes nothing, so its release is seen at the next poll, unless the
+        # server has keyspace notifications. They are never switched on for that: they
+        # are the server's setting.
         self._foreign = keys
         if keys[0] in self._watched:
             self._subscribe(keys)

@@ -255,8 +255,9 @@ async def moved(locks: Locks) -> None:
     store: Any = locks._session.runtime.store
 
     def is_there() -> bool:
-        talk = store._endpoint._protocol
-        return finder_of(locks).switches == 1 and talk is not None and talk._current()
+        protocol = store._endpoint._protocol
+        current = protocol is not None and bool(protocol._is_current())
+        return finder_of(locks).switches == 1 and current
 
     await eventually(is_there, "connected to the new primary")
 

@@ -69,6 +69,8 @@ class RedisBackend:
                 hint="pip install 'aiorwlock-remote[redis]'",
             ) from exc
 
+        # The imports above, which are slow, do not count towards connect_timeout: only
+        # what is awaited does.
         async def opened() -> RedisStore:
             options, factory = client_connections(self._pool, settings.connect_timeout)
             opened = store.RedisStore(options, host, bell, settings, factory)

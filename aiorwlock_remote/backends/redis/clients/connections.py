@@ -1,14 +1,4 @@
-"""Connections as a client of redis-py or valkey-py opens them, but of our own.
-
-Neither the client's pool nor its commands can be used. A pool gives every command
-another connection, so a release may overtake the acquire it follows. A cancelled
-command makes the client drop its connection. A failed one makes it send EVALSHA again,
-three times by default, though the first may have been carried out. So the pool is asked
-for its connection class and its settings only. A connection made of these connects as
-the user wants it (address, TLS, Sentinel, credentials, subclasses), without retries;
-then ``RespProtocol`` takes over its two streams and speaks RESP3 on them, whatever
-protocol and decoding the client has.
-"""
+"""Connections as a client of redis-py or valkey-py opens them, but of our own."""
 
 from __future__ import annotations
 
@@ -109,6 +99,16 @@ def client_connections(
     return options, ClientConnectionFactory(pool)
 
 
+# Why neither the client's pool nor its commands are used: a pool gives every command
+# another connection, so a release may overtake the acquire it follows. A cancelled
+# command makes the client drop its connection. A failed one makes it send EVALSHA
+# again, three times by default, though the first may have been carried out
+# (test_client.py: test_a_lost_reply_is_not_repeated_though_the_client_would). So the
+# pool is asked for its connection class and its settings only. A connection made of
+# these connects as the user wants it (address, TLS, Sentinel, credentials, subclasses),
+# without retries. Then RespProtocol takes over its two streams and speaks RESP3 on
+# them, whatever protocol and decoding the client has
+# (test_protocol_and_decoding_do_not_matter).
 class ClientConnectionFactory(ConnectionFactory):
     """Connections made of the class and the settings of a client's pool."""
 

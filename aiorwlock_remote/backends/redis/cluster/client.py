@@ -3,8 +3,7 @@
 Each command goes to the node that has its key's slot. A node that has given the slot
 away says so (MOVED). While the slot is being moved, or its node replaced, no node
 carries anything out (ASK, TRYAGAIN, CLUSTERDOWN): the calls of that slot wait, for
-``connect_timeout`` at most. A script names a key that never exists, so that a node
-refuses it before its first step while any of the slot's keys may be elsewhere.
+``connect_timeout`` at most.
 """
 
 from __future__ import annotations

@@ -102,6 +102,7 @@ class SlotMap:
 
     def note(self, moved: Moved) -> None:
         """Change the owner of one slot."""
+        # A copy: other threads may be reading the present list.
         owners = self.owners.copy()
         owners[moved.slot] = moved.server
         self.owners = owners

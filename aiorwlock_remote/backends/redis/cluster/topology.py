@@ -66,6 +66,8 @@ class Discovery:
             ConfigurationError: The seeds are no cluster.
         """
         await self._try_each(self._options.seeds, self._ask_new)
+        # A seed that has slots has stayed connected. A replica, or a node whose slots
+        # have moved away, has not.
         connected = self._nodes.all()
         if connected:
             return connected[0]
@@ -142,6 +144,8 @@ class Discovery:
             await node.open()
             if function is not None:
                 await function(node)
+            # After the question: the node may have lost its slots while we connected
+            # (test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first).
             if server in self._slots.primaries:
                 kept = self._nodes.add(node)
         finally:

@@ -196,7 +196,7 @@ class RedisConnection(ProtocolHandler):
         self._send_subscriptions(self._channels.add(channel))
 
     def unsubscribe(self, channel: bytes) -> None:
-        """End a subscription."""
+        """End a subscription, for this connection and all to come."""
         self._send_subscriptions(self._channels.remove(channel))
 
     def leave_former_primary(self) -> None:
@@ -411,7 +411,7 @@ class OfflineQueue:
         return any(call.must_go for call in self._calls)
 
     def put(self, call: Call[Any], now: float) -> None:
-        """Append a call."""
+        """Append a call behind all others."""
         call.queued_at = call.queued_at or now
         self._calls.append(call)
 

@@ -1,10 +1,4 @@
-"""The first commands on a connection, and what their replies say about the server.
-
-All of them leave in one write. Only after a lost connection a second write follows, if
-the replies show the same run of the same server: CLIENT KILL for the lost connection,
-so that a command that is still on its way there cannot be carried out after newer ones.
-A user without the right to ask (INFO) or to kill does without.
-"""
+"""The first commands on a connection, and what their replies say about the server."""
 
 from __future__ import annotations
 
@@ -164,6 +158,10 @@ class _HandshakeCall(Call[Any]):
         self.set_result(hiredis.ReplyError(text))
 
 
+# The second write of a handshake, after a lost connection to the same run of the
+# server: a command that is still on its way there must not be carried out after newer
+# ones (test_the_lost_connection_is_ended_at_the_server). A user without the right to
+# ask for the run (INFO) or to kill does without (test_a_user_who_may_do_little).
 def client_kill(peer: Peer) -> Call[Any]:
     """Return the command that ends a lost connection at the server."""
     return _HandshakeCall("CLIENT", "KILL", "ID", peer.number)

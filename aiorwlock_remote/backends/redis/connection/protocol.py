@@ -381,7 +381,7 @@ class NoScriptRetries:
         return again
 
     def clear(self) -> None:
-        """Forget all calls."""
+        """Forget all calls, kept and resent ones."""
         self.calls.clear()
         self._by_key.clear()
         self.resent = frozenset()
