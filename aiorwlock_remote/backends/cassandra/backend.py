@@ -60,6 +60,7 @@ class CassandraBackend:
             ConfigurationError: ``session`` is not a session, no keyspace is known, or
                 an option cannot be used.
         """
+        # By its methods: this module must be importable without the driver.
         if not all(hasattr(session, name) for name in ("execute_async", "cluster")):
             kind = type(session)
             raise ConfigurationError(

@@ -36,6 +36,7 @@ LEVELS: Mapping[str, int] = driver.ConsistencyLevel.name_to_value
 def execution_profile(options: Options) -> dict[str, Any]:
     """Return the arguments of an execution profile: no retries, and rows as dicts."""
     return {
+        # A transaction that is sent twice may be refused because of its first copy.
         "retry_policy": driver.FallthroughRetryPolicy(),
         "consistency_level": LEVELS[options.consistency],
         "serial_consistency_level": LEVELS[options.serial_consistency],
@@ -140,11 +141,7 @@ class SessionClient:
             self._callbacks[reader.callbacks.host] = reader.callbacks
 
     def prepare(self, cql: str, level: str) -> driver.Statement:
-        """Prepare a statement for that consistency level. Blocks.
-
-        Raises:
-            BackendError: The table or a column is not as needed, or no node answers.
-        """
+        """Prepare a statement for that consistency level. Blocks."""
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
@@ -156,11 +153,7 @@ class SessionClient:
         return statement
 
     def run(self, request: Request) -> Rows:
-        """Send a request and return its rows. Blocks.
-
-        Raises:
-            BackendError: The request failed.
-        """
+        """Send a request and return its rows. Blocks."""
         try:
             rows = self._session.execute(
                 request.statement,
@@ -183,11 +176,7 @@ class SessionClient:
         return answer.pending
 
     async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """Yield all rows of an answer page by page; each page is requested when needed.
-
-        Raises:
-            BackendError: A request failed.
-        """
+        """Yield the rows of an answer page by page, requesting each page when needed."""
         page: bytes | None = None
         while True:
             answer = self._answer(host)
