@@ -187,7 +187,7 @@ class CassandraCas:
             outcome.set_exception(asked.error)
             return
         try:
-            (row,) = asked.result()
+            row = asked.result()[0]
             if not row[APPLIED]:
                 state = self._seen(rows.parse_row(row))
                 if log.isEnabledFor(logging.DEBUG):

@@ -176,7 +176,7 @@ class SessionClient:
         return answer.pending
 
     async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """Yield the rows of an answer page by page, requesting each page when needed."""
+        """Yield the rows of an answer page by page; request each page when needed."""
         page: bytes | None = None
         while True:
             answer = self._answer(host)
