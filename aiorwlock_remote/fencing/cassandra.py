@@ -58,7 +58,7 @@ def fenced_values(
     """Return what to bind to ``fenced_update``, given values in the order of its names.
 
     Raises:
-        BadFence: ``fence`` is not a fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
         ConfigurationError: ``values`` or ``key`` is not a sequence.
     """
     return *as_tuple("values", values), check_fence(fence), *as_tuple("key", key), fence

@@ -60,7 +60,7 @@ class FencedFile:
         Raises:
             StaleFence: A higher fence was admitted before.
             WouldDeadlock: This thread is inside already, with a lower fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             BadRecord: The stored fence is damaged.
             OSError: The disk failed.
         """

@@ -38,7 +38,7 @@ async def fenced_set(
 
     Raises:
         StaleFence: The key has seen a higher fence.
-        BadFence: ``fence`` is not a fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
         ConfigurationError: ``ttl`` is not a positive number, or ``fence_key`` refuses
             the key.
     """

@@ -100,7 +100,7 @@ class FencedTable:
 
         Raises:
             StaleFence: The row has seen a higher fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: As ``write``.
         """
         statement = self.select_statement(row, columns)
@@ -118,7 +118,7 @@ class FencedTable:
 
         Raises:
             StaleFence: The row has seen a higher fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: The name of a column cannot be used, or the column of
                 the fence has fewer than 64 bits (then roll back).
         """
@@ -158,7 +158,7 @@ class FencedTable:
         It changes one row, or none if the row has seen a higher fence or is missing.
 
         Raises:
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: The name of a column cannot be used.
         """
         check_fence(fence)
