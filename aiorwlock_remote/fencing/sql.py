@@ -155,7 +155,7 @@ class FencedTable:
     ) -> Statement:
         """Return ``UPDATE … SET … WHERE key = … AND fence <= …``, sent by ``write``.
 
-        It changes one row, or none if the row has seen a higher fence or is missing.
+        The update changes no row if the row has seen a higher fence, or is missing.
 
         Raises:
             BadFence: ``fence`` is not an int from 0 to 2**53 - 1.

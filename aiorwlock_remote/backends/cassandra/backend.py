@@ -100,7 +100,7 @@ class CassandraBackend:
     async def create_schema(self, layout: LayoutName = "pair") -> None:
         """Create the lock table, unless a table of that name exists already.
 
-        This runs what ``rwlock schema cassandra`` prints; the role needs ``CREATE``.
+        The statement is that of ``rwlock schema cassandra``; the role needs ``CREATE``.
         Nothing else in this backend changes a schema. If the caller is cancelled, the
         table may still be created.
 

@@ -130,7 +130,7 @@ class CassandraCas:
     def read(self, row: Row) -> StoredState:
         """Return the state of a row of a scan.
 
-        It is not remembered, or a scan would push out rows that are waited for.
+        The row is not remembered: a scan would push out rows that are waited for.
         """
         return _state(rows.parse_row(row))
 

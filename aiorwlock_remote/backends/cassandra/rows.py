@@ -254,7 +254,7 @@ def admits(found: CassandraRow, new: CassandraRow) -> bool:
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
     """Return whether a change of provisional fences adds none, and leaves the seat.
 
-    They are counted from the ballot of the seat, so the seat must stay the same.
+    Provisional fences count from the ballot of the seat, so the seat must stay.
     """
     before, after = found.record, new.record
     if before is None or after is None:

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.cassandra.socket_reader import (
     CallbackQueue,
     SocketReader,
 )
-from aiorwlock_remote.core.value import replace, value
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
@@ -60,10 +60,6 @@ class Request:
     values: Sequence[object] | None
     node: object = None
     behind: bool = False
-
-    def to(self, node: object) -> Request:
-        """Return the same request for that host."""
-        return replace(self, node=node)
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
@@ -168,8 +164,8 @@ class SessionClient:
     def ask(self, host: EventLoop, request: Request) -> PendingRows:
         """Send a request; the result is settled in ``host`` with its rows.
 
-        It fails with ``BackendError``. Cancelling a task that awaits the result does
-        not take the request back.
+        The result fails with ``BackendError``. Cancelling a task that awaits the result
+        does not take the request back.
         """
         answer = self._answer(host)
         self._send(request, answer)
