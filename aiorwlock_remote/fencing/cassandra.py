@@ -47,6 +47,7 @@ def fenced_update(
             what=f"the update of {table} names no key column",
             hint="give all columns of the primary key",
         )
+    # All names were checked: none of them can end the statement.
     changes = ", ".join(f"{name} = ?" for name in (*set_columns, fence))
     where = " AND ".join(f"{name} = ?" for name in key_columns)
     return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608

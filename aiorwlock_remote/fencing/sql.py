@@ -83,6 +83,7 @@ class FencedTable:
     for_update: bool | None = None
 
     def __post_init__(self) -> None:
+        # Names are written into statements unquoted, so they are checked first.
         check_name("table", self.table, _TABLE)
         check_distinct(*check_columns([self.key, self.fence], _COLUMN))
         if self.style not in get_args(ParamStyle):

@@ -116,6 +116,7 @@ class CassandraBackend:
                 what=f"layout {quoted(layout)} does not exist", hint="pair or type"
             )
         cql = statement(f"schema_{layout}", self._options)
+        # The driver blocks, and cannot be cancelled: then its thread is left alone.
         try:
             await anyio.to_thread.run_sync(
                 self._session.execute, cql, abandon_on_cancel=True

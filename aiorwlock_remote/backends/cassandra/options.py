@@ -112,7 +112,8 @@ def statement_for_table(name: str, table: str) -> str:
 
 def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
     text, port = address.host, address.port
-    if "," in text:  # the port is written behind the last host, and holds for all
+    # The driver has one port for all hosts. It is written behind the last one.
+    if "," in text:
         text, colon, number = text.rpartition(":")
         if not colon:
             text = number

@@ -125,7 +125,7 @@ class Ballots:
         """Read from one replica, together with all that is read in this turn.
 
         The result is None if that version is unknown to the replica, was replaced, or
-        is hidden in part by another program's write. A read fails with ``BackendError``.
+        is hidden in part by another program's write. It fails with ``BackendError``.
         ``node`` is where the transaction was sent.
         """
         if not self._wanted:
