@@ -47,6 +47,7 @@ def fenced_update(
             what=f"the update of {table} names no key column",
             hint="give all columns of the primary key",
         )
+    # All names were checked: none of them can end the statement.
     changes = ", ".join(f"{name} = ?" for name in (*set_columns, fence))
     where = " AND ".join(f"{name} = ?" for name in key_columns)
     return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608
@@ -58,7 +59,7 @@ def fenced_values(
     """Return what to bind to ``fenced_update``, given values in the order of its names.
 
     Raises:
-        BadFence: ``fence`` is not a fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
         ConfigurationError: ``values`` or ``key`` is not a sequence.
     """
     return *as_tuple("values", values), check_fence(fence), *as_tuple("key", key), fence

@@ -17,11 +17,7 @@ T = TypeVar("T")
 
 
 def check_fence(fence: int) -> int:
-    """Return the fence.
-
-    Raises:
-        BadFence: The value is not an integer from 0 to ``MAX_FENCE``.
-    """
+    """Return the fence, or refuse anything but an integer from 0 to ``MAX_FENCE``."""
     # A bool is an int in Python, but True as a fence is a mistake of the caller.
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise BadFence(what=f"a fence must be an int, not {type(fence).__name__}")
@@ -31,11 +27,7 @@ def check_fence(fence: int) -> int:
 
 
 def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    """Refuse a name of a table or column that does not match the pattern.
-
-    Raises:
-        ConfigurationError: The name does not match, or is not a ``str``.
-    """
+    """Refuse a name of a table or column that does not match the pattern."""
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise ConfigurationError(
             what=f"{quoted(name)} cannot be used as the name of a {kind}",
@@ -44,12 +36,7 @@ def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
-    """Return the column names as a tuple, because an iterator can be read only once.
-
-    Raises:
-        ConfigurationError: A name does not match the pattern, or ``names`` is not a
-            sequence of names.
-    """
+    """Return the column names as a tuple, because an iterator can be read only once."""
     columns = as_tuple("columns", names)
     for name in columns:
         check_name("column", name, pattern)
@@ -57,11 +44,7 @@ def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...
 
 
 def check_distinct(*names: str) -> None:
-    """Refuse two names of one column; databases ignore case in unquoted names.
-
-    Raises:
-        ConfigurationError: Two names are equal or differ in case only.
-    """
+    """Refuse two names of one column; databases ignore case in unquoted names."""
     folded = [name.lower() for name in names]
     for name in names:
         if folded.count(name.lower()) > 1:
@@ -72,15 +55,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return the values as a tuple; a single text is refused.
-
-    Args:
-        what: Name of the argument, for the error.
-        values: A sequence or another iterable.
-
-    Raises:
-        ConfigurationError: ``values`` is a ``str`` or ``bytes``, or cannot be iterated.
-    """
+    """Return an iterable argument as a tuple; refuse a text. ``what`` names it."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

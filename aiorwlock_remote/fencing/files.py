@@ -60,7 +60,7 @@ class FencedFile:
         Raises:
             StaleFence: A higher fence was admitted before.
             WouldDeadlock: This thread is inside already, with a lower fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             BadRecord: The stored fence is damaged.
             OSError: The disk failed.
         """
@@ -141,6 +141,7 @@ def _replace_file(path: Path, data: bytes) -> None:
     file = open(os.open(beside, flags, 0o666), "wb")  # noqa: PTH123, SIM115 - its flags
     try:
         with file:
+            # The new file gets the mode of the old one (test_the_mode_stays).
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
             file.write(data)
@@ -187,6 +188,7 @@ class FileLockHold:
     def end(self) -> None:
         """Unlock and close the file; nothing in a child forked since."""
         _open_holds.discard(self)
+        # Negative in a child, whose parent goes on holding the lock.
         if self._file < 0:
             return
         try:

@@ -38,10 +38,11 @@ async def fenced_set(
 
     Raises:
         StaleFence: The key has seen a higher fence.
-        BadFence: ``fence`` is not a fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
         ConfigurationError: ``ttl`` is not a positive number, or ``fence_key`` refuses
             the key.
     """
+    # Redis counts in whole milliseconds (PX), and refuses 0.
     check_seconds("ttl", ttl, least=0.001)
     millis = "" if ttl is None else round(ttl * 1000)
     keys = key, fence_key(key)
@@ -55,9 +56,7 @@ async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa:
     The key refuses lower fences from then on.
 
     Raises:
-        StaleFence: The key has seen a higher fence.
-        BadFence: ``fence`` is not a fence.
-        ConfigurationError: ``fence_key`` refuses the key.
+        StaleFence, BadFence, ConfigurationError: As ``fenced_set``.
     """
     reply = await client.eval(FENCED_GET, 2, key, fence_key(key), check_fence(fence))
     return _accepted(reply, key, fence)

@@ -83,6 +83,7 @@ class FencedTable:
     for_update: bool | None = None
 
     def __post_init__(self) -> None:
+        # Names are written into statements unquoted, so they are checked first.
         check_name("table", self.table, _TABLE)
         check_distinct(*check_columns([self.key, self.fence], _COLUMN))
         if self.style not in get_args(ParamStyle):
@@ -100,7 +101,7 @@ class FencedTable:
 
         Raises:
             StaleFence: The row has seen a higher fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: As ``write``.
         """
         statement = self.select_statement(row, columns)
@@ -118,7 +119,7 @@ class FencedTable:
 
         Raises:
             StaleFence: The row has seen a higher fence.
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: The name of a column cannot be used, or the column of
                 the fence has fewer than 64 bits (then roll back).
         """
@@ -155,10 +156,10 @@ class FencedTable:
     ) -> Statement:
         """Return ``UPDATE … SET … WHERE key = … AND fence <= …``, sent by ``write``.
 
-        It changes one row, or none if the row has seen a higher fence or is missing.
+        The update changes no row if the row has seen a higher fence, or is missing.
 
         Raises:
-            BadFence: ``fence`` is not a fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
             ConfigurationError: The name of a column cannot be used.
         """
         check_fence(fence)

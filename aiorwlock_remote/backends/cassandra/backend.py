@@ -60,6 +60,7 @@ class CassandraBackend:
             ConfigurationError: ``session`` is not a session, no keyspace is known, or
                 an option cannot be used.
         """
+        # By its methods: this module must be importable without the driver.
         if not all(hasattr(session, name) for name in ("execute_async", "cluster")):
             kind = type(session)
             raise ConfigurationError(
@@ -99,7 +100,7 @@ class CassandraBackend:
     async def create_schema(self, layout: LayoutName = "pair") -> None:
         """Create the lock table, unless a table of that name exists already.
 
-        This runs what ``rwlock schema cassandra`` prints; the role needs ``CREATE``.
+        The statement is that of ``rwlock schema cassandra``; the role needs ``CREATE``.
         Nothing else in this backend changes a schema. If the caller is cancelled, the
         table may still be created.
 
@@ -115,6 +116,7 @@ class CassandraBackend:
                 what=f"layout {quoted(layout)} does not exist", hint="pair or type"
             )
         cql = statement(f"schema_{layout}", self._options)
+        # The driver blocks, and cannot be cancelled: then its thread is left alone.
         try:
             await anyio.to_thread.run_sync(
                 self._session.execute, cql, abandon_on_cancel=True

@@ -90,10 +90,7 @@ class CassandraCas:
     """
 
     def __init__(
-        self,
-        table: Table,
-        host: EventLoop,
-        memory: VersionClock | None = None,
+        self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
         """``memory`` holds when this process saw which version, for all its threads."""
         self._table = table
@@ -133,7 +130,7 @@ class CassandraCas:
     def read(self, row: Row) -> StoredState:
         """Return the state of a row of a scan.
 
-        It is not remembered, or a scan would push out rows that are waited for.
+        The row is not remembered: a scan would push out rows that are waited for.
         """
         return _state(rows.parse_row(row))
 
@@ -157,6 +154,7 @@ class CassandraCas:
             # The row has to be loaded first, which shows the ballot to count from.
             outcome.set_result((False, None))
             return outcome
+        # Without a version two changes of the row would not exclude each other.
         stay = set(rows.tickets_of(found)).intersection(rows.tickets_of(new))
         if found.version is None and stay:
             outcome.set_exception(_no_version_error(resource))
@@ -165,6 +163,8 @@ class CassandraCas:
             # From before it is sent, as the holder counts its lease from then.
             written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
+        # A seat of ours that the transaction compares is visible, and a fence that is
+        # counted from a settled one is known: then no read has to follow.
         known = found.ours and found.version is not None
         unseen = rows.admits(found, new) and not (known and new.settled)
         # Another program's plain write may have a time that is ahead, and then survives
@@ -187,7 +187,7 @@ class CassandraCas:
             outcome.set_exception(asked.error)
             return
         try:
-            (row,) = asked.result()
+            row = asked.result()[0]
             if not row[APPLIED]:
                 state = self._seen(rows.parse_row(row))
                 if log.isEnabledFor(logging.DEBUG):
@@ -259,6 +259,7 @@ class CassandraCas:
             swap.outcome.set_result((True, self._seen(seen)))
             return
         error = read_back.hidden_grant_error(swap.resource, row, wall)
+        # If nothing of the grant is left, there is nothing to remove.
         if row is None or not read_back.is_left_over(swap.new, row):
             swap.outcome.set_exception(error)
         else:
@@ -331,7 +332,6 @@ def _clock_key(found: CassandraRow) -> UUID:
 
 
 def _no_version_error(resource: Resource) -> BadRecord:
-    # Two changes of such a row would not exclude each other, and one would be lost.
     return BadRecord(
         what=f"{resource.label}: another program took the row's version away",
         hint="the lock can be acquired again when its holders have left",

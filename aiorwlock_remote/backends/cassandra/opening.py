@@ -45,14 +45,7 @@ PROTOCOL = 5
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """Return the table over a session of our own.
-
-    Raises:
-        ConfigurationError: The certificates cannot be read, or there is no such data
-            centre.
-        BackendError: No contact point answers within ``connect_timeout``, the password
-            is wrong, or the table is not fit.
-    """
+    """Return the table over a session of our own, within ``connect_timeout``."""
     context = options.tls_context()
     until = host.clock.now() + options.connect_timeout
     reads, loop = socket_loop(host), threading.get_ident()
@@ -104,10 +97,6 @@ async def use_session(
 
     A session with legacy settings cannot be asked for rows as dicts. Then another
     session of the same cluster object is used, and closed with the table.
-
-    Raises:
-        ConfigurationError: The session has been closed.
-        BackendError: As ``connect``.
     """
     if session.is_shutdown:
         raise ConfigurationError(

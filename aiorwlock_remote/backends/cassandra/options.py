@@ -66,11 +66,7 @@ class Options(TlsOptionsMixin):
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL gives.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL cannot be used.
-    """
+    """Return the options that a URL gives, or refuse it with ``ConfigurationError``."""
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
@@ -94,11 +90,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 
 
 def check_name(what: str, name: str) -> str:
-    """Return the name of a keyspace or table, which is put into CQL between quotes.
-
-    Raises:
-        ConfigurationError: It has anything but letters, digits and underscores.
-    """
+    """Return a name of a keyspace or table that may be put into CQL between quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             what=f"cassandra: {what} {quoted(name)} is not a valid name",
@@ -120,7 +112,8 @@ def statement_for_table(name: str, table: str) -> str:
 
 def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
     text, port = address.host, address.port
-    if "," in text:  # the port is written behind the last host, and holds for all
+    # The driver has one port for all hosts. It is written behind the last one.
+    if "," in text:
         text, colon, number = text.rpartition(":")
         if not colon:
             text = number

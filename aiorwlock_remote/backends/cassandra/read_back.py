@@ -71,10 +71,10 @@ class BallotRequest(NamedTuple):
 class EarlyReadHeuristic:
     """Decides whether to send a read right behind a transaction, before its answer.
 
-    The read leaves with the answer's acknowledgement (see ``ReadConnection``), unless
-    other requests take it along; then it is carried out too early, and in vain. It is
-    in time where one process uses one node. Where it is in vain it is tried more and
-    more rarely.
+    The kernel sends the read when the transaction's answer has arrived (see
+    ``ReadConnection``), unless other requests take the read along: then the read is
+    carried out too early, and in vain. Early reads are in time where one process uses
+    one node. After reads in vain, others are sent more and more rarely.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Ballots:
 
     def _read_one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
         request = self._table.request("read_ballot", *wanted.key)
-        request = replace(request, behind=behind) if behind else request
+        request = replace(request, behind=behind)
         self._table.ask(self._host, request).add_done_callback(
             partial(_settle_requests, (wanted,))
         )
@@ -160,7 +160,8 @@ class Ballots:
             return
         types = sorted({one.key[0] for one in wanted})
         numbers = sorted({one.key[1] for one in wanted})
-        request = self._table.request("read_ballots", types, numbers).to(node)
+        request = self._table.request("read_ballots", types, numbers)
+        request = replace(request, node=node)
         self._table.ask(self._host, request).add_done_callback(
             partial(self._group_read, wanted)
         )
@@ -206,7 +207,7 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
         return
     ballots = {row["version"]: whole_ballot(row) for row in asked.result()}
     if log.isEnabledFor(logging.DEBUG):
-        missing = sum(ballots.get(one.version) is None for one in wanted)
+        missing = [one.key for one in wanted if ballots.get(one.version) is None]
         log_event(log, "ballot_read", logging.DEBUG, rows=len(wanted), missing=missing)
     for one in wanted:
         one.ballot.set_result(ballots.get(one.version))

@@ -69,6 +69,8 @@ class VersionClock:
 
     def add(self, version: UUID, written: WrittenAt) -> None:
         """Remember a version, unless it is known already: the first time counts."""
+        # A later time would make the version look younger than it is known to be, and
+        # a lease end later.
         with self._lock:
             self._written.setdefault(version.int, written)
             if len(self._written) > MAX_VERSIONS_CACHED:

@@ -91,11 +91,7 @@ NO_ROW = CassandraRow()
 
 
 def parse_row(row: Row | None) -> CassandraRow:
-    """Return what a read or a refusal shows, settled if it shows the ballot.
-
-    Raises:
-        BadRecord: The record cannot be read.
-    """
+    """Return what a read or a refusal shows, settled if it shows the ballot."""
     if row is None or "record" not in row:  # a refusal by an empty row has no columns
         return NO_ROW
     at, text, frame = row["acquired_at"], row["record"], row["frame"]
@@ -258,7 +254,7 @@ def admits(found: CassandraRow, new: CassandraRow) -> bool:
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
     """Return whether a change of provisional fences adds none, and leaves the seat.
 
-    They are counted from the ballot of the seat, so the seat must stay the same.
+    Provisional fences count from the ballot of the seat, so the seat must stay.
     """
     before, after = found.record, new.record
     if before is None or after is None:
@@ -278,8 +274,8 @@ def _keep_placeholder(found: CassandraRow, record: Doorman, now: int) -> Doorman
     """Note in the record that its row replaces a placeholder, which has to come back.
 
     Otherwise a release would leave the row empty, and let the lost request in
-    (test_tombstones.py). Only the process that wrote the
-    placeholder knows how long it would have lived, so the full time is assumed.
+    (test_tombstones.py). Only the process that wrote the placeholder knows how long it
+    would have lived, so the full time is assumed.
     """
     is_placeholder = (
         found.version is not None and found.record is None and found.ticket is None

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.cassandra.socket_reader import (
     CallbackQueue,
     SocketReader,
 )
-from aiorwlock_remote.core.value import replace, value
+from aiorwlock_remote.core.value import value
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
@@ -36,6 +36,7 @@ LEVELS: Mapping[str, int] = driver.ConsistencyLevel.name_to_value
 def execution_profile(options: Options) -> dict[str, Any]:
     """Return the arguments of an execution profile: no retries, and rows as dicts."""
     return {
+        # A transaction that is sent twice may be refused because of its first copy.
         "retry_policy": driver.FallthroughRetryPolicy(),
         "consistency_level": LEVELS[options.consistency],
         "serial_consistency_level": LEVELS[options.serial_consistency],
@@ -59,10 +60,6 @@ class Request:
     values: Sequence[object] | None
     node: object = None
     behind: bool = False
-
-    def to(self, node: object) -> Request:
-        """Return the same request for that host."""
-        return replace(self, node=node)
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
@@ -140,11 +137,7 @@ class SessionClient:
             self._callbacks[reader.callbacks.host] = reader.callbacks
 
     def prepare(self, cql: str, level: str) -> driver.Statement:
-        """Prepare a statement for that consistency level. Blocks.
-
-        Raises:
-            BackendError: The table or a column is not as needed, or no node answers.
-        """
+        """Prepare a statement for that consistency level. Blocks."""
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
@@ -156,11 +149,7 @@ class SessionClient:
         return statement
 
     def run(self, request: Request) -> Rows:
-        """Send a request and return its rows. Blocks.
-
-        Raises:
-            BackendError: The request failed.
-        """
+        """Send a request and return its rows. Blocks."""
         try:
             rows = self._session.execute(
                 request.statement,
@@ -175,19 +164,15 @@ class SessionClient:
     def ask(self, host: EventLoop, request: Request) -> PendingRows:
         """Send a request; the result is settled in ``host`` with its rows.
 
-        It fails with ``BackendError``. Cancelling a task that awaits the result does
-        not take the request back.
+        The result fails with ``BackendError``. Cancelling a task that awaits the result
+        does not take the request back.
         """
         answer = self._answer(host)
         self._send(request, answer)
         return answer.pending
 
     async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """Yield all rows of an answer page by page; each page is requested when needed.
-
-        Raises:
-            BackendError: A request failed.
-        """
+        """Yield the rows of an answer page by page; request each page when needed."""
         page: bytes | None = None
         while True:
             answer = self._answer(host)

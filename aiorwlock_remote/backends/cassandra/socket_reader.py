@@ -20,7 +20,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from math import inf
 from socket import socket, socketpair
@@ -152,8 +151,10 @@ class SocketReader:
     def _watch(self, connection: ReadableConnection, sock: socket) -> None:
         with self._lock:
             if connection in self._connections:
-                read = partial(self.callbacks.gather, connection.read)
-                self._connections[connection] = self.host.reads(sock, read)
+                ended = self.host.reads(
+                    sock, lambda: self.callbacks.gather(connection.read)
+                )
+                self._connections[connection] = ended
 
     def _unwatch(self, connection: ReadableConnection) -> None:
         with self._lock:

@@ -147,6 +147,7 @@ class CassandraStepper(CasStepper):
             for answer in reply.then:
                 if isinstance(answer, Granted):
                     self._local_grants.granted(answer.grants, answer.now, line.sent)
+            # A grant that is released by this process cannot be lost any more.
             if reply.held:
                 self._local_grants.released(_tickets_of(command))
                 return reply

@@ -73,6 +73,7 @@ class CassandraStore(CasLockStore):
         request = self._table.request("scan")
         async for rows in self._table.client.pages(self._event_loop, request):
             seen += len(rows)
+            # Once for each scan, with the page that passes the limit.
             if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
@@ -94,6 +95,7 @@ class CassandraStore(CasLockStore):
 
     def renewer(self) -> CasRenewer:
         """Return a renewer over the same session, with a thread of its own."""
+        # Leases must be renewed although the caller's loop may be blocked.
         thread = CallbackThread(self._event_loop.clock)
         cas = CassandraCas(self._table, thread, self._memory)
         steps = CassandraStepper(cas, self._local_grants, wake_no_client, thread.later)

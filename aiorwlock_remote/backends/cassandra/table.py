@@ -6,6 +6,7 @@ Nothing here changes the table.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -59,48 +60,34 @@ class Layout(StrEnum):
     TYPE = "type"
 
 
+@dataclass(eq=False)
 class Table:
     """The open lock table, which was found fit, with its statements prepared.
 
     Attributes:
-        layout: Which resources share a Paxos partition.
         gc_grace: Seconds for which deleted rows and ballots are remembered.
-        client: Sends its requests.
         close: Closes the session if it is ours. Blocks.
     """
 
-    def __init__(
-        self,
-        client: SessionClient,
-        options: Options,
-        layout: Layout,
-        gc_grace: int,
-        statements: dict[str, driver.Statement],
-        close: Callable[[], object],
-    ) -> None:
-        self.client: SessionClient = client
-        self.options: Options = options
-        self.layout: Layout = layout
-        self.gc_grace: int = gc_grace
-        self.close: Callable[[], object] = close
-        self.ask: Callable[[EventLoop, Request], PendingRows] = client.ask
-        self._statements = statements
+    client: SessionClient
+    options: Options
+    layout: Layout
+    gc_grace: int
+    statements: dict[str, driver.Statement] = field(repr=False)
+    close: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self.ask: Callable[[EventLoop, Request], PendingRows] = self.client.ask
 
     def request(self, name: str, *values: object) -> Request:
         """Return a request for a statement of ``statements.cql`` with these values."""
-        return Request(self._statements[name], values)
+        return Request(self.statements[name], values)
 
 
 def open_table(
     client: SessionClient, options: Options, close: Callable[[], object]
 ) -> Table:
-    """Check the table and prepare all its statements. Blocks.
-
-    Raises:
-        Unsupported: The table does not exist, is not fit, or may not be read; the error
-            names what to run.
-        BackendError: No node answers.
-    """
+    """Check the table, as ``layout_of`` does, and prepare all statements. Blocks."""
 
     def look(name: str, *values: object) -> Rows:
         prepared = client.prepare(statement(name, options), "ONE")
@@ -209,9 +196,6 @@ async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
     """Yield what settings of the cluster and the table mean for locks.
 
     The role may lack the right to read a setting; that is a finding, too.
-
-    Raises:
-        BackendUnavailable: No node answers.
     """
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)

@@ -156,7 +156,7 @@ def test_what_has_time_goes_with_what_has_none(
 def test_a_turn_that_does_not_end_keeps_nothing_back(
     near: ReadConnection, far: socket
 ) -> None:
-    """The loop is blocked by what runs after it asked: the aide sends for it."""
+    """The loop is blocked by what runs after it asked: the helper sends for it."""
     near.push(b"first")
     near.push(b"second")
     assert exactly(far, 11) == b"firstsecond"
@@ -245,7 +245,7 @@ def test_one_that_nothing_can_be_sent_over_is_given_up(
 ) -> None:
     near._socket = cast("socket", Deaf(near._socket))
     told, done = asked(near)
-    assert done.wait(PATIENCE)  # by the aide
+    assert done.wait(PATIENCE)  # by the helper thread
     assert near.is_defunct
     assert isinstance(told[0], ConnectionShutdown)
     assert far.recv(1) == b""

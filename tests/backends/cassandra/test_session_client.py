@@ -67,7 +67,7 @@ def calling_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 async def test_the_loop_reads_its_answers(
     table: Table, calling_back: list[threading.Thread]
 ) -> None:
-    """Where a heartbeat is under way just then, the helper thread may have been first."""
+    """Where a heartbeat is under way just then, the helper may have been first."""
     for _ in range(20):
         await table.ask(current_event_loop(), appear(table))
     assert len(calling_back) == 20

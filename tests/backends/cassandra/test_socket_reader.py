@@ -175,8 +175,8 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
 def test_closed_it_leaves_no_thread(loop: FakeLoop) -> None:
     before = set(threading.enumerate())
     reader = SocketReader(loop, threading.get_ident())
-    (aide,) = set(threading.enumerate()) - before
+    (helper,) = set(threading.enumerate()) - before
     reader.later(1000.0, int)
     reader.close()
-    aide.join(PATIENCE)
-    assert not aide.is_alive()
+    helper.join(PATIENCE)
+    assert not helper.is_alive()

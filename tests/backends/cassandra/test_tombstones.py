@@ -43,9 +43,11 @@ async def test_a_placeholder_outlives_the_grant_that_replaced_it(
     cas = CassandraCas(table, current_event_loop())
     swapping = CasStepper(cas, lambda *_: None)
     nothing = cas.guess()
-    done, burnt = await cas.swap(ORDER, nothing, Doorman(), None, cas.times(nothing))
+    done, placeholder = await cas.swap(
+        ORDER, nothing, Doorman(), None, cas.times(nothing)
+    )
     assert done
-    assert burnt is not None
+    assert placeholder is not None
     late = desk.appearing("ghost")
     for ticket in ("t1", "t2"):
         take = replace(TAKE, claims=(Claim(ticket, 30_000_000),))
@@ -63,7 +65,7 @@ async def test_a_placeholder_outlives_the_grant_that_replaced_it(
 async def test_time_is_right_after_a_change_that_changes_nothing(
     table: Table, desk: OneRow
 ) -> None:
-    """A version that is burnt carries the wall clock of its own moment.
+    """A version that is placeholder carries the wall clock of its own moment.
 
     With that of a change long ago, whoever comes then takes the lease for run out.
     """
