@@ -53,7 +53,7 @@ class WorkerProcess:
 
         ``name`` is for messages to the user; stderr is written to the file ``errors``.
         """
-        # A file: a pipe that is read at the end only would fill up and block the worker.
+        # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:
             # The path of this very process, and nothing of the current folder (-P): a
             # `json.py` there must not be imported by the worker
