@@ -31,7 +31,7 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
   fence       the last fencing number handed out; 0 if none is remembered
   holders     list of: holder (12 hex digits), mode ("read", "write"), fence
               (null: foreign), since, age, expires_in (null: never; negative:
-              ran out, and was not noticed yet), host, pid, task, reason, foreign
+              ran out, unnoticed so far), host, pid, task, reason, foreign
               (true: taken by a program that does not use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
@@ -193,6 +193,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     At a terminal that is too narrow the last column goes below the line, indented.
     Holders and fences are never cut, as ``rwlock break`` takes them whole.
     """
+    # Names are written by other programs; the widths are those of what is shown.
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     terminal = sys.stdout.isatty()

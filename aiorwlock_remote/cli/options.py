@@ -184,6 +184,7 @@ def as_json(function: F) -> F:
 
 def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
     del param
+    # Found out here, not by a worker process that ends with a traceback.
     if value == "trio" and find_spec("trio") is None:
         text = "--loop trio: trio is not installed; pip install trio"
         raise click.UsageError(text, ctx)

@@ -217,7 +217,7 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     required=True,
     metavar="TEXT",
     callback=_reason,
-    help="Why; goes to the audit log.",
+    help="Why; stands in the answer.",
 )
 @resource_argument
 def break_(

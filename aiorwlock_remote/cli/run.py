@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
@@ -71,6 +72,7 @@ class ChildProcess:
         # would reap the child and its exit code were lost (test_odd_surroundings).
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._pid = _spawn(command, environment, mask)
+        # waitpid() blocks, and has a thread of its own.
         threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
 
     def send(self, number: int) -> None:
@@ -119,13 +121,13 @@ _VARIABLES = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 class LockedCommandOptions:
     """The options of ``rwlock run``; all times are seconds."""
 
-    url: str
+    url: str | None
     target: tuple[str, str]
     command: tuple[str, ...]
     write: bool
     timeout: float | None
     lease: float
-    reason: str
+    reason: str | None
     export_ticket: bool
     conflict_exit_code: int
     grace: float
@@ -146,17 +148,21 @@ class LockedCommand:
     async def main(self) -> int:
         """Acquire, run the command, release; return the exit code."""
         job = self._job
+        url, target = store_url(job.url), check_whole(job.target)
+        reason = _name_of(job.command[0]) if job.reason is None else job.reason
+        # connect() is entered inside the scope that a signal cancels, and has to be
+        # left after that scope: hence the stack.
         async with AsyncExitStack() as stack:
             # A signal ends the wait, and cancelling it leaves the queue
             # (test_signal_while_waiting_leaves_the_queue).
             with anyio.CancelScope() as waiting:
                 self._signals.start(lambda number, _: self._end_wait(number, waiting))
-                opening = connect(job.url, on_lost=self._on_lost)
+                opening = connect(url, on_lost=self._on_lost)
                 locks = await stack.enter_async_context(opening)
-                lock = locks.rwlock(*job.target, lease=job.lease)
+                lock = locks.rwlock(*target, lease=job.lease)
                 side = lock.writer if job.write else lock.reader
                 try:
-                    held = await side.acquire(job.timeout, reason=job.reason)
+                    held = await side.acquire(job.timeout, reason=reason)
                 except LockTimeout as exc:
                     print_message(str(exc))
                     return job.conflict_exit_code
@@ -258,6 +264,11 @@ class LockedCommand:
         self._changed.set()
 
 
+def _name_of(program: str) -> str:
+    """Return the file name of the program, whose bytes need not be text."""
+    return os.fsencode(Path(program).name).decode(errors="replace")
+
+
 def _loss(held: Held) -> LockLost:
     return LockLost(
         reason=held.lost or "expired",
@@ -294,6 +305,15 @@ without a lock once the lease has run out; then only the fence protects.
 The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
 127 if the command cannot be run, 128 + n if signal n ended it.
 """
+
+
+def _command(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    command = value[1:] if value[:1] == ("--",) else value
+    if not command:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return command
 
 
 @click.command(
@@ -342,40 +362,12 @@ The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126
     help="Seconds from SIGTERM to SIGKILL when the lock is lost.",
 )
 @resource_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run(
-    *,
-    url: str | None,
-    target: tuple[str, str],
-    command: tuple[str, ...],
-    write: bool,
-    timeout: float | None,
-    lease: float,
-    reason: str | None,
-    export_ticket: bool,
-    conflict_exit_code: int,
-    grace: float,
-) -> int:
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command
+)
+def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
     """Run the command and return the exit code; ``_HELP`` is the text for users."""
-    command = command[1:] if command[0] == "--" else command
-    if not command:
-        raise click.UsageError("Missing argument 'COMMAND...'.")
-    check_seconds("grace", grace)
-    job = LockedCommandOptions(
-        url=store_url(url),
-        target=check_whole(target),
-        command=command,
-        write=write,
-        timeout=timeout,
-        lease=lease,
-        reason=_name_of(command[0]) if reason is None else reason,
-        export_ticket=export_ticket,
-        conflict_exit_code=conflict_exit_code,
-        grace=grace,
-    )
+    check_seconds("grace", options["grace"])
+    job = LockedCommandOptions(**options)
+    # The receiver blocks its signals before the event loop starts any thread.
     return asyncio.run(LockedCommand(job, SignalReceiver()).main())
-
-
-def _name_of(program: str) -> str:
-    """Return the file name of the program, whose bytes need not be text."""
-    return os.fsencode(Path(program).name).decode(errors="replace")

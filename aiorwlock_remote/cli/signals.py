@@ -32,6 +32,7 @@ class Interrupt:
     async def listen(self, scope: anyio.CancelScope) -> None:
         """Wait for a signal, then cancel the scope that does the work."""
         numbers = not_ignored(INTERRUPTS)
+        # No signal can end the command (test_where_all_are_ignored_nothing_ends_it).
         if not numbers:
             return
         with anyio.open_signal_receiver(*numbers) as received:

@@ -18,6 +18,8 @@ def null_stream() -> TextIO:
 
 def discard_stdout() -> None:
     """Discard what stdout has buffered, and what is printed from now on."""
+    # Below Python's buffer: what is left in the buffer is flushed at exit, and would
+    # fail there.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -40,6 +42,7 @@ def check_reader(fd: int) -> None:
     Raises:
         BrokenPipeError: The other end was closed.
     """
+    # No event is asked for: poll() reports a closed end in any case.
     poll = select.poll()
     poll.register(fd, 0)
     if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):

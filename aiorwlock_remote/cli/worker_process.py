@@ -53,6 +53,7 @@ class WorkerProcess:
 
         ``name`` is for messages to the user; stderr is written to the file ``errors``.
         """
+        # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:
             # The path of this very process, and nothing of the current folder (-P): a
             # `json.py` there must not be imported by the worker
@@ -151,8 +152,8 @@ def end_with_command() -> None:
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # The command may be killed while this process is suspended: SIGCONT lets this process
-    # read the end of its orders. Not SIGKILL: the signal comes when the thread ends that
+    # The command may be killed while this process is suspended: SIGCONT lets it read
+    # the end of its orders. Not SIGKILL: the signal comes when the thread ends that
     # started this process, and trio does not keep such threads
     # (test_it_outlives_the_thread_that_started_it).
     with contextlib.suppress(OSError, AttributeError):  # Linux only

@@ -58,7 +58,7 @@ class Server:
         return self.url()
 
     def empty(self) -> None:
-        """Remove all locks."""
+        """Remove all locks of both layouts."""
         for keyspace in KEYSPACES.values():
             self._visit.rows(f"TRUNCATE {keyspace}.mutex_locks")
 

@@ -64,6 +64,7 @@ def hand_overs(round_: Round[Any]) -> Measured:
             other.send(chance.uniform(shortest, longest))
             left = holder.receive("left")["left"]
             got_in = other.receive("got_in")["got_in"]
+            # A benchmark of a lock that does not exclude would be worth nothing.
             assert left <= got_in, "two processes held the lock at the same time"
             took.append(1e3 * (got_in - left))
             holder, other = other, holder
@@ -102,6 +103,7 @@ def waiters(
     if round_.quick:
         count, (settle, watched) = QUICK_WAITERS, quick
     server = round_.server
+    # The holder is another process, so that waiters depend on the server to be woken.
     with round_.workers(round_.job("hold")) as (holder,):
         holder.send("go")
         holder.receive("got_in")
@@ -112,6 +114,7 @@ def waiters(
             time.sleep(settle)
             connections = server.connections() - before
             measured = watch(watched)
+            # First the waiters' time limit begins, then the holder releases.
             waiting.send("now")
             holder.send("now")
             left = holder.receive("left")["left"]
@@ -188,6 +191,7 @@ def take_turns(round_: Round[Any], jobs: Sequence[Job]) -> Window:
         for number, reply in enumerate(replies)
         for task, writes, *rest in reply["turns"]
     ]
+    # In the order of the grants, over all processes: overlaps and fences show.
     turns.sort(key=lambda turn: turn.got_in)
     return Window(begin, begin + jobs[0].seconds, replies[0]["wall"], turns)
 
@@ -224,6 +228,7 @@ def mutex_turns(window: Window, tasks: Sequence[int]) -> Measured:
         "wait p50, ms": [1e3 * statistics.median(waits)],
         LONGEST_MS: [1e3 * max(waits)],
     }
+    # Floors and most peers have no fence, and no line about it in the table.
     fences = [turn.fence for turn in window.turns]
     if any(fences):
         measured[RISING] = [float(all(a < b for a, b in pairwise(fences)))]

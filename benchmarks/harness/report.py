@@ -82,6 +82,7 @@ class Figures:
         theirs = self._found(scenario, metric, to, "asyncio")
         return statistics.median(
             statistics.median(ours[n]) / statistics.median(theirs[n])
+            # A repetition that failed for one of the two has no ratio.
             for n in ours.keys() & theirs.keys()
         )
 
@@ -205,6 +206,8 @@ def verdicts(bars: Sequence[Bar], figures: Figures) -> Iterator[Verdict]:
             limit = bar.limit if isinstance(bar.limit, float) else bar.limit(figures)
             yield Verdict(bar, bar.figure(figures), limit)
         except NotMeasured:
+            # Not silently left out: "not measured" must not read as "holds"
+            # (test_what_was_not_measured_is_not_said_to_hold).
             yield Verdict(bar)
 
 
@@ -267,6 +270,7 @@ def _cell(values: Sequence[float], repetitions: Sequence[int]) -> str:
     """Return the median, least and most; of many values the 50th, 90th and 95th."""
     if not values:
         return ""
+    # One value a repetition, or many values in each.
     if len(values) <= max(repetitions) + 1:
         shown = short(statistics.median(values))
         if len(values) > 1:

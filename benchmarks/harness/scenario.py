@@ -96,6 +96,8 @@ class Worker:
                 for ``REPLY_TIMEOUT``.
         """
         assert self._process.stdout is not None
+        # readline() has no time-out: a worker that hangs would stop the whole run. The
+        # kill ends the line, and with it the wait.
         alarm = threading.Timer(REPLY_TIMEOUT, self._process.kill)
         alarm.start()
         try:
@@ -135,6 +137,7 @@ def started(
     """
     workers: list[Worker] = []
     try:
+        # All are started before any is waited for: they start side by side.
         workers.extend(Worker(job, (programs or {}).get(job.peer)) for job in jobs)
         for worker in workers:
             worker.receive("ready")
@@ -153,7 +156,7 @@ class AnyServer(Protocol):
     """What the framework needs of a server; a suite's scenarios know more of theirs."""
 
     def empty(self) -> None:
-        """Remove all locks."""
+        """Remove all locks of earlier rounds."""
 
     def url_for(self, peer: str, seed: int) -> str:
         """Return the URL at which a peer finds its locks in this round."""

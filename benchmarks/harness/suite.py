@@ -140,6 +140,7 @@ class _Run(Generic[S]):
         self._peers = entrants.intersection(self.options.peer or self.suite.peers)
         foreign = self._peers & self.suite.foreign
         self._programs, notes = self.suite.programs(self.folder, foreign)
+        # A peer whose program cannot be built is left out, and a note says so.
         self._peers -= foreign - self._programs.keys()
         self._cores = _cores()
         self.notes += notes

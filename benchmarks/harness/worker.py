@@ -53,7 +53,7 @@ async def ready() -> str:
     return begin
 
 
-# ------------------------------------------------------------- nobody else wants it
+# --------------------------------------------------------- one task, no competitors
 
 
 async def time_cycles(client: Client, job: Job) -> None:
@@ -71,6 +71,7 @@ async def time_cycles(client: Client, job: Job) -> None:
 
 async def hold_many(client: Client, job: Job) -> None:
     """Hold ``tasks`` locks; reply the share of a core that keeping them takes."""
+    # The locks are taken before the worker is ready: only keeping them is measured.
     async with AsyncExitStack() as stack:
         for number in range(job.tasks):
             lock = await client.lock(job.key.format(task=number), job.mode)
@@ -111,6 +112,7 @@ async def take_turns(client: Client, job: Job) -> None:
     reply also has the difference of wall clock and monotonic clock.
     """
     locks = [await _locks_of(client, job, task) for task in range(job.tasks)]
+    # A moment, not a duration: workers read the order at different times.
     ends = float(await ready()) + job.seconds
     turns: list[Turn] = []
     async with anyio.create_task_group() as group:
@@ -148,6 +150,7 @@ async def _turns_of_both(
     writer: Cycle, reader: Cycle, task: int, ends: float, job: Job, turns: list[Turn]
 ) -> None:
     assert job.reads is not None
+    # A generator for each task: the turns of one do not depend on those of another.
     chance = random.Random(job.seed * 1000 + task)
     while (asked := monotonic()) < ends:
         writes = int(chance.random() >= job.reads)
@@ -238,6 +241,7 @@ async def wait_together(client: Client, job: Job) -> None:
             group.start_soon(wait, lock)
         reply(asked=job.tasks)
         await order()
+        # A lock that loses a wake-up would keep its waiter, and the run, for ever.
         with anyio.move_on_after(DRAIN_TIMEOUT):
             await all_done.wait()
         group.cancel_scope.cancel()
@@ -278,6 +282,7 @@ async def admit_readers(client: Client, job: Job) -> None:
             inside, last = inside + 1, monotonic()
             if inside == job.tasks:
                 all_in.set()
+            # The readers stay until all are in: they share the lock at one time.
             await all_in.wait()
 
     async with anyio.create_task_group() as group, writer:

@@ -65,6 +65,7 @@ class Server:
         if sys.platform != "linux" or core is None:
             yield
             return
+        # On Linux a process may place its own children.
         os.sched_setaffinity(self._process.pid, {core})
         try:
             yield
@@ -127,6 +128,7 @@ def server() -> Iterator[Server]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ["--port", str(port), "--save", "", "--appendonly", "no"]
+    # Without persistence: what is measured is the lock, not the disk.
     process = subprocess.Popen(
         [program, "--bind", "127.0.0.1", *options], stdout=subprocess.DEVNULL
     )

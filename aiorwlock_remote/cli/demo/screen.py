@@ -64,6 +64,7 @@ class LedgerState:
     def holders(self) -> list[ActiveHolder]:
         """Return the holders whose leases have not run out."""
         at = now()
+        # A killed worker never records that it left.
         return [e for e in self.holding.values() if e.until is None or e.until > at]
 
     def queue(self) -> Counter[EventMode]:

@@ -137,6 +137,7 @@ def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
     left = any(isinstance(e, Releasing) and e.holder == one.holder for e in events)
     deaths = (e for e in events if isinstance(e, Died) and e.process == one.name)
     died = next(deaths, None)
+    # A worker that had begun to release left nothing behind that had to run out.
     if not held or left or died is None or one.lease_end is None:
         return None
     grants = (e for e in events if isinstance(e, Granted) and e.resource == one.ledger)

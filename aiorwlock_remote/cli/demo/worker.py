@@ -97,7 +97,9 @@ class Ledger:
         self, fence: int, holder: str, mode: str, changed: Mapping[int, int] = _NOTHING
     ) -> LedgerPage | None:
         """Change some balances and return all; None if the old fence is refused."""
-        with self._db:  # commits, or rolls back
+        # The block commits, or rolls back. IMMEDIATE takes the write lock before the
+        # read, so that no access of another process comes between the two.
+        with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             highest, serial, text = self._db.execute(
                 "SELECT fence, serial, balances FROM ledgers WHERE name = ?",

@@ -182,6 +182,7 @@ def _urgency(seen: LockInfo) -> tuple[float, str]:
 
 
 def _style(view: WatchState, seen: LockInfo, row: Sequence[str], fresh: float) -> str:
+    # What is known of a store that does not answer may be old.
     if view.trouble:
         return DIM
     over = any(

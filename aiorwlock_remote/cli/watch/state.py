@@ -83,6 +83,7 @@ class ChangeDetector:
         for one in was:
             if one.holder in still:
                 continue
+            # Still listed, but not live: its lease ran out and was not noticed yet.
             over = one.holder in shown or self._ran_out(before, one, passed)
             kind: Kind = "lost" if over else "ended"
             yield Change(kind, after, shown.get(one.holder, one))
@@ -103,6 +104,7 @@ class ChangeDetector:
         """
         left = one.expires_in
         longest = self._longest.get((seen.target, one.holder))
+        # A grant without a lease cannot run out; it was released or broken.
         if left is None or longest is None:
             return False
         return left <= passed and left < longest / 2

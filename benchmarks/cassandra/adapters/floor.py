@@ -68,6 +68,7 @@ class _Client:
     async def execute(self, statement: Any, *values: object) -> list[tuple[Any, ...]]:  # noqa: ANN401
         """Return the rows of one request."""
         answer: asyncio.Future[list[tuple[Any, ...]]] = self._loop.create_future()
+        # The callbacks run in the driver's thread.
         wake = self._loop.call_soon_threadsafe
         self._session.execute_async(statement, values).add_callbacks(
             lambda rows: wake(answer.set_result, rows),

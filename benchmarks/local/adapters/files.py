@@ -65,6 +65,7 @@ class _BareFile:
             except FileExistsError:
                 time.sleep(POLL_INTERVAL)
                 continue
+            # As long as a ticket: a lock has to write whose it is.
             os.write(file, b"0123456789abcdef0123456789abcdef\n")
             if self._folder is not None:
                 os.fsync(file)

@@ -65,7 +65,7 @@ class BareRow:
         self._db.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the SQLite file."""
         self._db.close()
 
 

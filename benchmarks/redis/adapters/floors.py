@@ -77,7 +77,7 @@ class BareConnection(asyncio.BufferedProtocol):
         return future
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the server."""
         assert self._transport is not None
         self._transport.close()
 
@@ -91,7 +91,7 @@ COMPARE_AND_DELETE = (
 
 
 class _LeaseLock:
-    """``SET NX PX`` and a script that compares and deletes; nobody can wait for it."""
+    """``SET NX PX``, and a script that compares and deletes, without any waiting."""
 
     def __init__(
         self, connection: BareConnection, sha: str, key: str, lease: float

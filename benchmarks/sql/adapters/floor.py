@@ -1,6 +1,6 @@
 """The floor of SQL databases, by any driver: INSERT and DELETE of the published row.
 
-There is no lease, fence or queue, and nobody can wait for the lock.
+There is no lease, fence or queue, and no way to wait for the lock.
 """
 
 from __future__ import annotations
