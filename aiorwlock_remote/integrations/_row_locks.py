@@ -102,7 +102,7 @@ def _driver_text(driver: object) -> str:
     text = str(driver).strip()
     if isinstance(getattr(driver, "sqlstate", None), str):
         # PostgreSQL's detail lines contain the user's row, which must not get into logs
-        # and messages (test_a_constraint_of_the_table).
+        # and error messages.
         text = text.partition("\n")[0]
     return " ".join(text.split()) or type(driver).__name__
 

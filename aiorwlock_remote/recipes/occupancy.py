@@ -236,8 +236,7 @@ class Occupancies:
                 last = await attempt.outcome(loop)
             finally:
                 self._attempts.discard(attempt)
-            # `aclose` calls attempts off, and knows nothing of an object that it would
-            # be given after that (test_closing_calls_off_and_gives_back).
+            # `aclose` has gone through the objects in use: one more would stay occupied.
             if self._closed:
                 raise Closed
             granted = last.do is Action.USING

@@ -134,8 +134,8 @@ class RowLockManager(Generic[S]):
         try:
             self._check()
         except LockError:
-            # Closed between the grant and here: ``close`` did not see this lease
-            # (test_closing_while_it_is_being_obtained).
+            # Closed between the grant and here: ``close`` did not see this lease, and
+            # nothing else would release it.
             self._end(got, None).log_failure()
             raise
         if got.grant is not None:
