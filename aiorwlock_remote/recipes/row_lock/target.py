@@ -270,7 +270,7 @@ class LeasedStrategy(Generic[S]):
             text = dump_row_grants(change, random_id().hex())
             if len(text) > MAX_GRANTS_TEXT:
                 # One reader more than the column can list: refused as if a writer held
-                # the row (test_more_readers_than_the_column_holds).
+                # the row, so it waits for one of them to leave.
                 return RowOutcome(RowStep(0, found), held=False)
             state = change.state
             new = state.mark, state.readers, state.reason, text
