@@ -34,9 +34,8 @@ class SingleEntry:
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
         """Begin as not entered.
 
-        Args:
-            what: how the object is made, for messages: ``"acquire()"``.
-            unused: returns what to say was never awaited; None: say nothing.
+        ``what``: how the object is made, for messages: ``"acquire()"``. ``unused()``:
+        what to say was never awaited; None: say nothing.
         """
         self._what = what
         self._unused = unused
@@ -137,14 +136,7 @@ class Acquisition(Coroutine[Any, Any, Held]):
         options: Options,
         obtain: Obtain | None = None,
     ) -> None:
-        """Prepare an attempt (made by the locks, not by users).
-
-        Args:
-            session: whose grant it will be.
-            request: what to ask for.
-            options: of the lock.
-            obtain: gets the grant; by default ``session.acquirer``.
-        """
+        """Prepare an attempt (made by the locks, not by users)."""
         self._session = session
         self._obtain: Obtain = session.acquirer.acquire if obtain is None else obtain
         self._options = options

@@ -291,6 +291,8 @@ class Locks(TicketCalls, RecipeFactories):
             return
         session.check()
         session.closed = True
+        # First the waits, so that no grant comes after the releases below; then the
+        # requests under way are undone, while there is a connection.
         client = session.client
         for acquirer in list(client.acquirers):
             acquirer.close(Closed())
@@ -310,6 +312,8 @@ class Locks(TicketCalls, RecipeFactories):
             for occupancies in self._occupancies.values():
                 await occupancies.aclose()
         finally:
+            # Also after an error or a cancellation above: threads and connections
+            # would stay.
             await client.aclose()
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:

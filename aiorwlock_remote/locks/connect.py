@@ -131,6 +131,8 @@ class Connecting:
         await locks.__aexit__(exc_type, exc, traceback)
 
     async def _open(self) -> Locks:
+        # Random bytes that were read before are dropped: a clone of this process (a
+        # snapshot that is started more than once) would have the same.
         random_id.anew()
         # Now, not at `connect`: a server may have forked since, and each child is a
         # process of its own to the store.

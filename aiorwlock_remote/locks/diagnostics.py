@@ -136,6 +136,7 @@ async def _latency(store: Store, clock: Clock) -> Finding:
 async def _set_back(store: Store) -> Finding | None:
     """Return a finding if a record was changed later than the store's clock shows."""
     most = looked = 0
+    # A store without this right, or with millions of records, has other findings still.
     with suppress(BackendError), anyio.move_on_after(_SCANS_FOR):
         async with closed(store.scan(None)) as snapshots:
             async for seen in snapshots:

@@ -1,7 +1,4 @@
-"""A grant in hand.
-
-A grant that others share while it is held: for ``rwlock run``.
-"""
+"""``Held``: a grant as users have it."""
 
 from __future__ import annotations
 
@@ -34,13 +31,13 @@ T = TypeVar("T")
 
 @final
 class Held:
-    """A grant: the proof, valid until it is released, moved, given away or lost.
+    """A grant of a lock, valid until it is released, moved, given away or lost.
 
-    Got from ``async with`` or ``await lock.acquire()``. It is renewed in the background
-    until it ends, or until its owner is gone: the task that entered ``async with``
-    ended, or nothing refers to a ``Held`` from ``await acquire()`` any more
-    (``ResourceWarning``). Without the keeper's renewals it ends with its lease,
-    or when the ``Locks`` is closed.
+    ``async with lock`` and ``await lock.acquire()`` return one. The grant is renewed in
+    the background until it ends or its owner is gone: the task that entered ``async
+    with`` has ended, or nothing refers to a ``Held`` from ``await acquire()`` any more
+    (``ResourceWarning``). Once it is not renewed, the grant ends with its lease, or
+    when the ``Locks`` is closed.
     """
 
     __slots__ = ("__weakref__", "_lease", "_state")
@@ -53,7 +50,7 @@ class Held:
 
     @property
     def fence(self) -> int:
-        """The phase number: hand it to the protected resource with every access.
+        """The fencing number: hand it to the protected resource with every access.
 
         A resource that refuses numbers smaller than the highest it has seen (on reads
         too) is safe from holders that were paused past their lease.
@@ -62,12 +59,12 @@ class Held:
 
     @property
     def mode(self) -> ModeName:
-        """``"read"`` or ``"write"``."""
+        """The mode of the grant: ``"read"`` or ``"write"``."""
         return self._lease.mode.shown
 
     @property
     def resource(self) -> str:
-        """``type/id``, with a slash in the type as ``%2F``; without the prefix."""
+        """``type/id``, without the prefix; a slash in the type is written ``%2F``."""
         return self._lease.resource.label
 
     @property
@@ -82,23 +79,23 @@ class Held:
 
     @property
     def acquired_at(self) -> datetime:
-        """When it was granted, by this host's clock."""
+        """The time of the grant, by this host's clock."""
         clock = self._state.session.loop.clock
         ago = clock.now() - self._lease.since
         return datetime.fromtimestamp(clock.wall() - ago, UTC)
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds it may be believed without a renewal; None: it never expires.
+        """Seconds until the grant is lost unless it is renewed; None: it never expires.
 
-        Not above zero once it was released, given away or lost.
+        Zero or less if it was released, given away or lost.
         """
         left = self._lease.left
         return left if self.valid else min(0.0, left or 0.0)
 
     @property
     def lost(self) -> LossReason | None:
-        """Why it was lost; None while it is not."""
+        """Why the grant was lost; None if it is not lost."""
         self._lease.expired()
         return self._lease.reason
 
@@ -108,32 +105,35 @@ class Held:
         return not self._lease.expired() and self._lease.state is LeaseState.HELD
 
     def check(self) -> None:
-        """Make sure that it is still held; no I/O.
+        """Raise unless the grant is still held; no I/O.
 
         Raises:
             LockLost: its lease may have run out, or it is known to be gone.
-            NotOwner: released, moved or given away.
+            NotOwner: it was released, moved or given away.
         """
         self._state.check()
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
-        """Await something under the grant: checked before and after, cancelled on loss.
+        """Await something that is cancelled if the grant is lost.
 
-        If it moves the grant, what that was moved to is checked after. Cancelled, so is
-        ``awaitable``; the grant stays.
+        The grant is checked before and after; if ``awaitable`` moves it (``upgrade``),
+        the new grant is checked. If the caller is cancelled, ``awaitable`` is cancelled
+        and the grant stays.
 
         Raises:
             LockLost: the grant was or got lost; ``awaitable`` was cancelled or not
                 started.
-            NotOwner: released, moved or given away.
+            NotOwner: it was released, moved or given away.
         """
         state = self._state
         try:
             state.check()
         except BaseException:
+            # A coroutine that is never awaited warns of that.
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise
+        # The caller's own cancellation passes through; only ours ends in the scope.
         with anyio.CancelScope() as scope:
             state.loss.watch(scope)
             try:
@@ -146,13 +146,17 @@ class Held:
         raise state.error()
 
     async def extend(self, lease: float | None = None) -> None:
-        """Renew now, for ``lease`` seconds (default: its own lease); never shortens.
+        """Renew the grant now; the remaining time is never shortened.
 
-        Cancelling leaves it renewed or not; the keeper goes on either way.
+        If the caller is cancelled, the grant may have been renewed; the renewals in the
+        background go on either way.
+
+        Args:
+            lease: seconds; by default the grant's own lease.
 
         Raises:
-            LockLost: it is gone.
-            NotOwner: released, moved or given away.
+            LockLost: the grant is gone.
+            NotOwner: it was released, moved or given away.
             BackendError: the store failed; the grant lives as long as it did before.
         """
         state = self._state
@@ -166,31 +170,33 @@ class Held:
         outcome = await state.session.client.renew(self._lease, options.lease)
         if isinstance(outcome, NotHeld):
             state.check()
-            raise NotOwner(resource=self.resource, action="extend")  # it is being moved
+            # Held, but the store does not know the ticket: another task is moving it.
+            raise NotOwner(resource=self.resource, action="extend")
 
     async def release(self) -> bool:
-        """Give it back. True if it was held until now, False if released before.
+        """Release the grant. Return False if it had been released before.
 
-        The request is sent before anything is awaited: cancelling does not stop it.
-        While another task moves it, what that comes to is given back, too, and the
-        other task is told ``NotOwner``.
+        The request is sent before anything is awaited, so that cancelling the caller
+        does not stop it. If another task is moving the grant (``upgrade``), the new
+        grant is released as well, and that task gets ``NotOwner``.
 
         Raises:
             LockLost: it had been lost (with ``on_lost="raise"``).
-            NotOwner: moved or given away.
-            BackendError: the store failed; it is asked again, and the grant ends with
-                its lease at the latest.
+            NotOwner: it was moved or given away.
+            BackendError: the store failed. The release is repeated in the background,
+                and the grant ends with its lease at the latest.
         """
         return await self._state.release()
 
     async def downgrade(self) -> Held:
-        """Writer → reader without a gap, in a new phase; this ``Held`` ends.
+        """Make a reader of this writer, without a gap. This ``Held`` ends.
 
-        Cancelled while the request is under way, the grant is given up.
+        If the caller is cancelled while the request is under way, the grant is given
+        up.
 
         Raises:
-            LockLost: it is gone.
-            NotOwner: released, moved or given away.
+            LockLost: the grant is gone.
+            NotOwner: it was released, moved or given away.
             ConfigurationError: it is a reader.
         """
         client = self._state.session.client
@@ -200,24 +206,27 @@ class Held:
         return self._moved(new)
 
     async def try_upgrade(self) -> Held | None:
-        """Reader → writer if it is the only reader right now; else None.
+        """Make a writer of this reader if there is no other reader now; else None.
 
-        Raises and behaves when cancelled as ``upgrade`` does.
+        Cancellation and errors are those of ``upgrade``.
         """
         return await self._upgrade(0)
 
     async def upgrade(self, timeout: float | None = None) -> Held:
-        """Reader → writer once all other readers have left; this ``Held`` ends.
+        """Make a writer of this reader once all others have left. This ``Held`` ends.
 
-        ``timeout`` in seconds; None waits for ever. A request that is under way when
-        the time is up is waited for. Cancelled while it waits, it stays a reader;
-        cancelled while a request is under way, the grant is given up.
+        If the caller is cancelled while it waits for the others, this stays a reader;
+        if it is cancelled while a request is under way, the grant is given up.
+
+        Args:
+            timeout: seconds; None: wait for ever. A request that is under way when the
+                time is up is awaited.
 
         Raises:
             UpgradeConflict: another reader is waiting to upgrade; release and retry.
-            LockTimeout: the others did not leave in time; the reader stays.
-            LockLost: it is gone.
-            NotOwner: released, moved or given away, also while it waited.
+            LockTimeout: the others did not leave in time; this stays a reader.
+            LockLost: the grant is gone.
+            NotOwner: it was released, moved or given away, also during the wait.
             Closed: the ``Locks`` was closed.
             ConfigurationError: it is a writer.
         """
@@ -229,16 +238,18 @@ class Held:
         return upgraded
 
     def detach(self) -> str:
-        """Give the grant away: an opaque ticket for ``locks.adopt`` anywhere.
+        """Give the grant away. Return an opaque ticket for ``locks.adopt`` anywhere.
 
-        From now on nobody renews it until it is adopted; its lease runs. The ticket is
-        a secret: whoever adopts it first has the lock, alone.
+        The grant is not renewed until it is adopted, and its lease runs. Treat the
+        ticket as a secret: the first to adopt it has the lock.
 
         Raises:
-            LockLost: it is gone.
-            NotOwner: released, moved or given away before, or just being moved.
+            LockLost: the grant is gone.
+            NotOwner: it was released, moved or given away, or is being moved.
         """
         self.check()
+        # The ticket may be another one by now, which only the reply to the request
+        # under way will tell (test_it_is_not_given_away_while_it_is_moved).
         if self._lease.moving:
             raise NotOwner(resource=self.resource, action="detach")
         self._state.require_no_set("passing on")
@@ -268,18 +279,21 @@ class Held:
         return True
 
     def __reduce__(self) -> NoReturn:
-        """Refused: a copy that is dropped would end the care for what is held still."""
+        """Refuse copies: dropping one would end the renewals of the other."""
         raise TypeError(
             "a Held can be neither copied nor pickled; detach() gives it to others"
         )
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         state = getattr(self, "_state", None)
+        # Without ``_state`` the constructor has failed. In ``async with`` the owner is
+        # the task, and the block may hold no reference to the ``Held`` at all.
         if state is None or state.owned_by_task:
             return
         if state.session.forked:
             return
-        state.abandon()  # first: whoever records the warning refers to it again
+        # Before the warning: recording it would make this object live again.
+        state.abandon()
         if state.lease.state is LeaseState.HELD:
             never = state.lease.terms.lease is None
             until = "stays until" if never else "ends with its lease or when"
@@ -291,10 +305,10 @@ class Held:
 
 
 def state_of(held: Held) -> HeldState:
-    """The state behind it, for the recipes.
+    """Return the state of a ``Held``, for the recipes.
 
     Raises:
-        ConfigurationError: no ``Held``.
+        ConfigurationError: ``held`` is something else.
     """
     given: object = held
     if not isinstance(given, Held):
@@ -303,5 +317,5 @@ def state_of(held: Held) -> HeldState:
 
 
 def share_ticket(held: Held) -> str:
-    """A ticket by which others may share the grant, while ``held`` keeps it."""
+    """Return a ticket to share the grant with other tasks, while ``held`` keeps it."""
     return tickets.write(state_of(held).lease, shared=True)

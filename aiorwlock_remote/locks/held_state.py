@@ -162,7 +162,8 @@ class HeldState:
         """Begin to be the state of this ``Held``, renewed by the keeper."""
         self.face = weakref.ref(face)
         self.session.admit(self)
-        self._followers.obtained(self.lease.resource, self.lease.fence)
+        if self._followers is not NO_OBSERVERS:
+            self._followers.obtained(self.lease.resource, self.lease.fence)
 
     @property
     def newest(self) -> HeldState:
@@ -249,6 +250,8 @@ class HeldState:
         if lease.expired():
             self.give_back()
         elif self._end(LeaseState.RELEASED):
+            # From here on the grant is released, whatever becomes of this call: the
+            # request is on its way before the first await.
             how: GrantEnd = "released"
             try:
                 released = (send or client.release)(lease)
@@ -257,7 +260,8 @@ class HeldState:
                     return True
                 how = lease.reason = gone.reason
             finally:
-                self._followers.ended(how)
+                if self._followers is not NO_OBSERVERS:
+                    self._followers.ended(how)
         if self.options.on_lost == "raise":
             raise self.error()
         return False
@@ -323,6 +327,8 @@ class HeldState:
                 self.session.check()  # if closed meanwhile, that is the reason
                 raise
             finally:
+                # The grant may have ended without this task knowing: lost, or released
+                # by another task while the request was under way.
                 if self.lease.state is not LeaseState.HELD:
                     self.session.forget(self.lease)
                     self._followers.ended(self.lease.reason or "moved")
@@ -337,6 +343,8 @@ class HeldState:
         new = HeldState(
             self.session, lease, self.options, followers, owned_by_task=owned
         )
+        # A chain, not a reference to the next: a grant that is moved often would keep
+        # all its predecessors (test_none_but_the_first_and_the_newest_stay).
         self._chain = new._chain = self._chain or _MoveChain()
         self._chain.newest = new
         self.loss.pass_on(new.loss)

@@ -1,4 +1,4 @@
-"""What people are shown of a resource: who holds it, since when, who waits."""
+"""Who holds a resource, since when, and who waits: what users see."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 _SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
-"""Since 1970; no more digits than a date can have."""
+"""A time since 1970; no more digits than a date can have."""
 
 _LAST = 250_000_000_000 * MICROS
-"""In the year 9892."""
+"""The last time that is shown as a date, in the year 9892; microseconds."""
 
 NO_RESOURCE = Resource("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Somebody who holds a resource.
+    """A grant of a resource.
 
     ``holder`` is the public name of the ticket (12 hex digits of its SHA-256).
-    ``age`` and ``expires_in`` are seconds; ``expires_in`` None: never; negative:
-    ran out, and nobody has asked since. ``fence`` None and ``foreign``: a program
-    that uses the published mutex record without this library.
+    ``age`` and ``expires_in`` are seconds. ``expires_in`` is None if the grant never
+    expires, and negative if it ran out and no request has come since. If ``foreign``,
+    the holder is a program that uses the published mutex record without this library;
+    its ``fence`` is None.
     """
 
     holder: str
@@ -52,7 +53,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A process that waits, with how many of its tasks and for how long (seconds)."""
+    """A process that waits: how many of its tasks, and since how many seconds."""
 
     mode: ModeName
     waiting: int
@@ -64,12 +65,12 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A resource as it stood when asked.
+    """A resource as it stood when the store was asked.
 
-    The field names are those of the published doorman; holders stand in place of
+    The field names are those of the published doorman, with holders in place of
     tickets. ``fence`` is the last one handed out. ``clock_set_back``: seconds by which
-    the store's clock was set back since the last change, 0.0 if it was not. By so much
-    longer a holder that is dead keeps the resource.
+    the store's clock was set back since the last change, 0.0 if it was not. A holder
+    that is dead keeps the resource longer by that time.
     """
 
     resource_type: str
@@ -87,15 +88,15 @@ class LockInfo:
 
     @property
     def locked(self) -> bool:
-        """Whether anybody holds it."""
+        """Whether the resource is held: a grant has not run out."""
         return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
 
     def stale(self, older_than: float = 0.0) -> LockInfo | None:
-        """The part of it that looks left behind: nothing renews or ends it.
+        """Return a copy with those holders that look left behind; None if none does.
 
-        A grant that never expires, a lease that ran out with nobody asking since, or a
-        foreign program's record; at least ``older_than`` seconds old. And all holders,
-        if the store's clock was set back: nobody has renewed since.
+        These are grants that never expire, leases that ran out without a request
+        since, and records of foreign programs, if at least ``older_than`` seconds old.
+        All holders, if the store's clock was set back: they were not renewed since.
         """
         left = tuple(
             holder
@@ -110,7 +111,7 @@ class LockInfo:
 
 
 def lock_info(snapshot: Snapshot) -> LockInfo:
-    """What to show of a snapshot."""
+    """Return what users see of a snapshot of the store."""
     record = snapshot.record
     live, foreign = peek(record, snapshot.seat, snapshot.now)
     holders = [_holder(grant, snapshot) for grant in _shown(record, live)]
@@ -139,7 +140,7 @@ def lock_info(snapshot: Snapshot) -> LockInfo:
 
 
 def _shown(record: Doorman, live: Doorman) -> tuple[Grant, ...]:
-    # Grants that ran out stay visible until somebody's step clears them away.
+    # Grants that ran out stay visible until the next request removes them.
     return live.grants or record.grants
 
 
@@ -160,7 +161,7 @@ def _holder(grant: Grant, at: Snapshot) -> Holder:
 
 
 def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
-    since = _seated(seat, at.wall)
+    since = _record_time(seat, at.wall)
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(seat.ticket),
@@ -174,10 +175,10 @@ def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
     )
 
 
-def _seated(seat: MutexRecord, wall: int) -> int:
-    """When a foreign program sat down, as its record says; now, if it says no time."""
-    told = _SECONDS.fullmatch(seat.value.rpartition(",")[2])
-    return wall if told is None else round(float(told[0]) * MICROS)
+def _record_time(seat: MutexRecord, wall: int) -> int:
+    """Return the time in a foreign record; the present time if there is none."""
+    found = _SECONDS.fullmatch(seat.value.rpartition(",")[2])
+    return wall if found is None else round(float(found[0]) * MICROS)
 
 
 def _guest(guest: ForeignHolder, at: Snapshot) -> Holder:
@@ -206,7 +207,7 @@ def _queued(place: QueueEntry, at: Snapshot) -> Queued:
 
 
 def _when(store_time: int, at: Snapshot) -> datetime:
-    """A time of the store's clock as a date: how long ago, from its wall clock."""
+    """Return a time of the store's clock as a date, by way of its age."""
     return _moment(at.wall - (at.now - store_time))
 
 
@@ -215,5 +216,5 @@ def _date(wall: int) -> datetime | None:
 
 
 def _moment(wall: int) -> datetime:
-    """As a date; what a damaged record has and no date can be is the nearest one."""
+    """Return a date; the nearest one for a number in a damaged record."""
     return datetime.fromtimestamp(min(max(0, wall), _LAST) / MICROS, UTC)

@@ -60,7 +60,7 @@ class _Lock:
 
     @property
     def resource(self) -> str:
-        """``type/id``."""
+        """The resource as ``type/id``, without the prefix."""
         return self._resource.label
 
     @property
@@ -70,7 +70,7 @@ class _Lock:
 
     @property
     def mode(self) -> ModeName:
-        """``"read"`` or ``"write"``."""
+        """The mode of the lock: ``"read"`` or ``"write"``."""
         return self._mode.shown
 
     def acquire(
@@ -103,6 +103,7 @@ class _Lock:
         if options:
             options_ = self._but(options)
             request = self._ask(options_)
+        # Else the request of the lock is used as it is: one copy less for each acquire.
         if timeout is not None or reason != "":
             request = request.once(timeout, reason)
         return Acquisition(self._session, request, options_)
@@ -348,6 +349,8 @@ class InTransaction:
         traceback: TracebackType | None,
     ) -> None:
         assert self._state is not None
+        # The grant stays: its transaction is usually committed after this block. The
+        # task may ask for the lock again, which looks first whether that has happened.
         if not self._session.forked:
             self._session.outlasting[self._state.lease] = self._over
             self._session.loop.spawn(self._outlast)
@@ -370,13 +373,13 @@ class InTransaction:
             ticket = state.lease.ticket
             await store.join(request.resource, ticket, self._transaction)
         except BaseException:
+            # Not joined, or it is not known: the lock is not this transaction's.
             state.give_back()
             raise
         return self._held
 
     async def _outlast(self) -> None:
-        # A release sent before the transaction has ended would wait for its row lock,
-        # and all requests of this ``Locks`` behind it.
+        # A release sent before the transaction has ended would wait for its row lock.
         state, pause = self._state, MIN_POLL_INTERVAL
         assert state is not None
         try:

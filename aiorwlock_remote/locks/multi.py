@@ -91,6 +91,7 @@ class Multi:
                 for lock, acquisition in await self._begin():
                     got[lock] = await acquisition
         except BaseException:
+            # Without waiting for the answers: a wait could be cancelled half-way.
             for held in got.values():
                 state_of(held).give_back()
             raise

@@ -1,6 +1,6 @@
-"""Observers: who asks for which lock, how long that takes, and what becomes of it.
+"""Observers of attempts and grants, for metrics and traces.
 
-For metrics and traces; ``integrations.prometheus`` and ``integrations.otel`` are such.
+``integrations.prometheus`` and ``integrations.otel`` are such observers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 """How a grant ended.
 
-``released``: given back. A reason of ``LockLost``: lost. ``moved``: it became the grant
-of another mode, by ``upgrade`` or ``downgrade``. ``detached``: passed on. ``dropped``:
-nothing referred to it any more.
+A reason of ``LockLost``: it was lost. ``moved``: it became the grant of another mode,
+by ``upgrade`` or ``downgrade``. ``detached``: it was given away. ``dropped``: nothing
+referred to its ``Held`` any more.
 """
 
 OBSERVER_FAILED = "an observer failed"
@@ -33,10 +33,11 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 
 @value
 class Attempt:
-    """Somebody wants a lock. ``timeout``: seconds; None: for ever; 0: only tries.
+    """A wish for a lock, before its request is sent.
 
     ``resource_type`` is one of few names, fit for a label of a metric; ``resource`` is
-    that and the id. ``mode``: ``read`` or ``write``.
+    the type with the id. ``mode``: ``read`` or ``write``. ``timeout``: seconds; None:
+    for ever; 0: only try.
     """
 
     resource_type: str
@@ -47,39 +48,40 @@ class Attempt:
 
 
 class AttemptObserver(Protocol):
-    """What becomes of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
+    """A follower of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
 
     def obtained(self, resource: str, fence: int) -> None:
-        """It holds the lock from now on."""
+        """Note that the lock is held from now on."""
 
     def failed(self, error: BaseException | None) -> None:
-        """It does not; ``error`` says why. None: it was not free, and only tried.
+        """Note that the lock was not obtained.
 
-        A cancellation is one, too.
+        Args:
+            error: why, also a cancellation. None: it was only tried, and not free.
         """
 
     def ended(self, how: GrantEnd) -> None:
-        """The grant is over."""
+        """Note that the grant has ended."""
 
 
 class Observer(Protocol):
-    """Is told of each attempt of a ``Locks``: ``connect(…, observers=[…])``.
+    """An observer of all attempts of a ``Locks``: ``connect(…, observers=[…])``.
 
-    Of mutexes, readers-writer locks, ``multi``, mutex sets, moves and adopted grants;
-    not of row locks, occupied objects and the published calls.
+    These are attempts for mutexes, readers-writer locks, ``multi`` and mutex sets,
+    moves and adopted grants; not row locks, occupied objects and the published calls.
 
-    Runs in the event loop, must not block. ``begin_attempt`` and what tells how the
-    attempt ended are called in the task that asks. What an observer raises is logged
-    and changes nothing, ``SystemExit`` included.
+    Observers are called in the event loop and must not block; ``asked``, ``obtained``
+    and ``failed`` in the task that asks. What an observer raises is logged and changes
+    nothing, ``SystemExit`` included.
     """
 
     def asked(self, attempt: Attempt) -> AttemptObserver | None:
-        """Before anything is sent; who is to be told more, if anybody."""
+        """Note an attempt, before its request; return its follower, if it needs one."""
 
 
 @final
 class AttemptObservers:
-    """All who follow one attempt: ``with`` it is made, and failing is told."""
+    """The followers of one attempt; as a context manager it reports its failure."""
 
     __slots__ = ("_each",)
 
@@ -87,17 +89,16 @@ class AttemptObservers:
         self._each = each
 
     def obtained(self, resource: Resource, fence: int) -> None:
-        """As ``AttemptObserver.obtained``."""
         for one in self._each:
             _call(one, "obtained", resource.label, fence)
 
     def failed(self, error: BaseException | None) -> None:
-        """As ``AttemptObserver.failed``."""
         for one in self._each:
             _call(one, "failed", error)
 
     def ended(self, how: GrantEnd) -> None:
-        """As ``AttemptObserver.ended``; once."""
+        """Report the end of the grant; only the first call counts."""
+        # Once: a grant may be released and found lost at the same time.
         each, self._each = self._each, ()
         for one in each:
             _call(one, "ended", how)
@@ -121,9 +122,7 @@ NO_OBSERVERS: AttemptObservers = AttemptObservers()
 def begin_attempt(
     observers: Sequence[Observer], request: AcquireRequest
 ) -> AttemptObservers:
-    """Tell them what is wanted."""
-    if not observers:
-        return NO_OBSERVERS
+    """Call the observers with a new attempt; return those that follow it."""
     resource = request.resource
     attempt = Attempt(
         resource_type=resource.shown[0],
@@ -145,28 +144,30 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """They, once and for all.
+    """Return the observers as a tuple.
 
     Raises:
-        ConfigurationError: one that is none; or one alone, not in a list.
+        ConfigurationError: an object without ``asked``, or one observer alone that is
+            not in a list.
     """
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(
-            what=f"{quoted(given)} is no sequence of observers", hint="observers=[…]"
+            what=f"observers={quoted(given)} is not a sequence",
+            hint="observers=[…]",
         )
     found = tuple(observers)
     for observer in found:
         if not callable(getattr(observer, "asked", None)):
-            raise ConfigurationError(what=f"{quoted(observer)} is no observer")
+            raise ConfigurationError(
+                what=f"{quoted(observer)} has no method asked(): not an observer"
+            )
     return found
 
 
-def _call(one: AttemptObserver, what: str, *told: object) -> None:
-    def call() -> None:
-        getattr(one, what)(*told)
-
-    guarded(log, OBSERVER_FAILED, call)
+def _call(one: AttemptObserver, what: str, *args: object) -> None:
+    # A lambda: getting the attribute may raise as well, in an observer of the user's.
+    guarded(log, OBSERVER_FAILED, lambda: getattr(one, what)(*args))
 
 
 def outcome_of(error: BaseException | None) -> str:

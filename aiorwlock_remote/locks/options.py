@@ -23,6 +23,7 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import LeaseTerms
 
+# ``Held`` needs the options: imported at run time it would be a cycle.
 if TYPE_CHECKING:
     from aiorwlock_remote.locks.held import Held
 
@@ -113,6 +114,8 @@ class Options:
                     hint=_hint(name, set(_CHECKS)),
                 )
             check(given)
+        # ``replace`` does not run ``__post_init__``: only what changed is checked, and
+        # the margin, which depends on the lease.
         changed: Options = replace(self, **dict[str, Any](changes))
         changed._check_margin()
         return changed
@@ -168,6 +171,7 @@ def _check_on_lost(on_lost: object) -> None:
         raise ConfigurationError(
             what=f"on_lost={quoted(on_lost)}", hint="'raise', 'flag' or a callable"
         )
+    # Else a coroutine would be made at each loss, and never run.
     if iscoroutinefunction(on_lost):
         raise ConfigurationError(
             what=f"on_lost={quoted(on_lost)} would not be awaited",

@@ -1,4 +1,4 @@
-"""Where the recipes are made, of stores that can hold them."""
+"""The methods of ``Locks`` that make the recipes, if the store can hold them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
 
 REVALIDATE = 1.25
-"""Seconds: with its jitter, the poll of every other waiter."""
+"""Seconds between two polls; with its jitter, that of every other waiter."""
 
 _REDIS = "redis:// can"
 _SQL = "sqlite://, postgresql://, mariadb:// and oracle:// can"
@@ -36,11 +36,12 @@ _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 
 class OccupancyArgs(TypedDict, total=False):
-    """``pending``, ``using``: the names of an object's keys, ``%s`` being the object.
+    """The keys and ages of occupied objects. Times in seconds.
 
-    ``"pending:%s"`` and ``"using:%s"`` by default. Seconds: a pending record older than
-    ``pending_age`` (10) is dead, and a using one older than ``using_age`` (600; None:
-    never); others remove it.
+    ``pending``, ``using``: the names of an object's two keys, with ``%s`` for the
+    object; by default ``"pending:%s"`` and ``"using:%s"``. A pending record older than
+    ``pending_age`` (10) counts as dead, a using record older than ``using_age`` (600;
+    None: never); other processes remove it.
     """
 
     pending: str
@@ -53,7 +54,7 @@ class RecipeFactories:
     """The other published locks, for the stores that can hold them."""
 
     def __init__(self, session: Session, options: Options) -> None:
-        """Part of a ``Locks``."""
+        """Begin without any recipe in use."""
         self._session = session
         self._options = options
         self._pools = SetAcquirers(session)
@@ -70,17 +71,21 @@ class RecipeFactories:
         on_lost: OnLost | None = None,
         max_hold: float | None = None,
     ) -> MutexSet:
-        """Many mutexes in one sorted set of Redis; no I/O.
+        """Return many mutexes in one sorted set of Redis; no I/O.
 
-        ``lease``: seconds a grant lives from its last update, the published
-        ``timeout_seconds``: the same in every program that uses the set. The keeper
-        updates in the background unless ``keep`` is False. ``revalidate_seconds``, at
-        least 1.25: how often a waiter looks if nothing wakes it. ``on_lost``
-        and ``max_hold`` as everywhere.
+        Args:
+            name: of the set.
+            lease: seconds a grant lives from its last update, the published
+                ``timeout_seconds``: the same in every program that uses the set.
+            revalidate_seconds: how often a waiter polls if no wake-up comes; at least
+                1.25.
+            keep: whether grants are updated in the background.
+            on_lost: see ``OptionArgs``.
+            max_hold: see ``OptionArgs``.
 
         Raises:
             Unsupported: this store cannot hold one.
-            ConfigurationError: a name or a number that cannot be used.
+            ConfigurationError: a name or a number is not valid.
         """
         check_set_name("set", name)
         check_seconds("revalidate_seconds", revalidate_seconds, least=REVALIDATE)
@@ -99,15 +104,16 @@ class RecipeFactories:
     def set_rwlock(
         self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]
     ) -> RWLock:
-        """A readers-writer lock on a Redis set and a string; no I/O.
+        """Return a readers-writer lock on a Redis set and a string; no I/O.
 
-        ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``: programs that
-        use the published statements on them exclude ours and are excluded. ``policy``
-        is ``"reader"`` if not given here, the published rule: readers starve writers.
+        The keys are ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``:
+        programs that use the published statements on them exclude ours and are
+        excluded. ``policy`` is ``"reader"`` if not given here, the published rule:
+        readers starve writers.
 
         Raises:
             Unsupported: this store cannot hold one.
-            ConfigurationError: a name or an option that cannot be used.
+            ConfigurationError: a name or an option is not valid.
         """
         target = key_pair(datatype, resource_id)
         store = self._session.runtime.store
@@ -130,18 +136,25 @@ class RecipeFactories:
         lease: float | None = None,
         grants: str = "lock_grants",
     ) -> RowLock:
-        """A readers-writer lock in the resource's own row; no I/O.
+        """Return a readers-writer lock in the resource's own row; no I/O.
 
-        ``table`` is one of your own, maybe with its schema and a dot; ``key`` is the
-        column that tells its rows apart, the others are those of the lock: programs
-        that use the published UPDATEs on them exclude ours and are excluded. ``lease``:
-        seconds a grant of ours lives unless it is renewed, in one more column,
-        ``grants``; None: as published, for ever. The prefix and the lease of this
-        ``Locks`` have no part in it.
+        Programs that use the published UPDATEs on the columns of the lock exclude ours
+        and are excluded. The prefix and the lease of this ``Locks`` do not apply.
+
+        Args:
+            table: one of your own tables, if need be as ``schema.table``.
+            row_id: the value of ``key`` in the row.
+            key: the column that identifies a row.
+            mark: the column with the mark of the holder.
+            count: the column with the number of readers.
+            reason: the column with the last holder's reason.
+            lease: seconds a grant of ours lives unless it is renewed; None: for ever,
+                as published.
+            grants: one more column, for the grants with a lease.
 
         Raises:
             Unsupported: this store cannot hold one.
-            ConfigurationError: a name that cannot be used.
+            ConfigurationError: a name is not valid.
         """
         check_seconds("lease", lease, least=MIN_LEASE)
         names = RowTable(table, key, mark, count, reason, grants)
@@ -158,21 +171,22 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """One existing object, occupied by pending → using; no I/O.
+        """Return ``occupancies(…).of(kind, object_id)``: one existing object; no I/O.
 
-        As ``occupancies(…).of(kind, object_id)``, and raises the same.
+        Errors are those of ``occupancies``.
         """
         return self.occupancies(**names).of(kind, object_id)
 
     def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
-        """Existing objects, occupied by pending → using; no I/O.
+        """Return a way to occupy existing objects, by pending → using; no I/O.
 
-        See ``OccupancyArgs`` for the names of the two keys of an object, and the ages;
-        they are the same in every program that occupies the same objects.
+        Args:
+            names: the two keys of an object, and the ages; see ``OccupancyArgs``. They
+                are the same in every program that occupies the same objects.
 
         Raises:
             Unsupported: this store cannot hold any.
-            ConfigurationError: a name or a number that cannot be used.
+            ConfigurationError: a name or a number is not valid.
         """
         pending = check_pattern("pending", names.get("pending", "pending:%s"))
         using = check_pattern("using", names.get("using", "using:%s"))

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.info import LockInfo, lock_info
-from aiorwlock_remote.locks.observers import AttemptObservers, Observer, begin_attempt
+from aiorwlock_remote.locks.observers import (
+    NO_OBSERVERS,
+    AttemptObservers,
+    Observer,
+    begin_attempt,
+)
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
@@ -45,6 +50,7 @@ class Session:
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
         self._task_ended = self.loop.finished
+        # Bound methods, made once and not for each grant.
         self._on_loss = self._loss_found
         self._clock_set_back = False
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
@@ -61,6 +67,7 @@ class Session:
         Raises:
             Closed: for any of these reasons.
         """
+        # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
         if self.forked:
@@ -82,6 +89,8 @@ class Session:
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
         """Call the observers with a request; return those that follow it."""
+        if not self._observers:
+            return NO_OBSERVERS
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
@@ -153,6 +162,7 @@ class Session:
         return weakref.ref(self.loop.current_task())
 
     def _loss_found(self, lease: Lease) -> None:
+        # In the thread that found the loss, maybe the keeper's.
         self.loop.call_soon(self._lost, lease)
 
     def _lost(self, lease: Lease) -> None:

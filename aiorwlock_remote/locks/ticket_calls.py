@@ -31,9 +31,9 @@ class TicketCalls:
         the call may have been carried out: repeat it, or release.
 
         Args:
-            resource_type: with ``resource_id`` the name of the resource.
-            resource_id: see ``resource_type``.
-            ticket: secret of this holder, 32 hex digits.
+            resource_type: kind of the resource: ``"order"``.
+            resource_id: which one: 42.
+            ticket: the secret of this holder, any text without a comma.
             lease: seconds after which the grant ends; None: never.
 
         Returns:
@@ -129,7 +129,7 @@ async def _acquire(
     target = resource(*name, session.prefix)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
-    claim = Claim(check_ticket(ticket), length, session.client.claims.requester())
+    claim = Claim(check_ticket(ticket), length, session.client.requester())
     # A pending writer cannot be woken: it repeats the call in its own time. So its
     # claim window is as long as its entry lives.
     entry_ttl = micros(session.runtime.store.pace.entry_ttl)

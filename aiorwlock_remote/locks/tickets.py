@@ -1,6 +1,6 @@
 """Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant.
 
-Who adopts a ticket has the grant alone. A *shared* ticket is that of a grant which its
+Adopting a ticket takes the grant over. A *shared* ticket is that of a grant which its
 holder keeps, for the command that ``rwlock run`` runs: any number may hold it together.
 """
 
@@ -27,12 +27,15 @@ _DAMAGED = (
     *(ValueError, TypeError, KeyError, AttributeError, OverflowError),
     *(RecursionError, ConfigurationError),
 )
-"""What reading something else may raise."""
+"""The errors that reading another text may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTicket:
-    """A grant on its way to another owner, or to one more if ``shared``. Seconds."""
+    """A grant on its way to another owner, or to one more if ``shared``.
+
+    ``lease`` and ``lock_delay`` are seconds.
+    """
 
     resource: Resource
     mode: Mode
@@ -44,7 +47,7 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """The ticket of a lease."""
+    """Return the ticket of a lease, for another owner."""
     fields = [
         lease.resource.type,
         lease.resource.id,
@@ -63,11 +66,12 @@ def write(lease: Lease, *, shared: bool = False) -> str:
 
 
 def read(ticket: str) -> TransferTicket:
-    """What a ticket stands for.
+    """Return what a ticket stands for.
 
     Raises:
-        ConfigurationError: not made by ``detach``.
+        ConfigurationError: the text was not made by ``detach``.
     """
+    # One error for all that can be wrong, without any part of the text: it is secret.
     refused = ConfigurationError(
         what="this is no ticket made by detach()", hint="pass it on unchanged"
     )

@@ -236,7 +236,7 @@ class Occupancies:
                 last = await attempt.outcome(loop)
             finally:
                 self._attempts.discard(attempt)
-            # `aclose` has gone through the objects in use: one more would stay occupied.
+            # `aclose` has gone through the objects in use: one more would stay in use.
             if self._closed:
                 raise Closed
             granted = last.do is Action.USING

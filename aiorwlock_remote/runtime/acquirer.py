@@ -62,6 +62,8 @@ class BaseAcquirer(ABC):
             Closed: the ``Locks`` was closed meanwhile.
         """
         client, throttle = self._client, self._runtime.throttle
+        # Before the request: a grant that could not be renewed is not asked for
+        # (test_nothing_is_asked_for_that_could_not_be_kept).
         client.keeper.ready(request.terms)
         timeout = request.timeout
         until = None if timeout is None else self._clock.now() + timeout
@@ -76,6 +78,8 @@ class BaseAcquirer(ABC):
                         await throttle.turn(left)
                     lease = await self._wait(request, until)
             except LockTimeout as exc:
+                # If the obstacle went away and another holder came, the holder is the
+                # reason (test_a_holder_that_came_meanwhile_is_told).
                 if obstacle is None or exc.holders:
                     raise
                 raise obstacle from None
@@ -90,7 +94,8 @@ class BaseAcquirer(ABC):
                 continue
             if not lease.expired():
                 return lease
-            # The loop was blocked, or the store slow, for longer than the lease.
+            # The loop was blocked, or the store slow, for longer than the lease: the
+            # caller must not begin with a grant that others may have by now.
             self._release(lease)
             log_event(log, "grant_expired_in_transit", resource=request.resource.label)
 
@@ -175,6 +180,8 @@ class LockAcquirer(BaseAcquirer):
         """End all waits with ``error``; hand out no grant any more."""
         self._runtime.throttle.close(error)
         for waiter, (queue, mode) in list(self._waiting.items()):
+            # A grant that came in this very turn is released by ``leave``; its task
+            # has not run yet and must not use it.
             queue.leave(waiter, mode)
             waiter.grant, waiter.error = None, error
             waiter.decide()
@@ -186,7 +193,7 @@ class LockAcquirer(BaseAcquirer):
         self._client.release_in_background(lease)
 
     async def _try(self, request: AcquireRequest) -> Lease:
-        claim = self._client.claims.claim(request)
+        claim = self._client.claim(request)
         command = Acquire((claim,), request.mode, request.policy)
         sent_at = self._clock.now()
         reply = await self._client.ask(request.resource, command, claim)
@@ -201,7 +208,7 @@ class LockAcquirer(BaseAcquirer):
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         queue = self._client.queues.queue(request.resource)
         waiter = TaskWaiter(
-            self._client.claims.claim(request), request.policy, request.max_waiters
+            self._client.claim(request), request.policy, request.max_waiters
         )
         waiter.since = self._clock.now()
         waiter.until = self.retry_until(until)
@@ -210,8 +217,12 @@ class LockAcquirer(BaseAcquirer):
             try:
                 queue.join(waiter, request.mode)
             finally:
+                # Also if nothing was sent: the turn belongs to the next task then
+                # (test_who_needs_no_request_lets_the_next_one_in).
                 self._runtime.throttle.let_in()
             if waiter.ready.done():
+                # A store in memory has answered at once. Other tasks must run all the
+                # same, or a loop that takes a free lock again and again starves them.
                 await checkpoint()
             elif until is None and request.slow_wait is None:
                 await waiter.ready
@@ -241,6 +252,9 @@ class LockAcquirer(BaseAcquirer):
         if isinstance(waiter.error, Closed):
             raise waiter.error
         if waiter.error is not None:
+            # The store may have granted although it did not answer: the error goes to
+            # the caller when the withdrawal has been carried out, or is
+            # ``AcquireUncertain`` (test_lost_answer_is_taken_back).
             if waiter.in_doubt:
                 withdrawn = queue.withdraw(waiter, request.mode)
                 resource, claim = request.resource, waiter.claim
@@ -363,6 +377,8 @@ async def try_acquire_all(
     """
     for request in requests:
         client.keeper.ready(request.terms)
+    # One round trip for all, where the store can pipeline: nothing is awaited before
+    # the last request is sent.
     sent_at = client.runtime.clock.now()
     sent = [_send_acquire(client, request) for request in requests]
     leases: list[Lease] = []
@@ -392,7 +408,7 @@ async def try_acquire_all(
 
 
 def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
-    claim = client.claims.claim(request)
+    claim = client.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
     send = partial(client.runtime.step, request.resource, command)
     return _SentAcquire(request, claim, send, send())

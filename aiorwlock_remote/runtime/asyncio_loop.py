@@ -60,7 +60,9 @@ class AsyncioEventLoop:
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         try:
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # the loop is closed
+        except RuntimeError:
+            # The loop is closed: no task is left that could want the call. The keeper's
+            # thread may still find a loss (test_loop_ended.py).
             log_event(log, "loop_closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:

@@ -70,7 +70,7 @@ async def ask_with_retries(
                 raise
         await anyio.sleep(pause)
         before_retry()
-    return await ask()
+    return await ask()  # the last one: its error goes to the caller
 
 
 class InFlightGrants:
@@ -180,12 +180,7 @@ class CleanupRetrier:
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
-        """Prepare the background task.
-
-        Args:
-            loop: where the task runs.
-            in_flight: whose ``close`` sends everything once more.
-        """
+        """``in_flight``: its ``close`` sends everything once more."""
         self.retried: int = 0
         """How many requests were repeated."""
         self._clock = loop.clock
@@ -255,6 +250,9 @@ class CleanupRetrier:
         if not cleanup.may_be_retried(error):
             return
         if self._key is None:
+            # Registered like a request for a grant, so that closing calls ``_close``
+            # while there is a connection (test_a_release_that_failed_is_asked_again
+            # _at_the_end).
             try:
                 self._key = self._in_flight.begin(self._close)
             except Closed:
@@ -266,6 +264,8 @@ class CleanupRetrier:
 
     def _close(self) -> None:
         for cleanup in list(self._cleanups):
+            # Also what is under way: it may be lost, and no other repetition follows
+            # (test_closed_while_it_is_asked_again).
             if cleanup.repeatable or not cleanup.in_flight:
                 cleanup.retry().log_failure()
         self._closed = True
@@ -281,6 +281,8 @@ class CleanupRetrier:
                     return
                 attempt = 0 if await self._retry_some() else attempt + 1
         finally:
+            # Also if this task was cancelled (by a loop that ends, or a program that
+            # cancels all tasks): tasks that wait in ``outcome`` must not hang.
             key, self._key = self._key, None
             self._in_flight.end(key)
             for cleanup in self._cleanups:
@@ -303,6 +305,8 @@ class CleanupRetrier:
                 event = "cleanup_retried"
                 log_event(log, event, logging.DEBUG, resource=where, error=error)
             sent.add(cleanup.retry()).add_done_callback(partial(self._retried, cleanup))
+        # Not until all have answered: one that hangs must not keep the others from
+        # their next turn (test_one_that_is_not_answered_keeps_no_other_back).
         with anyio.move_on_after(MAX_WAIT_FOR_REPLY):
             await sent.wait_closed()
         return not any(cleanup in self._cleanups for cleanup in some)

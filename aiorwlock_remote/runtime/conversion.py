@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 from aiorwlock_remote.core.commands import (
     Adopt,
-    Claim,
     Conflict,
     Downgrade,
     Granted,
     NotHeld,
     Renew,
     Renewed,
-    Reply,
     Upgrade,
 )
 from aiorwlock_remote.core.doorman import Grant
@@ -34,7 +31,7 @@ async def downgrade(
     If the caller is cancelled while the request is under way, both grants are given
     up.
     """
-    command = Downgrade(old.ticket, client.claims.claim(request))
+    command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
 
 
@@ -55,11 +52,12 @@ async def upgrade(
     pace, clock = runtime.store.pace, runtime.clock
     command = Upgrade(
         old.ticket,
-        client.claims.claim(request),
+        client.claim(request),
         runtime.client_id,
         may_wait=timeout is None or timeout > 0,
         entry_ttl=micros(pace.entry_ttl),
     )
+    # Without a wait the store notes nothing that would have to be undone.
     if not command.may_wait:
         return await _move(client, old, request, command)
     signal = client.queues.listen(old.resource)
@@ -69,6 +67,8 @@ async def upgrade(
         while new is None and _held(old):
             signal.clear()
             new = await _move(client, old, request, command)
+            # Only the wait ends with the time: a request that is cut off would take
+            # the reader's grant along.
             left = until - clock.now()
             if new is not None or not _held(old) or left <= 0:
                 break
@@ -94,7 +94,7 @@ async def adopt(
         BackendError: the store failed, or no thread could be started to renew.
     """
     client.keeper.ready(request.terms)
-    claim = client.claims.claim(request)
+    claim = client.claim(request)
     sent_at = client.runtime.clock.now()
     reply = await client.ask(request.resource, Adopt(ticket, claim), claim)
     if not isinstance(reply, Granted):
@@ -132,48 +132,32 @@ async def _move(
     request: AcquireRequest,
     command: Downgrade | Upgrade,
 ) -> Lease | None:
-    with old.moving_to(command.claim.ticket):
-        reply, sent_at = await _send(client, old, command)
-        return _moved(client, old, request, command.claim, reply, sent_at)
+    claim, sent_at = command.claim, client.runtime.clock.now()
 
+    def give_up() -> None:
+        withdrawn = client.withdraw(old.resource, claim, instead_of=old.ticket)
+        withdrawn.log_failure()
 
-async def _send(
-    client: StoreClient, old: Lease, command: Downgrade | Upgrade
-) -> tuple[Reply, float]:
-    sent_at = client.runtime.clock.now()
-    give_up = partial(_give_up, client, old, command.claim)
-    with client.runtime.in_flight.under(give_up):
-        try:
-            return await client.request(old.resource, command), sent_at
-        except BaseException as exc:
-            if is_uncertain(exc):  # else the old grant is as it was
-                old.end(LeaseState.RELEASED)
-                give_up()
-            raise
-
-
-def _give_up(client: StoreClient, old: Lease, claim: Claim) -> None:
-    client.withdraw(old.resource, claim, instead_of=old.ticket).log_failure()
-
-
-def _moved(
-    client: StoreClient,
-    old: Lease,
-    request: AcquireRequest,
-    claim: Claim,
-    reply: Reply,
-    sent_at: float,
-) -> Lease | None:
-    if isinstance(reply, Conflict):
-        raise UpgradeConflict(resource=old.resource.label)
-    if isinstance(reply, NotHeld):
-        old.lose(reply.reason)
-    if not isinstance(reply, Granted):
-        return None
-    grant = reply.grants[0]
-    if not old.end(LeaseState.RELEASED):
-        # The old lease was released or lost while the request was under way: its
-        # holder must not get a new one by that (test_it_is_released_while_it_is_moved).
-        client.withdraw(old.resource, claim).log_failure()
-        return None
-    return client.lease(request, grant, sent_at)
+    with old.moving_to(claim.ticket):
+        with client.runtime.in_flight.under(give_up):
+            try:
+                reply = await client.request(old.resource, command)
+            except BaseException as exc:
+                # The store may have replaced the old ticket by the new one. Neither is
+                # known to be held, so both go; else the old grant is as it was.
+                if is_uncertain(exc):
+                    old.end(LeaseState.RELEASED)
+                    give_up()
+                raise
+        if isinstance(reply, Conflict):
+            raise UpgradeConflict(resource=old.resource.label)
+        if isinstance(reply, NotHeld):
+            old.lose(reply.reason)
+        if not isinstance(reply, Granted):
+            return None
+        if not old.end(LeaseState.RELEASED):
+            # The old lease was released or lost while the request was under way: its
+            # holder must not get a new one (test_it_is_released_while_it_is_moved).
+            client.withdraw(old.resource, claim).log_failure()
+            return None
+        return client.lease(request, reply.grants[0], sent_at)

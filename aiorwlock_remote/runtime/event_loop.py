@@ -11,14 +11,13 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
-from socket import socket
 from typing import Any, Protocol
 
 import anyio
 
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Clock
+from aiorwlock_remote.ports import Clock, EventLoop, SocketEventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.runtime")
 
@@ -41,24 +40,8 @@ class SystemClock:
         self.wall: Callable[[], float] = time.time
 
 
-class TaskEventLoop(Protocol):
-    """A ``ports.EventLoop`` that also knows its tasks."""
-
-    clock: Clock
-
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run a function in the loop's thread, soon; from any thread."""
-
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine function as a task that belongs to the loop itself."""
-
-    def reads(
-        self, sock: socket, function: Callable[[], object]
-    ) -> Callable[[], object]:
-        """Call a function whenever a socket is readable; see ``SocketEventLoop``."""
-
-    def at_end(self, function: Callable[[], object]) -> None:
-        """Run a function after this turn's tasks; see ``SocketEventLoop``."""
+class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
+    """An event loop that also knows its tasks."""
 
     def new_scope(self) -> anyio.CancelScope:
         """Return a cancel scope of this loop's library."""
@@ -84,6 +67,7 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
 
     trio ends the whole run with ``TrioInternalError`` if a system task raises.
     """
+    # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
         await function()
     except Exception:  # noqa: BLE001 - it is logged

@@ -104,6 +104,7 @@ def _refused() -> Pending[Any]:
     return refused
 
 
+# Weak: a ``Locks`` that was dropped without being closed must not live on by this.
 _open: WeakSet[ForkAware] = WeakSet()
 
 

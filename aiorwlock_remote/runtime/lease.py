@@ -213,6 +213,7 @@ class Lease:
             self.deadline, self.renew_due = None, math.inf
             return
         until = local_deadline(sent_at, lease, self.terms.margin)
+        # An answer that comes late must not take back what a newer one has promised.
         if self.deadline is None or until > self.deadline:
             self.deadline = until
         self.renew_due = renew_at(sent_at, lease) if self.terms.keep else math.inf

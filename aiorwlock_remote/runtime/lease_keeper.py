@@ -36,7 +36,7 @@ from aiorwlock_remote.ports import (
     Renewer,
 )
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.throttle import AcquireThrottle
+from aiorwlock_remote.runtime.runtime import AcquireThrottle
 
 SLOT_SECONDS = 0.002
 """Leases due within this time of each other share a slot of the ``DeadlineQueue``."""
@@ -187,7 +187,8 @@ class RenewalWorker:
         """Replies to requests older than this may be of a server that is gone."""
         self._counting = threading.Lock()
         # At random, so that the processes of a host do not all renew at once.
-        self._phase = random()
+        self.phase: float = random()
+        """Offset of the times at which batches are due, see ``_gather``."""
 
     def renew(self, leases: list[Lease]) -> None:
         """Renew leases soon; the caller goes on watching their deadlines."""
@@ -224,16 +225,6 @@ class RenewalWorker:
             if not all(lease.attempts for lease in leases):
                 log_event(log, "keeper_failed", logging.ERROR, exc_info=True)
             self._retry(leases)
-
-    def gather(self, lease: Lease) -> None:
-        """Move ``renew_due`` of a lease earlier, to the time of others like it.
-
-        Many leases that began one after the other are then renewed in one batch.
-        """
-        if lease.terms.lease is not None and math.isfinite(lease.renew_due):
-            part = lease.terms.lease / BATCHING_DIVISOR
-            ticks = math.floor(lease.renew_due / part - self._phase)
-            lease.renew_due = (ticks + self._phase) * part
 
     def _join(self, thread: threading.Thread) -> None:
         while thread.is_alive():
@@ -327,7 +318,7 @@ class RenewalWorker:
                 else:
                     endless = lease.deadline is None
                     lease.renewed(sent_at, None if endless else lease.terms.lease)
-                    self.gather(lease)
+                    _gather(lease, self.phase)
                     if sent_at < self.doubted_at:
                         # The reply may be of the server before this one, which the
                         # new one never heard of: ask again (test_lease_keeper_failover
@@ -369,7 +360,7 @@ class KeeperLoop(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Local time."""
+        """The local clock of the loop."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run a function in the loop's thread, soon."""
@@ -416,6 +407,7 @@ class LeaseKeeper:
         self._worker = RenewalWorker(
             open_renewer, loop.clock, self._check_again, throttle
         )
+        self._phase = self._worker.phase
         self._loop_ran_at = 0.0
         self._took_at = 0.0  # local time at which the thread last took a batch
 
@@ -441,7 +433,7 @@ class LeaseKeeper:
         """Watch and renew a lease until it ends. In the loop's thread."""
         if not (lease.terms.watched or self._deadlines.keeps_endless):
             return
-        self._worker.gather(lease)
+        _gather(lease, self._phase)
         now = self._clock.now()
         with self._lock:
             self._loop_ran_at = now
@@ -561,6 +553,16 @@ class LeaseKeeper:
 
     def _loop_runs(self) -> None:
         self._loop_ran_at = self._clock.now()
+
+
+def _gather(lease: Lease, phase: float) -> None:
+    # Earlier by up to a thirtieth of the lease: many leases that began one after the
+    # other are due together then, and renewed in one batch
+    # (test_grants_of_one_moment_are_renewed_together).
+    if lease.terms.lease is not None and math.isfinite(lease.renew_due):
+        part = lease.terms.lease / BATCHING_DIVISOR
+        ticks = math.floor(lease.renew_due / part - phase)
+        lease.renew_due = (ticks + phase) * part
 
 
 def _next_check(lease: Lease, now: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import random
 
@@ -60,13 +60,7 @@ class PeriodicPoll:
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """Prepare the task.
-
-        Args:
-            loop: where the task runs.
-            every: seconds between two polls, changed by ``JITTER``.
-            poll: called in the loop.
-        """
+        """``every``: seconds between two calls of ``poll``, changed by ``JITTER``."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -123,40 +117,32 @@ class PeriodicPoll:
                 self._poll()
 
 
+@dataclass(eq=False, slots=True)
 class TargetWaiter:
-    """A task that waits for ``target`` (one mutex, or any), until ``ready`` is done.
+    """A task that waits for one mutex of a set, or for any, until ``ready`` is done.
 
     ``took``: what it got; ``error``: why it will get nothing. ``until``: local time up
     to which a request that was certainly not carried out is repeated. ``sent_at``:
     local time before the request for this waiter was sent, 0 if none was.
     """
 
-    __slots__ = (
-        "claim",
-        "error",
-        "ready",
-        "resource",
-        "sent_at",
-        "since",
-        "target",
-        "took",
-        "until",
-    )
+    resource: Resource
+    claim: Claim
+    since: float
+    ready: Pending[None] = field(default_factory=Pending[None])
+    took: Taken | None = None
+    sent_at: float = 0.0
+    until: float = 0.0
+    error: BaseException | None = None
 
-    def __init__(self, resource: Resource, claim: Claim, since: float) -> None:
-        self.resource: Resource = resource
-        self.target: str = resource.id
-        self.claim: Claim = claim
-        self.ready: Pending[None] = Pending()
-        self.took: Taken | None = None
-        self.since: float = since
-        self.sent_at: float = 0.0
-        self.until: float = 0.0
-        self.error: BaseException | None = None
+    @property
+    def target(self) -> str:
+        """The name of the mutex, or ``ANY_MEMBER``."""
+        return self.resource.id
 
     @property
     def lease(self) -> int:
-        """Microseconds."""
+        """The lease of the claim, in microseconds."""
         assert self.claim.lease is not None, "a mutex of a set has a lease"
         return self.claim.lease
 
@@ -168,6 +154,7 @@ class TargetWaiter:
             self.ready.set_result(None)
 
 
+@dataclass(eq=False, slots=True)
 class TargetQueue:
     """The waiters for one target. The first one asks for all.
 
@@ -175,14 +162,11 @@ class TargetQueue:
     has a queue entry for this target. ``failures``: requests that failed in a row.
     """
 
-    __slots__ = ("asked", "failures", "placed", "target", "waiters")
-
-    def __init__(self, target: str) -> None:
-        self.target: str = target
-        self.waiters: deque[TargetWaiter] = deque()
-        self.asked: TargetWaiter | None = None
-        self.placed: bool = False
-        self.failures: int = 0
+    target: str
+    waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])
+    asked: TargetWaiter | None = None
+    placed: bool = False
+    failures: int = 0
 
 
 class SetWaitQueue:
@@ -257,11 +241,13 @@ class SetWaitQueue:
     def _wake(self, target: str | None) -> None:
         """Ask for a target whose turn it is, or (None) poll soon: something changed."""
         if target is None:
+            # Not at once: at a busy set each change would make each process ask.
             if self._targets:
                 self._polls.hint(0.0)
             return
         queue = self._targets.get(target)
         if queue is None:
+            # All waiters have left: the turn goes to the next process.
             self._give_up_entry(target)
         elif queue.asked is None:
             # Else the request under way was carried out after the wake-up was sent.
@@ -396,12 +382,8 @@ class SetAcquirer(BaseAcquirer):
     ) -> None:
         """Open the set; no I/O.
 
-        Args:
-            name: of the set.
-            client: sends requests.
-            open_members: opens the set in the store.
-            poll_interval: seconds between two polls of a waiter, in case a wake-up is
-                lost; ``revalidate_seconds`` of the published design.
+        ``poll_interval``: seconds between two polls of a waiter, in case a wake-up is
+        lost; ``revalidate_seconds`` of the published design.
         """
         super().__init__(client)
         self._name = name
@@ -496,7 +478,7 @@ class SetAcquirer(BaseAcquirer):
         self._queue.withdraw(waiter).log_failure()
 
     def _waiter(self, request: AcquireRequest) -> TargetWaiter:
-        claim = self._client.claims.claim(request)
+        claim = self._client.claim(request)
         return TargetWaiter(request.resource, claim, self._clock.now())
 
     def _lease(self, request: AcquireRequest, waiter: TargetWaiter) -> Lease:

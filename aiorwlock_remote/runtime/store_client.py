@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import anyio
 
 from aiorwlock_remote._util.pending import checkpoint, gather_pending
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.commands import (
     Claim,
     Command,
@@ -22,8 +25,9 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.text import one_line
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
@@ -34,7 +38,7 @@ from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
 from aiorwlock_remote.runtime.lease import Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.request import AcquireRequest, ClaimFactory
+from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
     from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 
 T = TypeVar("T")
+
+MAX_TASK_NAMES = 1024
+"""Tasks without a reason whose ``Requester`` is kept."""
+MAX_TASK_NAME_BYTES = 200
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
@@ -71,16 +79,36 @@ class StoreClient:
         """Prepare the keeper; no request is sent and no thread is started."""
         self.runtime = runtime
         self.queues = queues
-        self.claims: ClaimFactory = ClaimFactory(runtime.loop)
+        self._hostname = socket.gethostname()
+        self._pid = os.getpid()  # a forked child sends no claim
+        self._without_reason = lru_cache(MAX_TASK_NAMES)(self._requester)
         self.acquirers: WeakSet[BaseAcquirer] = WeakSet()
         """All that wait for grants of this store, to be closed with it."""
         store = runtime.store
         self.keeper: LeaseKeeper = LeaseKeeper(
             store.renewer, runtime.loop, runtime.throttle
         )
+        # A server that takes over may not know the newest grants, also those without an
+        # end, which the keeper does not watch otherwise.
         if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
             self.keeper.track_endless()
         disable_in_children(self)
+
+    def claim(self, request: AcquireRequest) -> Claim:
+        """Return a claim of the running task with a fresh ticket, 128 random bits."""
+        lease, reason = request.terms.lease, request.reason
+        return Claim(
+            random_id().hex(),
+            None if lease is None else micros(lease),
+            self.requester(reason)
+            if reason
+            else self._without_reason(self.runtime.loop.task_name()),
+            micros(request.lock_delay) if request.lock_delay else 0,
+        )
+
+    def requester(self, reason: str = "") -> Requester:
+        """Return host, process and task of the caller, as other processes see them."""
+        return self._requester(self.runtime.loop.task_name(), reason)
 
     def release(self, lease: Lease) -> Pending[Reply]:
         """Release a grant; waiters of this process ask in the same request.
@@ -89,6 +117,8 @@ class StoreClient:
         which is released as well.
         """
         resource, queue = lease.resource, self.queues.queue(lease.resource)
+        # Through the queue: its next waiters ask in the same request, one round trip
+        # sooner than by a request of their own.
         if not lease.moving:
             released = queue.release(lease.ticket)
             retry = partial(self._release, resource, lease.ticket)
@@ -109,6 +139,8 @@ class StoreClient:
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
         """Renew one grant by hand, for so many seconds; None: for ever."""
+        # Before the request: a lease counted from the reply would let two processes
+        # believe in their grants at once (``core.timing``).
         sent_at = self.runtime.clock.now()
         length = None if seconds is None else micros(seconds)
         reply = await self.request(lease.resource, Renew(((lease.ticket, length),)))
@@ -241,6 +273,7 @@ class StoreClient:
                 failure = exc
             else:
                 return
+        # In the background the withdrawal is repeated; its failure has no other reader.
         withdrawn.log_failure()
         if not isinstance(error, BackendUnavailable):
             return
@@ -272,8 +305,13 @@ class StoreClient:
 
     def sever(self) -> None:
         """Send nothing any more: this process is a forked child."""
+        # Queues, cleanup and acquirers all read ``runtime.store`` for each request.
         self.runtime.store = ForkedStore(self.runtime.store)
         self.queues.close()
+
+    def _requester(self, task: str, reason: str = "") -> Requester:
+        name = one_line(task, MAX_TASK_NAME_BYTES)
+        return Requester(self._hostname, self._pid, name, reason)
 
     def _before_retry(self) -> None:
         self.runtime.in_flight.check()
@@ -307,7 +345,8 @@ class StoreClient:
 
 
 def _any_held(replies: Sequence[Reply]) -> Reply:
-    """Return the reply for one grant that was released under several tickets."""
+    # A grant that was being moved was held under one of its tickets, and NotHeld under
+    # the others: the release has found it if one of them did.
     return next((reply for reply in replies if was_held(reply) is None), replies[0])
 
 

@@ -49,6 +49,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 def _new_pending() -> Pending[None]:
+    # Not ``Pending[None]`` as the factory: calling an alias costs a microsecond more.
     return Pending()
 
 
@@ -96,13 +97,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Create a queue without waiters.
-
-        Args:
-            resource: what is waited for.
-            runtime: the store, the clock and the throttle.
-            set_alarm: called with this queue whenever ``due`` may have come nearer.
-        """
+        """``set_alarm``: called with this queue when ``due`` may have come nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -137,6 +132,8 @@ class WaitQueue:
         Raises:
             TooManyWaiters: as many tasks of this process wait as ``max_waiters``.
         """
+        # The store counts the waiters of all processes; those of this one are refused
+        # here already, without a request.
         limit = waiter.max_waiters
         if limit is not None and self.waiting >= limit > 0:
             raise TooManyWaiters(resource=self.resource.label, limit=limit)
@@ -156,6 +153,7 @@ class WaitQueue:
         else:
             withdraw = self._queue(mode).leave(waiter)
             if withdraw is not None:
+                self._note_withdrawn(waiter)
                 withdrawn = self._runtime.step(self.resource, withdraw)
                 if withdraw.tickets:
                     withdrawn = self._retried(withdrawn, waiter)
@@ -164,6 +162,7 @@ class WaitQueue:
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
         """Undo the request of a waiter that was turned away, granted or not."""
+        self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
         return self._retried(self._runtime.step(self.resource, withdraw), waiter)
@@ -196,6 +195,8 @@ class WaitQueue:
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
         """End a grant; the next waiters of this process ask in the same request."""
+        # Without a queue entry there is no waiter to serve in the same request: those
+        # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
             return self._runtime.step(self.resource, Release(ticket, mode))
         carried = [
@@ -212,10 +213,6 @@ class WaitQueue:
         return pending
 
     def _retried(self, ended: Pending[Reply], waiter: TaskWaiter) -> Pending[Reply]:
-        if log.isEnabledFor(logging.DEBUG):
-            holder = holder_of(waiter.ticket)
-            resource = self.resource.label
-            log_event(log, "withdrawn", logging.DEBUG, resource=resource, holder=holder)
         # The entry is kept: by the time of a retry it may be that of other waiters.
         # The mode is that of the entry, so any mode will do.
         withdraw = Withdraw(
@@ -263,9 +260,10 @@ class WaitQueue:
             self._failed(queue, error)
 
     def _answered(self, queue: ModeQueue, answer: Answer, sent_at: float) -> None:
-        now, had_entry = self._clock.now(), queue.watching
+        now, debug = self._clock.now(), log.isEnabledFor(logging.DEBUG)
+        had_entry = debug and queue.watching
         effects = queue.answered(answer, sent_at, now, random())
-        if log.isEnabledFor(logging.DEBUG):
+        if debug:
             self._note_answer(queue, answer, now, had_entry=had_entry)
         for waiter in effects.turned_away:
             assert isinstance(waiter, TaskWaiter)
@@ -297,6 +295,8 @@ class WaitQueue:
             self._send(queue, effects.send)
         if queue.due is not None:
             self._set_alarm(self)
+        # The subscription follows the entry: the store looks once more when it begins,
+        # so that a change between answer and subscription is not missed.
         if self._watched:
             self._unwatch_if_idle()
         elif queue.watching:
@@ -326,6 +326,11 @@ class WaitQueue:
             self._log(event, queue, ahead=answer.ahead, retry_after=after)
         elif isinstance(answer, Refused):
             self._log("refused", queue, why=answer.why)
+
+    def _note_withdrawn(self, waiter: TaskWaiter) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            where, holder = self.resource.label, holder_of(waiter.ticket)
+            log_event(log, "withdrawn", logging.DEBUG, resource=where, holder=holder)
 
     def _log(self, event: str, queue: ModeQueue, **fields: Any) -> None:  # noqa: ANN401 - as ``log_event``
         log_event(
@@ -446,6 +451,8 @@ class WaitQueueRegistry:
         if due < self._armed.get(queue, math.inf):
             self._push(due, queue)
         else:
+            # An alarm that is soon enough exists, but its task may have been cancelled
+            # from outside (test_whoever_cancels_all_tasks_ends_no_look_out).
             self._timer.wake(by=due)
 
     def _push(self, due: float, what: WaitQueue | Resource) -> None:

@@ -248,7 +248,7 @@ async def test_what_is_none() -> None:
     with pytest.raises(ConfigurationError, match="no observer"):
         _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
     for alone in (Recorder(), None, 1):
-        with pytest.raises(ConfigurationError, match="no sequence of observers"):
+        with pytest.raises(ConfigurationError, match="is not a sequence"):
             _ = connect("memory://", observers=alone)  # type: ignore[arg-type]
 
 

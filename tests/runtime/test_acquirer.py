@@ -15,8 +15,8 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
 from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.runtime import AcquireThrottle
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.throttle import AcquireThrottle
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 

@@ -1,0 +1,113 @@
+"""``locks.statistics()``: what a Locks does now, and has done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Locks, Statistics, connect
+from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.testing.faults import Fate, FaultyLink
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_at_first_there_is_nothing() -> None:
+    async with connect("memory://") as locks:
+        assert locks.statistics() == Statistics(
+            waiting={"read": 0, "write": 0},
+            held={"read": 0, "write": 0},
+            oldest_waiter=None,
+            oldest_held=None,
+            renewals_due=0,
+            renewals_sent=0,
+            renewals_failed=0,
+            requests_sent=0,
+            requests_retried=0,
+            wakeups={"message": 0, "timer": 0, "poll": 0},
+            connections={},
+        )
+
+
+async def test_holders_and_waiters_by_mode(locks: Locks, near: Locks) -> None:
+    rw = locks.rwlock("order", 1)
+    async with anyio.create_task_group() as tasks, near.rwlock("order", 1).writer:
+
+        async def wait(lock: object) -> None:
+            async with lock:  # type: ignore[attr-defined]
+                pass
+
+        tasks.start_soon(wait, rw.reader)
+        tasks.start_soon(wait, rw.writer)
+        await anyio.sleep(0.02)
+        seen = locks.statistics()
+        assert seen.waiting == {"read": 1, "write": 1}
+        assert seen.held == {"read": 0, "write": 0}
+        assert seen.oldest_waiter is not None
+        assert 0 < seen.oldest_waiter < 20
+        assert seen.oldest_held is None
+        there = near.statistics()
+        assert there.held == {"read": 0, "write": 1}
+        assert there.waiting == {"read": 0, "write": 0}
+        assert there.oldest_held is not None
+        assert 0 < there.oldest_held < 20
+    after = locks.statistics()
+    assert after.waiting == after.held == {"read": 0, "write": 0}
+    assert after.oldest_waiter is after.oldest_held is None
+    assert sum(after.wakeups.values()) >= 1
+    assert after.requests_sent >= 6
+
+
+async def test_one_uncontended_cycle_is_two_requests(locks: Locks) -> None:
+    async with locks.mutex("order", 1):
+        pass
+    seen = locks.statistics()
+    assert (seen.requests_sent, seen.requests_retried) == (2, 0)
+
+
+async def test_renewals_are_counted(locks: Locks) -> None:
+    async with locks.mutex("order", 1, lease=0.6) as held:
+        with anyio.fail_after(20):
+            while not locks.statistics().renewals_sent:  # noqa: ASYNC110 - a thread
+                await anyio.sleep(0.02)
+        held.check()
+    seen = locks.statistics()
+    assert seen.renewals_due >= seen.renewals_sent >= 1
+    assert seen.renewals_failed == 0
+
+
+async def test_requests_that_are_repeated_are_counted(
+    link: FaultyLink, locks: Locks
+) -> None:
+    link.fate = declined_once()
+    async with locks.mutex("order", 1).acquire(timeout=0):
+        pass
+    assert locks.statistics().requests_retried == 1
+    link.fate = declined_once()
+    async with locks.mutex("order", 1):
+        pass
+    assert locks.statistics().requests_retried == 2
+    held = await locks.mutex("order", 1).acquire()
+    link.fate = declined_once()
+    assert await held.release()
+    assert locks.statistics().requests_retried == 3
+
+
+def declined_once() -> Callable[[Command], Fate]:
+    fates = [Fate.DECLINE]
+
+    def fate(_: Command) -> Fate:
+        return fates.pop() if fates else Fate.PASS
+
+    return fate
+
+
+async def test_it_cannot_be_changed() -> None:
+    async with connect("memory://") as locks:
+        seen = locks.statistics()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            seen.requests_sent = 7  # type: ignore[misc]
+    assert seen.requests_sent == 0
