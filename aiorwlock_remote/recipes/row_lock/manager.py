@@ -342,7 +342,7 @@ class RowLockManager(Generic[S]):
         if lease is not None:
             held.deadline = local_deadline(sent_at, lease, None)
         if held.left > 0:
-            held.log_debug("granted")
+            attempt.log_debug("granted", fence=held.fence)
             return held
         # The answer took longer than the lease: the row may be another holder's by now
         # (test_one_that_comes_when_it_is_over_is_given_back).
