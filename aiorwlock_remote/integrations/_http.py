@@ -273,13 +273,14 @@ def answer(error: LockError) -> ErrorResponse | None:
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
     # The store did not answer in time: the resource may be free, so this is no 423
-    # (test_a_store_that_is_down_is_503).
+    # (test_answers).
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         log_event(log, "unavailable", error=str(error))
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
+        log_event(log, "refused", logging.DEBUG, error=str(error))
         seconds = error.retry_after if isinstance(error, LockTimeout) else None
         # Whole seconds, and never 0, which would invite a client to poll.
         headers["Retry-After"] = str(max(1, math.ceil(seconds or 1)))

@@ -20,6 +20,7 @@ any other code of the server               BackendUnavailable   no
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import weakref
 from collections.abc import Awaitable, Callable, Hashable
@@ -35,9 +36,10 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.fencing.sql import driver_code
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
 from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
-from aiorwlock_remote.recipes.row_lock.target import RowIdentity
+from aiorwlock_remote.recipes.row_lock.target import RowIdentity, log
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 S = TypeVar("S")
@@ -102,7 +104,7 @@ def _driver_text(driver: object) -> str:
     text = str(driver).strip()
     if isinstance(getattr(driver, "sqlstate", None), str):
         # PostgreSQL's detail lines contain the user's row, which must not get into logs
-        # and messages (test_a_constraint_of_the_table).
+        # and error messages.
         text = text.partition("\n")[0]
     return " ".join(text.split()) or type(driver).__name__
 
@@ -154,6 +156,7 @@ class PlanRunner(Generic[S]):
             pending.set_exception(self._unavailable("the event loop ended"))
             raise
         if not running.done():
+            log_event(log, "request_timed_out", logging.DEBUG, database=self._where)
             running.cancel()
             pending.set_exception(
                 self._unavailable(f"did not answer within {self._timeout} s")

@@ -70,6 +70,7 @@ class _Traced:
     def failed(self, error: BaseException | None) -> None:
         outcome = outcome_of(error)
         self._span.set_attribute("rwlock.outcome", outcome)
+        # A caller that was cancelled, or only tried, has met no fault.
         if error is not None and outcome != "cancelled":
             self._span.record_exception(error)
             self._span.set_status(Status(StatusCode.ERROR, str(error)))

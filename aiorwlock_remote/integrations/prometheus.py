@@ -113,4 +113,5 @@ class _Timed:
         now = perf_counter()
         self._metrics.waiting.labels(*self._labels).dec()
         self._metrics.wait.labels(*self._labels, outcome).observe(now - self._since)
+        # The hold is measured from the end of the wait.
         self._since = now

@@ -74,6 +74,7 @@ class MutexSet:
         Raises:
             BackendError: the store failed, or the set's key holds another type.
         """
+        # Before the request: a closed or forked `Locks` has no connection of its own.
         self._session.check()
         members = self._acquirer.members
         return await members.create(check_set_name("mutex", name), self._lease)

@@ -81,26 +81,26 @@ class Occupancies:
         store: OccupancyStore,
         *,
         name_of: Callable[[object], tuple[str, ResourceId]] | None = None,
-        host: Callable[[], TaskEventLoop] = current_event_loop,
-        is_closed: bool = False,
+        event_loop: Callable[[], TaskEventLoop] = current_event_loop,
+        will_be_closed: bool = False,
     ) -> None:
         """Wrap a store; called by ``locks.occupancies`` and the integrations.
 
         Args:
             store: Contains the records.
             name_of: Returns kind and id of an object; pairs only by default.
-            host: Returns the running event loop, or raises if it cannot be used.
-            is_closed: ``aclose`` will be called. Only then are records that could not
-                be removed retried in the background: without it the retries would go on
-                after the owner of the driver has closed it.
+            event_loop: Returns the running loop, or raises if it cannot be used.
+            will_be_closed: ``aclose`` will be called. Only then are failed removals of
+                records repeated in the background: otherwise they would go on after the
+                owner of the driver has closed it.
         """
         self.store: OccupancyStore = store
         self._name_of = name_of or object_name
-        self._event_loop = host
+        self._event_loop = event_loop
         self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
         self._attempts: set[OccupyAttempt] = set()
         self._left_behind: set[OccupyAttempt] = set()
-        self._retries = is_closed
+        self._retries = will_be_closed
         self._closed = False
 
     def of(self, kind: str, object_id: ResourceId) -> Occupancy:
@@ -236,8 +236,7 @@ class Occupancies:
                 last = await attempt.outcome(loop)
             finally:
                 self._attempts.discard(attempt)
-            # `aclose` calls attempts off, and knows nothing of an object that it would
-            # be given after that (test_closing_calls_off_and_gives_back).
+            # `aclose` has gone through the objects in use: one more would stay in use.
             if self._closed:
                 raise Closed
             granted = last.do is Action.USING

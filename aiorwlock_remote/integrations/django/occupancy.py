@@ -109,7 +109,7 @@ def occupancies(
         ConfigurationError: a field is missing, or an age is not valid.
     """
     store = ModelOccupancyStore(model, database, ExpiryAges(pending_age, using_age))
-    return Occupancies(store, name_of=name_of, host=require_asyncio)
+    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:

@@ -183,10 +183,12 @@ def row_lock(
         )
     columns = [primary.column, *(fields[name].column for name in wanted)]
     table = RowTable(owner._meta.db_table, *columns)
+    # As Django would send it: "7" and 7 are one row of a model with an integer key.
     try:
         key = check_key(primary.get_prep_value(primary.to_python(pk)))
     except (TypeError, ValueError, ValidationError) as exc:
         raise ConfigurationError(what=f"{label}: {quoted(pk)} is no key of it") from exc
+    # Django's cursors take %s for all databases, and UUIDs as `_execute` converts them.
     dialect = replace(dialect.patient(MAX_ROW_WAIT), bind="%s", uuids=True)
     sql = RowSql(table, key, dialect)
     return RowLock(_manager(database), RowTarget.of(sql, str(pk), sql, lease))

@@ -56,6 +56,7 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
         )
     if column not in change.table.c:
         raise ConfigurationError(what=f"{change.table} has no column {column!r}")
+    # <= and not <: a grant may change its row more than once.
     narrowed: Update | Delete = change.where(change.table.c[column] <= fence)
     if isinstance(narrowed, Update):
         narrowed = narrowed.values({column: fence})

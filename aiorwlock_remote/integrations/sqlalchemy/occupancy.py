@@ -123,7 +123,7 @@ def occupancies(
         )
     ages = ExpiryAges(pending_age, using_age)
     store = TableOccupancyStore(engine, cast("Table", found), ages)
-    return Occupancies(store, name_of=name_of, host=require_asyncio)
+    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:

@@ -31,7 +31,8 @@ RENEWAL_RETRIES = 10
 
 
 def _event() -> anyio.Event:
-    # A default_factory of anyio.Event would import anyio's backends with this module.
+    # Not `default_factory=anyio.Event`: anyio imports its submodules when one of its
+    # names is first used, which would be with the import of this module.
     return anyio.Event()
 
 
@@ -82,7 +83,7 @@ class RowLease(Generic[S]):
 
     def believed(self) -> bool:
         """Return True if the lock is held as far as this process knows."""
-        return self.lost is None and self.left > 0
+        return self.loss_reason() is None
 
     def loss_reason(self) -> LossReason | None:
         """Return why the lock is lost, also if only its deadline has passed."""
@@ -126,10 +127,6 @@ class RowLease(Generic[S]):
         """Move the deadline; ``sent_at``: local time of the request; ``lease``: s."""
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
-    def log_debug(self, event: str) -> None:
-        """Log an event of this lock."""
-        self.attempt.log_debug(event, fence=self.fence)
-
 
 async def renew_until_over(
     held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
@@ -161,14 +158,14 @@ async def renew_until_over(
         got = await _outcome_within(renew(), held.left)
         if got is None or got.again:
             pause = lease / RENEWALS_PER_LEASE / RENEWAL_RETRIES
-            held.log_debug("renewal_retried")
+            held.attempt.log_debug("renewal_retried", fence=held.fence)
             continue
         if got.grant is None:
             held.lose(held.reason_gone())
             return
         held.renewed(sent_at, lease)
         pause = lease / RENEWALS_PER_LEASE
-        held.log_debug("renewed")
+        held.attempt.log_debug("renewed", fence=held.fence)
 
 
 async def _outcome_within(

@@ -323,6 +323,7 @@ class RowAcquisition:
         scope = self._manager.loop.new_scope()
         self._entered = lease, scope
         scope.__enter__()
+        # Cancels the scope at once if the lease was lost before this line.
         lease.loss.watch(scope)
         return RowHeld(self._manager, lease)
 

@@ -134,8 +134,8 @@ class RowLockManager(Generic[S]):
         try:
             self._check()
         except LockError:
-            # Closed between the grant and here: ``close`` did not see this lease
-            # (test_closing_while_it_is_being_obtained).
+            # Closed between the grant and here: ``close`` did not see this lease, and
+            # nothing else would release it.
             self._end(got, None).log_failure()
             raise
         if got.grant is not None:
@@ -342,7 +342,7 @@ class RowLockManager(Generic[S]):
         if lease is not None:
             held.deadline = local_deadline(sent_at, lease, None)
         if held.left > 0:
-            held.log_debug("granted")
+            attempt.log_debug("granted", fence=held.fence)
             return held
         # The answer took longer than the lease: the row may be another holder's by now
         # (test_one_that_comes_when_it_is_over_is_given_back).

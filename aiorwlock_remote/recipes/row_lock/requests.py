@@ -52,7 +52,8 @@ class RowRequests(Generic[S]):
       still obtains is released, once (test_row_lock_waiting.py,
       test_closed_and_cancelled_it_is_given_back_once).
     * Without a ticket, a release that may have been carried out is never repeated: the
-      second one would take away another reader's count (test_row_lock_cleanup.py,
+      second one would take away another reader's count (test_row_lock_faults.py,
+      test_a_lost_reply_to_a_release; test_row_lock_cleanup.py,
       test_without_a_lease_nothing_is_done_twice).
     * After ``close`` each failed release is sent once more, at once
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).

@@ -215,8 +215,7 @@ class LeasedStrategy(Generic[S]):
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
             # A database that is not strict cuts a mark to the width of its column: the
-            # swap succeeds, and other programs see no lock (row_suite.py,
-            # test_marks_of_another_type).
+            # swap succeeds, and other programs see no lock.
             ran = yield self.statements.read()
             found = next(iter(ran.rows), None)
             if found is None or parse_row_state(found[:3]) is None:
@@ -271,7 +270,7 @@ class LeasedStrategy(Generic[S]):
             text = dump_row_grants(change, random_id().hex())
             if len(text) > MAX_GRANTS_TEXT:
                 # One reader more than the column can list: refused as if a writer held
-                # the row (test_more_readers_than_the_column_holds).
+                # the row, so it waits for one of them to leave.
                 return RowOutcome(RowStep(0, found), held=False)
             state = change.state
             new = state.mark, state.readers, state.reason, text
