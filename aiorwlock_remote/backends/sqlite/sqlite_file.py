@@ -124,7 +124,13 @@ class SqliteFile:
             if now[0] == self.identity[0]:
                 # A new connection would be no better: all connections of this process
                 # to that file share what is left of the old log.
-                raise _log_removed(self.path)
+                raise BackendUnavailable(
+                    what=f"the log of {self.path} was removed: this process lost its "
+                    "lock on the file",
+                    hint="let nothing in this process open it, not even to copy it; "
+                    "close all of its Locks, then connect again",
+                    nothing_done=True,
+                )
         log_event(log, "file_replaced", path=self.path)
         self.open(REOPEN_TIMEOUT)
 
@@ -272,15 +278,6 @@ def _makes_no_fence(command: Command) -> bool:
 
 def _identities(path: str) -> Identities:
     return identity_of(path), identity_of(path + "-wal")
-
-
-def _log_removed(path: str) -> BackendUnavailable:
-    return BackendUnavailable(
-        what=f"the log of {path} was removed: this process lost its lock on the file",
-        hint="let nothing in this process open it, not even to copy it; close all of "
-        "its Locks, then connect again",
-        nothing_done=True,
-    )
 
 
 def _check_place(path: str) -> None:
