@@ -83,12 +83,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
 
     def open(self, timeout: float) -> None:
-        """Open the file; create it, and this library's tables, if it is new.
-
-        Raises:
-            ConfigurationError: it cannot be opened, or is another application's.
-            BackendError: locked by others for ``timeout`` seconds, or damaged.
-        """
+        """Open the file as ``LocalConnection.open``; create tables if it is new."""
         self.close()
         until = self._clock.now() + timeout
         boot = boot_id.this_boot()
@@ -103,7 +98,6 @@ class SqliteFile:
         log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:
-        """Close the file; do nothing if it is not open."""
         if self._db is not None:
             self._db.close()
             self._db = None
