@@ -245,14 +245,14 @@ def _plan_runner(database: str) -> PlanRunner[Statement]:
 
 
 def _run_plan(database: str, plan: Plan[Statement, T]) -> T:
-    connection = connections[database]
-    if connection.in_atomic_block or not connection.get_autocommit():
-        raise ConfigurationError(
-            what="a row lock inside of atomic(): other connections would not see it "
-            "before the transaction ends",
-            hint="lock first, then begin the transaction",
-        )
     try:
+        connection = connections[database]
+        if connection.in_atomic_block or not connection.get_autocommit():
+            raise ConfigurationError(
+                what="a row lock inside of atomic(): other connections would not see it "
+                "before the transaction ends",
+                hint="lock first, then begin the transaction",
+            )
         # As Django does between requests, of which there are none here: after a restart
         # of the server each lock would fail (test_a_server_that_came_back).
         wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
