@@ -433,7 +433,9 @@ class SetAcquirer(BaseAcquirer):
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         waiter = self._waiter(request)
-        waiter.until = self.retry_until(until)
+        waiter.until = waiter.since + self._runtime.connect_timeout
+        if until is not None:
+            waiter.until = min(waiter.until, until)
         self._waiting[waiter] = None
         self._queue.join(waiter)
         self._runtime.throttle.let_in()
