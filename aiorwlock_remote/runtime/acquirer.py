@@ -165,7 +165,7 @@ class BaseAcquirer(ABC):
 
 
 class LockAcquirer(BaseAcquirer):
-    """Gets locks for the tasks of this process, or waits for them."""
+    """The way to locks for the tasks of this process: at once, or after a wait."""
 
     def __init__(self, client: StoreClient) -> None:
         super().__init__(client)

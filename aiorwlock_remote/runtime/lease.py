@@ -179,6 +179,7 @@ class Lease:
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
         """Note for the time of a ``with`` block that a request may move the grant."""
+        # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
             yield
