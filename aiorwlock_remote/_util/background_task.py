@@ -69,6 +69,8 @@ class BackgroundTask:
     async def sleep_until(self, time: float) -> None:
         """Sleep until this local time (infinity: for ever), or until ``wake``."""
         by, self._woken_for = self._woken_for, math.inf
+        # Woken before it sleeps: the reason for the wake-up may have come after the
+        # caller looked for it.
         if by < time:
             await checkpoint()
             return

@@ -67,6 +67,7 @@ class SingleEntry:
         """Allow the object to be entered again."""
         self._entered = False
 
+    # The default argument: at the end of the interpreter modules may be gone already.
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         if self._unused is not None:
             done = "nothing is done; await it, or enter it by async with"
@@ -141,6 +142,8 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._obtain: Obtain = session.acquirer.acquire if obtain is None else obtain
         self._options = options
         self._request = request
+        # A function of ``request``, not a method: a cycle of references would put the
+        # warning off until the garbage collector runs.
         self._inside = SingleEntry(
             "acquire()", lambda: f"acquire() of {request.resource.label}"
         )

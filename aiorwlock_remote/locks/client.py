@@ -302,7 +302,8 @@ class Locks(TicketCalls, RecipeFactories):
         task = session.loop.current_task()
         for grant in session.grants():
             grant.close(task)
-        while session.dropped:  # destructors may append
+        # A loop and not a copy: destructors may append meanwhile.
+        while session.dropped:
             lease = session.dropped.popleft()
             if not lease.expired():
                 client.release(lease).log_failure()
@@ -333,8 +334,9 @@ class Locks(TicketCalls, RecipeFactories):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # In a forked child `aclose` raises `Closed`, in place of the block's own error.
         if exc is not None and self._session.forked:
-            return  # `aclose` would raise `Closed` in place of the error
+            return
         await self.aclose()
 
     async def _break(self, target: Resource, holder: Holder) -> bool:

@@ -72,7 +72,7 @@ class LossScopes:
 
 
 class ReleasesBody(Protocol):
-    """Releases what protected a body; see ``end_body``."""
+    """A function that releases what protected a body; see ``end_body``."""
 
     async def __call__(self, *, quietly: bool) -> None:
         """Release; if ``quietly``, raise nothing."""
@@ -275,7 +275,7 @@ class HeldState:
         if self.session.forked:
             return
         lost = self.lease.expired()
-        if self._given_back:
+        if self._given_back:  # by ``on_lost``: a grant that was held for too long
             return
         if lost or self._end(LeaseState.RELEASED):
             self.session.forget(self.lease)

@@ -34,6 +34,8 @@ OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 _MAX_WAITERS = 2**31
 
+# An unknown option is most often a known one in the wrong place, or by the name that
+# another library has for it: the error says where it belongs (test_hints.py).
 _ELSEWHERE = {
     "reason": "acquire",
     **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),

@@ -41,11 +41,12 @@ class Session:
         self.acquirer: LockAcquirer = LockAcquirer(client)
         self.closed = False
         self.prefix: str = client.runtime.prefix
+        # Grants whose block was left before their transaction ended, each with a
+        # function that looks whether it has.
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
-        """Grants whose block was left before their transaction ended, each with a
-        function that looks whether it has."""
+        # Grants whose ``Held`` was dropped. A destructor may run in any thread, amid
+        # anything, and so only appends here; closing releases them.
         self.dropped: deque[Lease] = deque()
-        """Grants whose ``Held`` was dropped; closing releases them."""
         self._observers = observers
         self._pid = os.getpid()
         self._grants: dict[Lease, tuple[weakref.ref[Any], HeldState]] = {}
@@ -53,8 +54,9 @@ class Session:
         # Bound methods, made once and not for each grant.
         self._on_loss = self._loss_found
         self._clock_set_back = False
+        # What each task holds. References to tasks that have ended equal no other, so
+        # that a new task at the same address is not taken for the owner.
         self._mine: dict[tuple[weakref.ref[Any], Resource], Lease] = {}
-        """What each task holds. References to tasks that have ended equal no other."""
 
     @property
     def forked(self) -> bool:
@@ -112,6 +114,7 @@ class Session:
         if look is not None:
             await look()
             self.check()
+        # A grant that has ended is not in the way, though ``forget`` comes later.
         if mine.expired() or mine.state is not LeaseState.HELD:
             return  # the callback of the loss has not run yet
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))

@@ -136,26 +136,24 @@ class HasLabel(Protocol):
 
     @property
     def label(self) -> str:
-        """The name for people, ``type/id``."""
+        """The name as users know it, ``type/id``."""
 
 
 @dataclass(eq=False, slots=True)
 class _PendingCleanup:
-    """A clean-up request that failed.
-
-    ``expires``: local time at which the grant ends by itself. ``first``: the answer
-    to the request that failed with ``error`` before any repetition. ``outcome``: what
-    ``CleanupRetrier.outcome`` awaits for ``first``, None once it is done. ``failures``:
-    how many repetitions failed. ``in_flight``: whether a repetition is under way.
-    """
+    """A clean-up request that failed."""
 
     resource: HasLabel
     retry: Callable[[], Pending[Any]]
+    # Local time at which the grant ends by itself.
     expires: float
     repeatable: bool
+    # The answer to the request that failed, and the error of it or of the last retry.
     first: Pending[Any]
     error: BaseException
+    # What ``CleanupRetrier.outcome`` awaits for ``first``; None once it is done.
     outcome: Pending[Any] | None = None
+    # Retries that failed, and whether one is under way.
     failures: int = 0
     in_flight: bool = False
 
@@ -167,7 +165,7 @@ class _PendingCleanup:
 
 
 class CleanupRetrier:
-    """Repeats the clean-up requests of one ``Locks`` in one background task.
+    """The background task that repeats the failed clean-up requests of a ``Locks``.
 
     Invariants (tests/runtime/test_cleanup.py, tests/runtime/test_in_flight.py):
 
@@ -180,7 +178,7 @@ class CleanupRetrier:
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
-        """``in_flight``: its ``close`` sends everything once more."""
+        """Prepare the task; ``in_flight.close()`` will send everything once more."""
         self.retried: int = 0
         """How many requests were repeated."""
         self._clock = loop.clock
@@ -209,7 +207,8 @@ class CleanupRetrier:
                 requests before.
             lease: seconds after which the grant ends by itself; None: never.
             repeatable: False if a request that may have been carried out must not be
-                repeated (row locks without a lease have no ticket that tells).
+                repeated (a row lock without a lease has no ticket: a second release
+                would end another holder's grant).
         """
         first.add_done_callback(
             partial(self._answered, resource, retry, lease, repeatable)

@@ -54,19 +54,6 @@ class LeaseTerms:
 class Lease:
     """One grant of this process, from the answer of the store to its end.
 
-    Attributes that are not plain copies of the grant and the request:
-
-    - ``since``: local time before the request for the grant was sent.
-    - ``deadline``: local time after which the grant must not be believed any more;
-      None: never. It counts from before the request that got or renewed the grant was
-      sent, minus the margin, so that it lies before the end that the store counts.
-    - ``renew_due``: local time of the next renewal; ``attempts``: failed renewals
-      since the last one that succeeded.
-    - ``owner``, ``owner_gone``: a task or a ``Held``, and whether it has ended.
-    - ``slot``: the set of the keeper's queue that has the lease now.
-    - ``moving``: the tickets to which requests under way (``upgrade``, ``downgrade``)
-      may have moved the grant. Changed by the loop only.
-
     Invariants:
 
     - A lease ends once: the first of ``end`` and ``lose`` decides, from whatever
@@ -120,15 +107,24 @@ class Lease:
         self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.since: float = sent_at
+        # Local time of the next renewal, and failed renewals since the last good one.
         self.renew_due: float = 0.0
         self.attempts: int = 0
+        # A task or a ``Held``, and a function that says whether it has ended.
         self.owner: weakref.ref[Any] | None = None
         self.owner_gone: Callable[[weakref.ref[Any]], bool] | None = None
         self.on_loss: Callable[[Lease], None] | None = None
+        # The set of the keeper's queue that has this lease now: left at the end, else
+        # many short grants would fill the queue until a third of their lease is over.
         self.slot: set[Lease] | None = None
+        # The tickets to which requests under way (``upgrade``, ``downgrade``) may have
+        # moved the grant. Changed by the loop only.
         self.moving: tuple[str, ...] = ()
         self._clock = clock
         self._lock = threading.Lock()
+        # Local time after which the grant must not be believed; None: never. It counts
+        # from before the request that got or renewed the grant, minus the margin, so
+        # that it lies before the end that the store counts.
         self.deadline: float | None = None
         self._extend(sent_at, terms.lease)
 
@@ -183,6 +179,7 @@ class Lease:
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
         """Note for the time of a ``with`` block that a request may move the grant."""
+        # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
             yield

@@ -74,7 +74,8 @@ class DeadlineQueue:
 
     def __init__(self) -> None:
         self._due: dict[int, set[Lease]] = {}
-        self._slots: list[int] = []  # a heap of the keys of ``_due``
+        # A heap of the keys of ``_due``.
+        self._slots: list[int] = []
         self._sweep_at = MAX_EMPTY_SLOTS
         self.keeps_endless: bool = False
         """Whether leases that are never due are kept as well, for ``all``."""
@@ -149,7 +150,7 @@ class DeadlineQueue:
 
 
 class RenewalWorker:
-    """Renews leases in batches, in a thread that starts with the first batch.
+    """The thread that renews leases in batches; the first batch starts it.
 
     A defect in the handling of one lease is logged and ends neither the thread nor
     the renewal of the others (test_lease_keeper_threads.py).
@@ -370,9 +371,9 @@ class KeeperLoop(Protocol):
 
 
 class LeaseKeeper:
-    """Watches all leases of a ``Locks`` in a thread, and has them renewed.
+    """The thread that watches the leases of a ``Locks``, and has them renewed.
 
-    The thread starts with the first request for a grant that needs watching.
+    It starts with the first request for a grant that needs watching.
 
     Invariants (tests/runtime/test_lease_keeper_random_histories.py):
 
@@ -399,7 +400,9 @@ class LeaseKeeper:
         self._loop = loop
         self._clock = loop.clock
         self._deadlines = DeadlineQueue()
-        self._planned = 0.0  # local time until which the thread sleeps
+        # Local time until which the thread sleeps: ``add`` wakes it only for a lease
+        # that is due sooner.
+        self._planned = 0.0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -408,8 +411,9 @@ class LeaseKeeper:
             open_renewer, loop.clock, self._check_again, throttle
         )
         self._phase = self._worker.phase
+        # Local times at which the loop last ran, and the thread last took a batch.
         self._loop_ran_at = 0.0
-        self._took_at = 0.0  # local time at which the thread last took a batch
+        self._took_at = 0.0
 
     @property
     def renewals(self) -> tuple[int, int, int]:

@@ -34,7 +34,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class AcquireThrottle:
-    """Delays acquires, first come first served, while too many are under way.
+    """A limit on the acquires under way; others wait for their turn, in order.
 
     The lease of a grant counts from before its request was sent. The replies to
     thousands of requests sent at once come so late that their leases are due by then,
@@ -52,7 +52,9 @@ class AcquireThrottle:
         self._window = INITIAL_WINDOW
         self._halved_at = clock.now()
         self._in_flight = 0
-        self._let_in = 0  # tasks that were let in and have not sent yet
+        # Tasks that were let in and have not sent yet: they count as under way, else
+        # all that wait would be let in before the first of them runs.
+        self._let_in = 0
         self._waiting: dict[Pending[None], None] = {}
 
     @property

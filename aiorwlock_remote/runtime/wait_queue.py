@@ -97,7 +97,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """``set_alarm``: called with this queue when ``due`` may have come nearer."""
+        """Call ``set_alarm(self)`` whenever ``due`` may have come nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -108,7 +108,8 @@ class WaitQueue:
         self._writers = ModeQueue(runtime.client_id, Mode.WRITE, pace)
         self._modes = (self._readers, self._writers)
         self._watched = False
-        self._woken_at = math.inf  # kept for the event ``claim_missed`` alone
+        # Local time of the last wake-up, kept for the event ``claim_missed`` alone.
+        self._woken_at = math.inf
 
     @property
     def idle(self) -> bool:
@@ -124,6 +125,7 @@ class WaitQueue:
     @property
     def waiting(self) -> int:
         """How many tasks wait, in both modes."""
+        # Not those whose request is under way after they left.
         return len(self._readers.waiters) + len(self._writers.waiters)
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
@@ -179,14 +181,16 @@ class WaitQueue:
     def wake(self, cause: WakeCause = "message") -> None:
         """Ask the store for every mode that has waiters: the lock may be free."""
         for queue in self._modes:
-            # Not only with a queue entry: the wake-up may overtake the answer that
-            # tells of the entry, and would be lost then.
+            # Also without a queue entry: the wake-up may overtake the answer that
+            # confirms the entry, and would be lost then.
             if not queue.idle:
                 self._note_wake(queue, cause)
                 self._send(queue, queue.wake())
 
     def look(self) -> None:
         """Ask the store for every mode that is due."""
+        # In case a wake-up was lost, or the store sends none: an answer also says when
+        # to ask again.
         now = self._clock.now()
         for queue in self._modes:
             if queue.due is not None and queue.due <= now:
@@ -274,7 +278,7 @@ class WaitQueue:
     def _failed(self, queue: ModeQueue, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
             # Asking again would not help (a damaged record, too few replicas): turn
-            # away also the waiters that the store has told to wait.
+            # away all waiters, also those with an entry in the store's queue.
             for waiter in queue.waiters:
                 waiter.told = None
         repeat = may_be_repeated(error)
@@ -378,9 +382,11 @@ class WaitQueueRegistry:
         self._queues: dict[Resource, WaitQueue] = {}
         self._sweep_at = MAX_IDLE_QUEUES
         self._signals: dict[Resource, set[WakeSignal]] = {}
+        # A heap of (due, order, what): equal times must not compare queues.
         self._alarms: list[tuple[float, int, WaitQueue | Resource]] = []
+        # The alarm that counts, of those in the heap; that of a queue is never later
+        # than its ``due``. The others are skipped when they come up.
         self._armed: dict[WaitQueue | Resource, float] = {}
-        """The alarm that counts; that of a queue is never later than its ``due``."""
         self._sweep_alarms_at = MAX_IDLE_QUEUES
         self._order = count()
         self._timer = BackgroundTask(runtime.loop, self._watch_time)

@@ -245,7 +245,7 @@ async def test_one_that_fails_is_not_in_the_way(
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")
 async def test_what_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="no observer"):
+    with pytest.raises(ConfigurationError, match="not an observer"):
         _ = connect("memory://", observers=[object()])  # type: ignore[list-item]
     for alone in (Recorder(), None, 1):
         with pytest.raises(ConfigurationError, match="is not a sequence"):

@@ -7,7 +7,7 @@ import logging
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.core.commands import Command, Release
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
@@ -42,13 +42,32 @@ async def test_what_a_waiter_passes_through(
     found = events(caplog)
     for event in ("request_sent", "queued", "woken", "refused", "granted"):
         assert event in found, event
-    causes = {getattr(record, "cause", None) for record in caplog.records}
-    assert causes & {"message", "timer"}
-    assert "poll" in causes
+    assert "poll" in {getattr(record, "cause", None) for record in caplog.records}
     granted = [r for r in caplog.records if str(r.msg).startswith("granted")]
     assert {getattr(record, "resource", "") for record in granted} == {"order/1"}
     assert all(len(getattr(record, "holder", "")) == 12 for record in granted)
     assert not any(ticket in caplog.text for ticket in tickets)
+
+
+async def test_a_waiter_that_is_woken_by_the_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        connect("memory://events") as one,
+        connect("memory://events") as other,
+        anyio.create_task_group() as tasks,
+        other.mutex("order", 1),
+    ):
+
+        async def wait() -> None:
+            async with one.mutex("order", 1):
+                pass
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+    woken = [r for r in caplog.records if str(r.msg).startswith("woken")]
+    assert [getattr(record, "cause", None) for record in woken] == ["message"]
+    assert one.statistics().wakeups == {"message": 1, "timer": 0, "poll": 0}
 
 
 async def test_a_wait_that_is_cancelled(
