@@ -21,7 +21,7 @@ from aiorwlock_remote.locks.acquisition import (
     enter_grant,
     try_acquire_grant,
 )
-from aiorwlock_remote.locks.held import Held, state_of
+from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import (
@@ -163,7 +163,7 @@ class _Lock:
         held = mine.pop()
         if not mine:
             del self._entered[task]
-        await state_of(held).exit(exc_type, exc, traceback)
+        await held._state.exit(exc_type, exc, traceback)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a grant of this lock
 
     def _ask(self, options: Options) -> AcquireRequest:
         return AcquireRequest(

@@ -160,6 +160,7 @@ class RecipeFactories:
         names = RowTable(table, key, mark, count, reason, grants)
         check_key(row_id)
         if self._rows is None:
+            # Imported at the first use: most programs use no row locks.
             from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
             store = self._session.runtime.store
