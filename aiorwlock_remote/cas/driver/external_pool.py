@@ -112,7 +112,7 @@ class BorrowedConnections(Generic[C]):
             raise
 
     async def give_back(self, connection: C) -> None:
-        with self._returning(connection):
+        with self._returning(connection, usable=True):
             mode = self._pool.return_mode
             if mode is ReturnMode.AWAITED:
                 await self._pool.give_back(connection)
@@ -158,8 +158,8 @@ class BorrowedConnections(Generic[C]):
         raise self.none_free()
 
     @contextmanager
-    def _returning(self, connection: C) -> Iterator[None]:
-        self._driver.returning(connection)
+    def _returning(self, connection: C, *, usable: bool = False) -> Iterator[None]:
+        self._driver.returning(connection, usable=usable)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 - it is the pool's
