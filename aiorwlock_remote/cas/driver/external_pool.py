@@ -102,7 +102,7 @@ class BorrowedConnections(Generic[C]):
         try:
             while True:
                 connection = await self._borrow()
-                # SQLAlchemy also lends connections that the server has closed meanwhile.
+                # SQLAlchemy also lends connections that the server has closed.
                 if self._driver.is_healthy(connection):
                     self._driver.borrowed(connection)
                     return connection
