@@ -197,8 +197,7 @@ class RequestConnections(Generic[C]):
 
     A pool serves requests in their order. Without this limit, renewals would queue
     behind every acquire of this process that waits for a connection, and behind
-    releases that wait for a locked row (``test_external_pool.py``,
-    ``test_stuck_rows.py``).
+    releases that wait for a locked row (``test_stuck_rows.py``).
     """
 
     def __init__(
