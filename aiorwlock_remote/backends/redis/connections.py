@@ -12,9 +12,9 @@ from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Script
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
+from aiorwlock_remote.backends.redis.connection.protocol import Script
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
     FallbackChannel,

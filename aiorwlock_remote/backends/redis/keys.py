@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from aiorwlock_remote.backends.redis.cluster.slots import check_same_slot, hash_tag
-from aiorwlock_remote.backends.redis.connection.calls import Script, SendCommand
+from aiorwlock_remote.backends.redis.connection.protocol import Script, SendCommand
 from aiorwlock_remote.backends.redis.errors import from_decoding
 from aiorwlock_remote.backends.redis.scripts import (
     ENTER,

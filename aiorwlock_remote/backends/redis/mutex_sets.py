@@ -27,7 +27,7 @@ from aiorwlock_remote.backends.redis.codec import (
     reading_answer,
     yes_no,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Arg,
     Call,
     Raw,
@@ -308,7 +308,6 @@ class MutexSets:
             self.endpoint.subscribe(channel)
 
     def unlisten(self, members: RedisMembers) -> None:
-        """Undo ``listen`` for this pool."""
         channel = self._prefix + members.keys.key
         listening = self._listening.get(channel, [])
         if members in listening:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.core.commands import (
     Acquire,

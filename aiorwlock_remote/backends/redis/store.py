@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.protocol import Call
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel

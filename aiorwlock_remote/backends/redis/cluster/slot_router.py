@@ -19,13 +19,13 @@ from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
 )
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.calls import Call, KeyedCall
 from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
     CLOSED_BY_US,
     MAX_CALLS,
     OfflineQueue,
 )
+from aiorwlock_remote.backends.redis.connection.protocol import Call, KeyedCall
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
@@ -307,7 +307,6 @@ class SlotQueue(OfflineQueue):
         self.drained = self.pause = False
 
     def wait_for_none(self) -> None:
-        """Expect no replies: nothing is in flight."""
         self.drained = self.pause = True
 
     def collect(self, now: float) -> list[Call[Any]]:
@@ -361,7 +360,6 @@ class InFlightBySlot:
         return list(index.by_slot.pop(slot, ()))
 
     def forget(self) -> None:
-        """Drop the index: no slot is moving."""
         self._indexes.clear()
 
 

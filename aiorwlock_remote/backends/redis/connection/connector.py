@@ -15,7 +15,6 @@ import anyio
 import anyio.to_thread
 
 from aiorwlock_remote._util.threads import thread_refused
-from aiorwlock_remote.backends.redis.connection.calls import Script
 from aiorwlock_remote.backends.redis.connection.handshake import (
     Handshake,
     Peer,
@@ -24,6 +23,7 @@ from aiorwlock_remote.backends.redis.connection.handshake import (
 from aiorwlock_remote.backends.redis.connection.protocol import (
     ProtocolHandler,
     RespProtocol,
+    Script,
     Transport,
 )
 from aiorwlock_remote.backends.redis.errors import from_failure
@@ -237,11 +237,9 @@ class OutageLog:
         """The last error, for messages."""
 
     def lost(self, error: LockError) -> None:
-        """Log that a connection was lost."""
         self._note("redis_lost", error)
 
     def retry_failed(self, error: Exception) -> None:
-        """Log that no connection could be made in its place."""
         self._note("redis_away", error)
 
     def recovered(self) -> None:

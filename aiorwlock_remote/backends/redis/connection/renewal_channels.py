@@ -19,14 +19,14 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     Request,
     Script,
     as_is,
+    script_load,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
-from aiorwlock_remote.backends.redis.connection.protocol import script_load
 from aiorwlock_remote.backends.redis.errors import (
     from_failure,
     from_reply,
