@@ -147,6 +147,9 @@ class RedisStore:
             # A user who may not ask may still be able to subscribe.
             if events is None or events & KEY_REMOVED_EVENTS:
                 self._wakeups.listen_on(self._endpoint)
+            else:
+                why = "no keyspace events: releases by other programs are polled for"
+                log_event(log, "polling_started", logging.DEBUG, reason=why)
             self._sets.use(self._endpoint, events or frozenset(), self._replicas)
         except BaseException:
             await self._endpoint.aclose()

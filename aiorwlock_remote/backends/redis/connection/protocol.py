@@ -90,7 +90,7 @@ class Call(Pending[T]):
             ``args[1]`` is the first key.
         script: The script to run, if the call runs one.
         must_go: Never refused because of back-pressure, and still sent for 30 s after
-            the caller was told that it failed (releases and withdrawals).
+            the caller got an error (releases and withdrawals).
     """
 
     __slots__ = ("args", "decode", "must_go", "queued_at", "script")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import threading
@@ -36,7 +37,10 @@ from aiorwlock_remote.backends.redis.errors import (
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 READ_SIZE = 65_536
 """Bytes read at once."""
@@ -351,7 +355,8 @@ class FallbackChannel:
             self._own.open(timeout)
         # ConfigurationError: the Sentinels may have forgotten the primary's name, while
         # the store's connection to it still works.
-        except (BackendError, ConfigurationError):
+        except (BackendError, ConfigurationError) as exc:
+            log_event(log, "renewal_fallback_used", logging.DEBUG, error=exc)
             left = deadline - self._clock.now()
             if left <= 0:
                 raise
