@@ -60,8 +60,7 @@ class ConnectionFactory:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: A database, a certificate or a primary does not exist.
         """
         if not options.seeds:
             return await open_connection(

@@ -128,8 +128,7 @@ class RedisStore:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: A database, a certificate or a primary does not exist.
         """
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(

@@ -112,13 +112,9 @@ class SlotRouter:
     def redirect(
         self, node: NodeConnection, call: Call[Any], text: str, moved: Moved | None
     ) -> None:
-        """Take over a call that ``node`` refused: its slot is, or will be, elsewhere.
+        """Take over a call that ``node`` refused with the error ``text``.
 
-        Args:
-            node: The node that has not carried out the call.
-            call: The call.
-            text: The error.
-            moved: Where the slot is now, if the error says so.
+        Its slot is, or will be, elsewhere: at ``moved``, if the error says where.
         """
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))

@@ -213,8 +213,7 @@ class RedisConnection(ProtocolHandler):
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: A database, a certificate or a primary does not exist.
         """
         self._connected(await self._connector.connect(self._channels.needed))
 

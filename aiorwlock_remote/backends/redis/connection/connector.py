@@ -128,8 +128,7 @@ class Connector:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: A database, a certificate or a primary does not exist.
         """
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:
