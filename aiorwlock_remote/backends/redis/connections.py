@@ -60,7 +60,7 @@ class ConnectionFactory:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: A database, a certificate or a primary does not exist.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         if not options.seeds:
             return await open_connection(

@@ -128,7 +128,7 @@ class RedisStore:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: A database, a certificate or a primary does not exist.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(

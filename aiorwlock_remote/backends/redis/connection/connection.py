@@ -213,7 +213,7 @@ class RedisConnection(ProtocolHandler):
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: A database, a certificate or a primary does not exist.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         self._connected(await self._connector.connect(self._channels.needed))
 

@@ -128,7 +128,7 @@ class Connector:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: A database, a certificate or a primary does not exist.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:

@@ -79,7 +79,7 @@ class DedicatedChannel(RenewalChannel, Protocol):
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: A database, a certificate or a primary does not exist.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
 
 
