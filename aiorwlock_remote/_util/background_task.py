@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aiorwlock_remote._util.pending import checkpoint
+
 if TYPE_CHECKING:
     from aiorwlock_remote.ports import EventLoop
 
@@ -67,12 +69,15 @@ class BackgroundTask:
     async def sleep_until(self, time: float) -> None:
         """Sleep until this local time (infinity: for ever), or until ``wake``."""
         by, self._woken_for = self._woken_for, math.inf
-        pause = time - self._loop.clock.now()
+        # Woken before it sleeps: the reason for the wake-up may have come after the
+        # caller looked for it.
         if by < time:
-            pause = 0.0
+            await checkpoint()
+            return
+        pause = max(0.0, time - self._loop.clock.now())
         self._alarm, self._sleeping_until = anyio.Event(), time
         try:
-            with anyio.move_on_after(max(0.0, pause)):
+            with anyio.move_on_after(pause):
                 await self._alarm.wait()
         finally:
             self._alarm = None
