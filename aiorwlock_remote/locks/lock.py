@@ -18,7 +18,6 @@ from aiorwlock_remote.locks.acquisition import (
     Acquisition,
     SingleEntry,
     acquire_grant,
-    enter_grant,
     try_acquire_grant,
 )
 from aiorwlock_remote.locks.held import Held
@@ -142,10 +141,13 @@ class _Lock:
         return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
-        session = self._session
-        held = await enter_grant(
-            session, self._request, self._options, session.acquirer.acquire
+        session, request, options = self._session, self._request, self._options
+        obtain = session.acquirer.acquire
+        state = await acquire_grant(
+            session, request, options, obtain, owned_by_task=True
         )
+        held = Held(state)
+        state.enter()
         # By task: one lock may be entered by several tasks at the same time (readers).
         self._entered.setdefault(session.loop.current_task(), []).append(held)
         return held
