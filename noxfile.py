@@ -28,15 +28,14 @@ VERSIONS = ("3.11", "3.12", "3.13")
 CONSTRAINTS = ("-c", "constraints.txt")
 
 # On PATH pyenv has a stand-in for each of its versions, which fails unless that version
-# is switched on: nox finds the versions themselves behind all else.
+# is activated. With the versions themselves at the end of PATH, nox finds them.
 PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
 for version in VERSIONS:
     for folder in sorted(PYENV.glob(f"versions/{version}.*/bin")):
         os.environ["PATH"] += f"{os.pathsep}{folder}"
 
-
-# Where nothing compiled is kept, each worker and each `rwlock` of the tests compiles
-# all that it imports.
+# With this variable each worker and each `rwlock` of the tests would compile all that it
+# imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
@@ -56,12 +55,12 @@ WORKING_COPY = "-e .[all]"
 
 # ----------------------------------------------------------------- sessions
 
-# The text of an error was another than expected: a fence is in it by chance.
+# An assertion on the text of an error, in which a fence may stand by chance.
 OF_A_TEXT = "ionError: Regex"
 GRAVE = "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"
-# A shared machine may stand still for seconds in the middle of a test. A few failures
-# are looked at again, and shown in any case; never those of pure code, nor where two
-# held at once or a fence went back.
+# A shared machine may stand still for seconds in the middle of a test. So a few failures
+# are run again, and shown in any case; never those of pure code, nor those that say that
+# two holders overlapped or a fence went back.
 SECOND_LOOK = (
     *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "8"),
     f"--rerun-except=(?s)^Assert(?!{OF_A_TEXT}).*({GRAVE})",
@@ -141,15 +140,15 @@ def ci(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run all benchmarks; `-- redis …`, cassandra or sql: those on servers of a kind.
+    """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
 
-    `-- …` those without a server. What follows goes to the module that is run.
+    Other arguments go to the suite of locks that need no server.
     """
     install(session, "bench", package=WORKING_COPY)
     servers = ("redis", "cassandra", "sql")
     first, *rest = session.posargs or [""]
     if first not in servers:
-        session.run("python", "-m", "benchmarks.run", *session.posargs)
+        session.run("python", "-m", "benchmarks.local", *session.posargs)
     for server in servers:
         if first in {"", server}:
             session.run("python", "-m", f"benchmarks.{server}", *rest)
@@ -170,9 +169,9 @@ def spec(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Kill holders of a lock again and again, then cancel on Redis; minutes.
+    """Kill holders of a lock again and again, then cancel on Redis; takes minutes.
 
-    `-- KILLS CANCELS` (default 200 and 10000, the latter on each loop).
+    `-- KILLS CANCELS` for other numbers than 200, and 10000 on each loop.
     """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.faults.kills", *session.posargs[:1])
@@ -181,7 +180,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def failovers(session: nox.Session) -> None:
-    """Plan failovers of a Redis primary under load; twenty minutes.
+    """Plan failovers of a Redis primary under load; takes twenty minutes.
 
     `-- FAILOVERS LEASE …` for others than 20 with each lease of 2, 6 and 30 s;
     `--client` for a client of redis-py, `--trio`.
@@ -191,23 +190,23 @@ def failovers(session: nox.Session) -> None:
 
 
 @nox.session
-def stories(session: nox.Session) -> None:
-    """What is told at random, by twenty times as many examples; ten minutes.
+def histories(session: nox.Session) -> None:
+    """Run the random histories with twenty times the examples; takes ten minutes.
 
-    `-- TIMES` for another number.
+    `-- TIMES` for another factor.
     """
     install(session, "test", package=WORKING_COPY)
     (times,) = session.posargs or ["20"]
     tests = ROOT.glob("tests/**/test_*.py")
-    told = [str(path) for path in tests if "import many" in path.read_text()]
-    session.run("pytest", "-n", "2", *told, env={"STORIES": times})
+    chosen = [str(path) for path in tests if "import many" in path.read_text()]
+    session.run("pytest", "-n", "2", *chosen, env={"HISTORIES": times})
 
 
 @nox.session
 def paxos_v1(session: nox.Session) -> None:
-    """What depends on Cassandra's transactions, by the older Paxos; ten minutes.
+    """Test what depends on Cassandra's transactions with Paxos v1; takes ten minutes.
 
-    The other sessions' nodes use v2.
+    The nodes of all other sessions use v2.
     """
     install(session, "test", package=WORKING_COPY)
     session.run(
@@ -220,7 +219,7 @@ def paxos_v1(session: nox.Session) -> None:
 
 @nox.session
 def all_turns(session: nox.Session) -> None:
-    """The conformance suite of stores whose cases take turns, all of it; half an hour.
+    """Run the cases that stores take in turn on all stores; takes half an hour.
 
     `-- tests/conformance/test_oracle*.py` for some of them.
     """
@@ -233,7 +232,7 @@ def all_turns(session: nox.Session) -> None:
 
 @nox.session
 def mirror(session: nox.Session) -> None:
-    """The conformance suite of Oracle at a second double of it; half an hour."""
+    """Run Oracle's conformance suite on a second double of it; takes half an hour."""
     install(session, "test", package=WORKING_COPY)
     session.run(
         *("pytest", "-n", "2", "--dist", "worksteal", "tests/conformance/mirror.py"),
@@ -243,7 +242,7 @@ def mirror(session: nox.Session) -> None:
 
 @nox.session
 def differential(session: nox.Session) -> None:
-    """The Redis scripts against the core: a million random commands; half an hour.
+    """Compare Redis scripts and core by a million random commands; half an hour.
 
     `-- COMMANDS SEED` for other numbers.
     """
@@ -302,26 +301,26 @@ def pins(session: nox.Session) -> None:
 
 
 def run_lint(session: nox.Session) -> None:
-    """Style, format, spelling."""
+    """Check style, format and spelling."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
 
 
 def run_layers(session: nox.Session) -> None:
-    """Direction of imports."""
+    """Check the direction of imports."""
     session.run("lint-imports", "--no-cache")
 
 
 def run_typecheck(session: nox.Session) -> None:
-    """Types inside the package, and of what it shows to its users."""
+    """Check types inside the package, and of what the package shows to its users."""
     session.run("mypy")
     session.run("pyright")
     session.run("pyright", "--verifytypes", PACKAGE, "--ignoreexternal")
 
 
 def run_docs(session: nox.Session, *options: str) -> None:
-    """All pages anew: a page that was built before is not read again, nor warned of."""
+    """Build all pages anew: Sphinx does not warn of a page that it built before."""
     shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
     session.run(
         *("sphinx-build", "-W", "--keep-going", "-b", "html", *options),
@@ -330,7 +329,7 @@ def run_docs(session: nox.Session, *options: str) -> None:
 
 
 def package_files() -> Iterator[str]:
-    """Every file of the package: code, py.typed, and the *.lua, *.sql, *.cql texts."""
+    """Yield every file of the package: code, py.typed, and *.lua, *.sql, *.cql texts."""
     for path in (ROOT / PACKAGE).rglob("*"):
         if path.is_file() and path.suffix not in {".pyc", ".pyo"}:
             yield path.relative_to(ROOT).as_posix()

@@ -4,25 +4,24 @@
 
     LockError
     ├── LockTimeout (TimeoutError)          not obtained in time
-    ├── LockBusy                            refused at once: somebody else is using it
+    ├── LockBusy                            refused at once: the object is in use
     ├── LockLost                            the grant ended before its holder was done
     ├── NotOwner (RuntimeError)             release or move of a grant that is not held
     ├── WouldDeadlock (RuntimeError)        this task holds the resource already
     ├── UpgradeConflict                     another reader is already waiting to upgrade
     ├── StaleFence                          the resource has seen a newer grant's fence
-    ├── BadFence (ValueError)               what came as a fence is none
+    ├── BadFence (ValueError)               a value that cannot be a fence
     ├── TooManyWaiters                      the resource's queue is full
     ├── AcquireUncertain                    the store never said whether it granted
     ├── Closed                              closed, forked or of another loop
     ├── ConfigurationError (ValueError)     a bad name, URL, option or number
     └── BackendError                        the store failed
         ├── BackendUnavailable (ConnectionError)
-        ├── BadRecord                       what is stored is not ours or not readable
-        └── Unsupported                     version, permission or schema is unfit
-
-What a program may want to know stands in fields; ``what`` and ``hint`` are for
-people. Errors survive pickling, and never contain a ticket or a password.
-``status_hint`` is the HTTP status a web handler would usually answer with.
+        ├── BadRecord                       a stored record is not ours or not readable
+        └── Unsupported                     version, permission or schema does not fit
+Programs read the fields; ``what`` and ``hint`` are for people. Errors survive pickling,
+and never contain a ticket or a password. ``status_hint`` is the HTTP status with which
+a web handler would usually answer.
 """
 
 from __future__ import annotations
@@ -54,12 +53,11 @@ __all__ = [
 LossReason = Literal["expired", "stolen", "forced", "unreachable", "stalled"]
 """Why a grant ended early.
 
-``expired``: its lease ran out; or its record was deleted, and there is another one
-already. ``stolen``: another value stands in the store where ours was. ``forced``:
-somebody broke it (``force_release`` or a plain delete), or the store lost it.
-``unreachable``: it could not be renewed before its local deadline. ``stalled``: the
-event loop hung for longer than ``max_stall`` or the grant was held for longer than
-``max_hold``.
+``expired``: its lease ran out; or its record was deleted, and another one made since.
+``stolen``: the store has another value where ours was. ``forced``: it was broken
+(``force_release`` or a plain delete), or the store lost it. ``unreachable``: it could
+not be renewed before its local deadline. ``stalled``: the event loop hung for longer
+than ``max_stall``, or the grant was held for longer than ``max_hold``.
 """
 
 
@@ -69,7 +67,7 @@ def _rebuild(cls: type[LockError], state: dict[str, Any]) -> LockError:
 
 @dataclass(eq=False)
 class LockError(Exception):
-    """Root of everything this library raises."""
+    """Root of all errors that this library raises."""
 
     status_hint: ClassVar[int] = 500
 
@@ -78,7 +76,10 @@ class LockError(Exception):
         return _rebuild, (type(self), state)
 
     def __str__(self) -> str:
-        return (self.__doc__ or type(self).__name__).splitlines()[0]
+        what, hint = getattr(self, "what", ""), getattr(self, "hint", "")
+        if not what:
+            return (self.__doc__ or type(self).__name__).splitlines()[0]
+        return f"{what}; {hint}" if hint else what
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
@@ -89,10 +90,11 @@ class LockError(Exception):
 class LockTimeout(LockError, TimeoutError):
     """The lock was not obtained within ``timeout`` seconds.
 
-    ``holders`` describes who held it when last asked, e.g.
-    ``"write 4f1c… web-3/71: refund"``; ``retry_after`` is the number of seconds after
-    which the store expects a change, or None. ``unanswered``: a request was under way
-    all the time, and the store did not answer it.
+    Attributes:
+        holders: Descriptions of the holders at the last reply of the store, such as
+            ``"write 4f1c… web-3/71: refund"``.
+        retry_after: Seconds after which the store expects a change by itself, or None.
+        unanswered: A request was under way all the time, and the store did not reply.
     """
 
     status_hint: ClassVar[int] = 423
@@ -106,13 +108,13 @@ class LockTimeout(LockError, TimeoutError):
     def __str__(self) -> str:
         by = f", held by {'; '.join(self.holders)}" if self.holders else ""
         if self.unanswered:
-            by = ": the store did not answer"
+            by = ": the store did not reply"
         return f"{self.resource} ({self.mode}) not obtained in {self.timeout:g} s{by}"
 
 
 @dataclass(eq=False, repr=False)
 class LockBusy(LockError):
-    """Somebody else is using the object, and the caller asked not to wait."""
+    """The object is in use, and the caller asked not to wait."""
 
     status_hint: ClassVar[int] = 423
     resource: str = ""
@@ -153,21 +155,21 @@ class NotOwner(LockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class WouldDeadlock(LockError, RuntimeError):
-    """This task holds the resource already; waiting for it would never end."""
+    """This task holds the resource already, and would wait for itself for ever."""
 
     resource: str = ""
     held_mode: str = ""
 
     def __str__(self) -> str:
         return (
-            f"this task holds {self.resource} ({self.held_mode}) already; "
-            "locks are not re-entrant, so hand its Held on"
+            f"this task holds {self.resource} ({self.held_mode}) already; locks are "
+            "not re-entrant: pass the Held it has"
         )
 
 
 @dataclass(eq=False, repr=False)
 class UpgradeConflict(LockError):
-    """Another reader is already waiting to upgrade; one of the two must let go."""
+    """Another reader is already waiting to upgrade; one of the two must release."""
 
     status_hint: ClassVar[int] = 409
     resource: str = ""
@@ -178,9 +180,9 @@ class UpgradeConflict(LockError):
 
 @dataclass(eq=False, repr=False)
 class StaleFence(LockError):
-    """A protected resource has seen a newer grant's fence; nothing was changed.
+    """A protected resource has seen the fence of a newer grant; nothing was changed.
 
-    ``highest`` is the one it has seen, None if it does not tell.
+    ``highest``: the fence it has seen, or None if it does not say.
     """
 
     status_hint: ClassVar[int] = 412
@@ -195,13 +197,10 @@ class StaleFence(LockError):
 
 @dataclass(eq=False, repr=False)
 class BadFence(LockError, ValueError):
-    """What came as a fence is none: missing, no number, or out of range."""
+    """A value that cannot be a fence: missing, not a number, or out of range."""
 
     status_hint: ClassVar[int] = 400
     what: str = ""
-
-    def __str__(self) -> str:
-        return self.what
 
 
 @dataclass(eq=False, repr=False)
@@ -220,10 +219,9 @@ class TooManyWaiters(LockError):
 class AcquireUncertain(LockError):
     """The store never said whether it granted the lock.
 
-    If it did, nobody uses the grant. In the background the store is asked to take it
-    back until it has answered (but for row locks without a lease, which have no
-    ticket). At the latest it ends with its ``lease`` (seconds; None: only
-    ``force_release`` ends it).
+    If it did, no task uses the grant. It is withdrawn in the background until the store
+    has answered (except row locks without a lease, which have no ticket). It ends with
+    its ``lease`` at the latest (seconds; None: only ``force_release`` ends it).
     """
 
     status_hint: ClassVar[int] = 503
@@ -233,13 +231,15 @@ class AcquireUncertain(LockError):
 
     def __str__(self) -> str:
         end = "until forced" if self.lease is None else f"for {self.lease:g} s at most"
-        told = f"{self.resource}: the store never said whether it granted it; if so, "
-        return f"{told}{self.holder} holds it {end}, used by nobody"
+        return (
+            f"{self.resource}: the store never said whether it granted the lock; "
+            f"if so, {self.holder} holds it {end}, unused"
+        )
 
 
 @dataclass(eq=False, repr=False)
 class Closed(LockError):
-    """The ``Locks`` cannot be used: closed, after a fork, or from another loop."""
+    """The ``Locks`` is closed, belongs to another loop, or was opened before a fork."""
 
     status_hint: ClassVar[int] = 503
     reason: Literal["closed", "forked", "other loop"] = "closed"
@@ -254,24 +254,23 @@ class Closed(LockError):
 
 @dataclass(eq=False, repr=False)
 class ConfigurationError(LockError, ValueError):
-    """A name, URL, option or number that cannot be used; nothing was changed."""
+    """A name, URL, option or number is not allowed; nothing was changed."""
 
     what: str = ""
     hint: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.hint}" if self.hint else self.what
 
 
 @dataclass(eq=False, repr=False)
 class BackendError(LockError):
     """The store failed.
 
-    ``nothing_done``: the store is known not to have carried out the request. If False,
-    the store may have carried it out, in part or whole: a grant that was asked for is
-    taken back.
-    ``retry_after``: the store is well, and what stood in the way may have passed after
-    that many seconds; an acquire waits for that within its ``timeout``. None: not so.
+    Attributes:
+        nothing_done: The store has certainly not carried out the request. If False, it
+            may have done so, in part or whole, and a grant that was asked for is
+            withdrawn.
+        retry_after: The store works, and the obstacle may be gone after so many
+            seconds: an acquire waits for that within its ``timeout``. None: no such
+            hope.
     """
 
     status_hint: ClassVar[int] = 503
@@ -280,15 +279,13 @@ class BackendError(LockError):
     nothing_done: bool = False
     retry_after: float | None = field(default=None, kw_only=True)
 
-    def __str__(self) -> str:
-        return f"{self.what}; {self.hint}" if self.hint else self.what
-
 
 @dataclass(eq=False, repr=False)
 class BackendUnavailable(BackendError, ConnectionError):
-    """The store cannot be reached or does not answer.
+    """The store cannot be reached or does not reply.
 
-    ``replicas``: so many have the grant, fewer than ``min_replicas``; it is given back.
+    ``replicas``: how many replicas have the grant, if fewer than ``min_replicas``; the
+    grant is given back.
     """
 
     replicas: int | None = None
@@ -296,11 +293,11 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 @dataclass(eq=False, repr=False)
 class BadRecord(BackendError):
-    """What stands in the store under our name is not ours or cannot be read."""
+    """A record in the store under our name is not ours or cannot be read."""
 
 
 @dataclass(eq=False, repr=False)
 class Unsupported(BackendError):
-    """The store lacks a feature, a permission, a table or a version we need."""
+    """The store lacks a feature, permission, table or version that locks need."""
 
     status_hint: ClassVar[int] = 501

@@ -1,9 +1,7 @@
-"""What goes to the log, and how code of the user's is called.
+"""Log records, and calls of users' code.
 
-Observers, ``on_lost`` and the handlers, filters and formatters of the log are the
-user's: they are called in the middle of our own work, and whatever they raise ends in
-``guarded``. Else a handler that fails would keep a lost body running, or end a thread
-that renews (tests/locks/test_raising.py).
+Events at DEBUG say why a waiter was late, a lock lost or a request slow. On a hot path
+the caller asks ``log.isEnabledFor(logging.DEBUG)`` first.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from contextlib import suppress
 
 from aiorwlock_remote.core.text import MAX_REASON, one_line
 
+# Seconds after which an interrupt that hit the user's code is raised again.
 INTERRUPT_DELAY = 0.1
-"""Seconds after which an interrupt that came amid code of the user's is given again."""
 
 
 def log_event(
@@ -30,16 +28,22 @@ def log_event(
     exc_info: BaseException | bool | None = None,
     **fields: object,
 ) -> None:
-    """One record, whose text is ``event field=value …``, on one line.
+    """Log one record whose text is ``event field=value …``, on one line.
 
-    The fields are attributes of the record as well, as they are. All records of an
-    event have the same ``msg``, by which tools put them together.
+    The fields are attributes of the record as well, unshortened. All records of an
+    event have the same ``msg``, by which log tools group them. Never pass a ticket: a
+    grant is named by its holder id.
     """
+    if not log.isEnabledFor(level):
+        return
     template = " ".join((event, *(f"{name}=%({name})s" for name in fields)))
     shown = {name: one_line(str(value), MAX_REASON) for name, value in fields.items()}
+    # Handlers, filters and formatters are the user's code, called in the middle of our
+    # own work: an exception of theirs must not end the renewal thread
+    # (tests/locks/test_raising.py).
     try:
-        told = (shown,) if shown else ()  # one without fields is text as it is
-        log.log(level, template, *told, exc_info=exc_info, extra=fields, stacklevel=2)
+        args = (shown,) if shown else ()
+        log.log(level, template, *args, exc_info=exc_info, extra=fields, stacklevel=2)
     except BaseException as exc:  # noqa: BLE001 - see ``guarded``
         _swallowed(exc)
         _print(exc)
@@ -48,12 +52,10 @@ def log_event(
 def guarded(
     log: logging.Logger, failed: str, function: Callable[..., object], *args: object
 ) -> None:
-    """Call code of the user's. What it raises is logged as ``failed``, and ends here.
-
-    Also ``SystemExit``, which is no way to end a program from there, and
-    ``KeyboardInterrupt``: of Ctrl-C nobody knows where it lands, so it is given again
-    when what we are about is done.
-    """
+    """Call the user's code; log what it raises as the event ``failed``, and go on."""
+    # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
+    # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
+    # an callback that fails would keep the body of a lost lock running.
     try:
         function(*args)
     except BaseException as exc:  # noqa: BLE001 - as above
@@ -70,8 +72,8 @@ def _swallowed(exc: BaseException) -> None:
 
 
 def _print(exc: BaseException) -> None:
-    """As ``logging`` does with what its handlers raise."""
+    """Print the exception as ``logging`` prints those of its handlers."""
     if not logging.raiseExceptions or sys.stderr is None:
         return
-    with suppress(Exception):  # there is nobody left to be told
+    with suppress(Exception):  # stderr itself may be broken
         traceback.print_exception(exc, file=sys.stderr)

@@ -1,7 +1,7 @@
-"""URL scheme → backend. Loaded when used; a missing extra is named in the error.
+"""URL scheme → backend. A backend is imported when its scheme is used.
 
 Third parties register under the entry point group ``aiorwlock_remote.backends``: the
-scheme is the name, the value ``module:open_store``.
+name is the scheme, the value ``module:open_store``.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from aiorwlock_remote.ports import Opener
 
 GROUP = "aiorwlock_remote.backends"
 
+_REDIS = "aiorwlock_remote.backends.redis.store:open_store"
+_MARIADB = "aiorwlock_remote.backends.mariadb.store:open_store"
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
     "file": "aiorwlock_remote.backends.files.store:open_store",
     "sqlite": "aiorwlock_remote.backends.sqlite.store:open_store",
-    "redis": "aiorwlock_remote.backends.redis.store:open_store",
-    "rediss": "aiorwlock_remote.backends.redis.store:open_store",
-    "redis+cluster": "aiorwlock_remote.backends.redis.store:open_store",
-    "redis+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
-    "rediss+cluster": "aiorwlock_remote.backends.redis.store:open_store",
-    "rediss+sentinel": "aiorwlock_remote.backends.redis.store:open_store",
-    "unix": "aiorwlock_remote.backends.redis.store:open_store",
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "redis+cluster": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+cluster": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "unix": _REDIS,
     "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",
     "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
-    "mariadb": "aiorwlock_remote.backends.mariadb.store:open_store",
-    "mysql": "aiorwlock_remote.backends.mariadb.store:open_store",
+    "mariadb": _MARIADB,
+    "mysql": _MARIADB,
 }
-
-_ALSO = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
-"""What others call it."""
-
+# Names of other libraries, for the hint.
+_OTHER_NAMES = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
 _EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 
 
 def find(scheme: str) -> Opener:
-    """The backend of a URL scheme.
+    """Return the backend of a URL scheme.
 
     Raises:
-        ConfigurationError: nobody registered the scheme, two did, or its driver is not
-            installed or cannot be imported.
+        ConfigurationError: No backend has the scheme, or several have; or its driver is
+            not installed or cannot be imported. The hint names the extra to install.
     """
     target = _BUILT_IN.get(scheme) or _foreign(scheme)
     module, _, name = target.partition(":")
@@ -68,7 +68,7 @@ def _extra(scheme: str) -> str:
 
 
 def schemes() -> list[str]:
-    """Every scheme that can be used, sorted."""
+    """Return all schemes that can be used, sorted."""
     return sorted({*_BUILT_IN, *_registered()})
 
 
@@ -78,15 +78,16 @@ def _foreign(scheme: str) -> str:
         return next(iter(found))
     if found:
         raise ConfigurationError(
-            what=f"{scheme}:// is claimed by several packages: {sorted(found)}"
+            what=f"{scheme}:// was registered by several packages: {sorted(found)}"
         )
     raise ConfigurationError(what=f"unknown store {scheme}://", hint=_hint(scheme))
 
 
 def _hint(scheme: str) -> str:
     known = schemes()
-    family = scheme.partition("+")[0]  # SQLAlchemy's name a driver after the plus
-    meant = _ALSO.get(family, family)
+    # SQLAlchemy's URLs name a driver after the plus sign: postgresql+asyncpg.
+    family = scheme.partition("+")[0]
+    meant = _OTHER_NAMES.get(family, family)
     like = [meant] if meant in known else get_close_matches(scheme, known, n=1)
     if like:
         return f"did you mean {like[0]}://?"
@@ -94,7 +95,8 @@ def _hint(scheme: str) -> str:
 
 
 def _registered() -> dict[str, set[str]]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, rarely needed
+    # Reading the metadata of all packages is slow, and built-in backends need none.
+    from importlib.metadata import entry_points  # noqa: PLC0415
 
     found: dict[str, set[str]] = {}
     for point in entry_points(group=GROUP):

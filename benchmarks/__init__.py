@@ -1,1 +1,1 @@
-"""Benchmarks of the locks, side by side with their peers: ``nox -s bench``."""
+"""Benchmarks of the locks beside floors and peers: ``nox -s bench``."""

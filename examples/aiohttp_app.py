@@ -29,12 +29,12 @@ routes = web.RouteTableDef()
 @routes.post("/orders/{order}/payments")
 @hold("order:{order:int}", timeout=2, reason="payment")
 async def pay(request: web.Request) -> web.Response:
-    """Add a payment. ``work``: how many seconds it takes, to try things out."""
+    """Add a payment. The query's ``work``: seconds it takes, to try things out."""
     order, amount = int(request.match_info["order"]), int(request.query["amount"])
     ledger, held = request.app[LEDGER], get_held(request)
     paid = await ledger.paid(order, held.fence) + amount
     await anyio.sleep(float(request.query.get("work", "0")))
-    # Without the lock, updates would be lost here.
+    # Without the lock, another payment would be overwritten here.
     await ledger.set_paid(order, paid, held.fence)
     return web.json_response({"order": order, "paid": paid})
 
@@ -42,14 +42,14 @@ async def pay(request: web.Request) -> web.Response:
 @routes.get("/orders/{order}")
 @hold("order:{order:int}", mode="read", timeout=2)
 async def show(request: web.Request) -> web.Response:
-    """Read an order: any number of readers at a time, no writer among them."""
+    """Read an order, together with other readers but with no writer."""
     order = int(request.match_info["order"])
     paid = await request.app[LEDGER].paid(order, get_held(request).fence)
     return web.json_response({"order": order, "paid": paid})
 
 
 def make_app() -> web.Application:
-    """The application, ready to run."""
+    """Return the application, ready to run."""
     app = web.Application()
     add_locks(app, connect(LOCKS_URL, lease=LEASE))
     app[LEDGER] = Ledger(Path(os.environ.get("LEDGER", "ledger.db")))
@@ -62,6 +62,6 @@ if __name__ == "__main__":
         make_app(),
         host="127.0.0.1",
         port=int(os.environ.get("PORT", "8080")),
-        # A client that hangs up cancels its handler; the lock is released then.
+        # A client that disconnects cancels its handler, which releases the lock.
         handler_cancellation=True,
     )

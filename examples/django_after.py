@@ -2,7 +2,8 @@
 
     uvicorn django_after:application     then: curl -X POST localhost:8000/books/1/lend
 
-Who comes second is told so, with 423. With a table more, and a line before the view.
+A second request at the same time is answered by 423. The project needs one more table,
+and one line before the view.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from aiorwlock_remote.integrations.django.occupancy import (  # noqa: E402
 
 
 class Book(models.Model):
-    """So many copies are on the shelf."""
+    """A book, of which ``copies`` are on the shelf."""
 
     copies: Any = models.IntegerField()
 
@@ -68,7 +69,7 @@ occupied = occupancies(Occupation).occupied
 
 @occupied(lambda _request, pk: ("library.book", pk), busy=in_use)
 async def lend(_request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a copy from the shelf."""
+    """Lend a copy: take it from the shelf and print its label."""
     book = await Book.objects.aget(pk=pk)
     await asyncio.sleep(0.3)  # a label is printed
     book.copies -= 1
@@ -81,7 +82,7 @@ application = get_asgi_application()
 
 
 def make_tables() -> None:
-    """In place of migrations; and one book, with three copies."""
+    """Create the tables, in place of migrations, and a book with three copies."""
     with connection.schema_editor() as editor:
         for model in (Book, Occupation):
             editor.create_model(model)

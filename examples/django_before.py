@@ -2,8 +2,8 @@
 
     uvicorn django_before:application     then: curl -X POST localhost:8000/books/1/lend
 
-Lending takes its time. Two who lend the same book at once each count the copies that
-were there before, and print a label for the same one.
+Lending takes its time. If two requests lend the same book at once, each of them counts
+the copies that were there before, and both print a label for the same copy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ django.setup()
 
 
 class Book(models.Model):
-    """So many copies are on the shelf."""
+    """A book, of which ``copies`` are on the shelf."""
 
     copies: Any = models.IntegerField()
 
@@ -44,7 +44,7 @@ class Book(models.Model):
 
 
 async def lend(_request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a copy from the shelf."""
+    """Lend a copy: take it from the shelf and print its label."""
     book = await Book.objects.aget(pk=pk)
     await asyncio.sleep(0.3)  # a label is printed
     book.copies -= 1
@@ -57,7 +57,7 @@ application = get_asgi_application()
 
 
 def make_tables() -> None:
-    """In place of migrations; and one book, with three copies."""
+    """Create the tables, in place of migrations, and a book with three copies."""
     with connection.schema_editor() as editor:
         for model in (Book,):
             editor.create_model(model)

@@ -29,7 +29,7 @@ add_locks(app, connect(LOCKS_URL, lease=LEASE))
 
 
 async def get_ledger() -> Ledger:
-    """Where the orders are."""
+    """Return the ledger with the orders."""
     return Ledger(LEDGER)
 
 
@@ -42,16 +42,17 @@ Showing = Annotated[Held, hold("order:{order:int}", mode="read", timeout=2)]
 async def pay(
     order: int, amount: int, held: Paying, ledger: LedgerDep, work: float = 0
 ) -> dict[str, int]:
-    """Add a payment. ``work``: how many seconds it takes, to try things out."""
+    """Add a payment. ``work``: seconds that it takes, to try things out."""
     paid = await ledger.paid(order, held.fence) + amount
-    await anyio.sleep(work)  # without the lock, updates would be lost here
+    # Without the lock, another payment would be overwritten here.
+    await anyio.sleep(work)
     await ledger.set_paid(order, paid, held.fence)
     return {"order": order, "paid": paid}
 
 
 @app.get("/orders/{order}")
 async def show(order: int, held: Showing, ledger: LedgerDep) -> dict[str, int]:
-    """Read an order: any number of readers at a time, no writer among them."""
+    """Read an order, together with other readers but with no writer."""
     return {"order": order, "paid": await ledger.paid(order, held.fence)}
 
 

@@ -1,8 +1,8 @@
-"""Stands in for your own database: one row an order, kept by the examples' web apps.
+"""A stand-in for your own database: one row for each order of the web examples.
 
-It does what every store behind a lock service should do: it remembers the highest
-fence it has seen, on reads too, and refuses what comes with a lower one. So a handler
-that was paused past its lease cannot spoil what its successor wrote.
+As every store behind a lock service should, the ledger remembers the highest fence it
+has seen, on reads too, and refuses requests with a lower one. So a handler that was
+paused past its lease cannot overwrite what its successor wrote.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ ORDERS = FencedTable("orders")
 
 
 class Ledger:
-    """What was paid for each order so far, in an SQLite file."""
+    """What was paid for each order, in an SQLite file that is created if missing."""
 
     def __init__(self, path: Path) -> None:
-        """Makes the file if it is not there."""
         self._path = path
         with closing(self._open()) as db:
             db.execute("PRAGMA journal_mode=WAL")
@@ -33,7 +32,7 @@ class Ledger:
             )
 
     async def paid(self, order: int, fence: int) -> int:
-        """Read under a grant; ``StaleFence`` if a newer one was here already."""
+        """Return the sum; raise ``StaleFence`` if a newer grant was used before."""
 
         def read(cursor: Cursor) -> int:
             (paid,) = ORDERS.read(cursor, order, fence, ["paid"])
@@ -42,7 +41,7 @@ class Ledger:
         return await to_thread.run_sync(self._run, order, read)
 
     async def set_paid(self, order: int, paid: int, fence: int) -> None:
-        """Write under a grant; ``StaleFence`` if a newer one was here already."""
+        """Set the sum; raise ``StaleFence`` if a newer grant was used before."""
 
         def write(cursor: Cursor) -> int:
             ORDERS.write(cursor, order, fence, {"paid": paid})
@@ -51,7 +50,7 @@ class Ledger:
         await to_thread.run_sync(self._run, order, write)
 
     def _run(self, order: int, work: Callable[[Cursor], int]) -> int:
-        """In one transaction: the fence is compared and raised where the data is."""
+        # One transaction, so that fence and data are compared and changed together.
         with closing(self._open()) as db, db:
             cursor = db.cursor()
             cursor.execute("INSERT OR IGNORE INTO orders (id) VALUES (?)", (order,))

@@ -2,10 +2,11 @@
 
     python examples/paused.py
 
-Each holds its lock and is stopped in the middle, as a virtual machine or a debugger
-may stop it. Meanwhile its lease runs out, and another changes the prices. When it goes
-on, it is told at its next look at the lock; but between such a look and the write there
-is always a gap. Only the rows can refuse what comes too late: by their fence.
+Each process holds its lock and is stopped in the middle, as a virtual machine or a
+debugger may stop it. Meanwhile its lease runs out, and another process changes the
+prices. When the first one goes on, its next check of the lock fails; but between a
+check and the write there is always a gap. Only the rows can refuse a write that comes
+too late: by their fence.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ PRICES = FencedTable("prices", key="name")
 
 
 class Prices:
-    """Two rows that belong together: with tax it is a fifth more."""
+    """Two rows that belong together: the price with tax is a fifth higher.
+
+    ``fenced``: the rows refuse old fences.
+    """
 
     def __init__(self, path: Path, *, fenced: bool) -> None:
-        """``fenced``: whether its rows look at fences."""
         self._path = path
         self._fenced = fenced
 
     def make(self) -> None:
-        """10, and 12 with tax."""
+        """Create the rows: 10, and 12 with tax."""
         with closing(sqlite3.connect(self._path)) as db, db:
             db.execute("CREATE TABLE prices (name PRIMARY KEY, price, fence NOT NULL)")
             db.execute("INSERT INTO prices VALUES ('net', 10, 0), ('gross', 12, 0)")
 
     def read(self, name: str, fence: int) -> int:
-        """Under a grant."""
+        """Return a price, under the grant with this fence."""
         with closing(sqlite3.connect(self._path)) as db, db:
             if self._fenced:
                 (price,) = PRICES.read(db.cursor(), name, fence, ["price"])
@@ -53,7 +56,7 @@ class Prices:
             return int(price)
 
     def write(self, name: str, price: int, fence: int) -> None:
-        """Under a grant."""
+        """Set a price, under the grant with this fence."""
         with closing(sqlite3.connect(self._path)) as db, db:
             if self._fenced:
                 PRICES.write(db.cursor(), name, fence, {"price": price})
@@ -63,7 +66,7 @@ class Prices:
 
 
 async def paused(role: str, locks_url: str, prices: Prices) -> None:
-    """Hold the lock, be stopped in the middle, and go on as if nothing had happened."""
+    """Hold the lock, stop in the middle, and go on as if nothing had happened."""
     async with connect(locks_url, lease=1) as locks:
         pair = locks.rwlock("prices", 1)
         held = await (pair.writer if role == "writer" else pair.reader).acquire()
@@ -73,7 +76,8 @@ async def paused(role: str, locks_url: str, prices: Prices) -> None:
             await held.guard(anyio.lowlevel.checkpoint())
         except LockLost as exc:
             print(f"  {role}: told at the next look: {exc.reason}")
-        try:  # as if it had looked a moment before it was stopped
+        # As a process does that was stopped between its check and its write.
+        try:
             if role == "writer":
                 prices.write("net", net + 1, held.fence)
                 print("  writer: wrote")
@@ -84,14 +88,14 @@ async def paused(role: str, locks_url: str, prices: Prices) -> None:
 
 
 async def change(locks_url: str, prices: Prices) -> None:
-    """What another does meanwhile: 20, and 24 with tax."""
+    """Set the prices to 20, and 24 with tax, while the other process is stopped."""
     async with connect(locks_url) as locks, locks.rwlock("prices", 1).writer as held:
         prices.write("net", 20, held.fence)
         prices.write("gross", 24, held.fence)
 
 
 def tell(role: str, folder: Path, *, fenced: bool) -> None:
-    """One of the four stories."""
+    """Run one of the four cases in a new folder, and print the prices at its end."""
     print(f"{role}, {'with' if fenced else 'without'} fences", flush=True)
     url, path = f"sqlite:///{folder}/locks.db", folder / "shop.db"
     prices = Prices(path, fenced=fenced)
@@ -100,7 +104,7 @@ def tell(role: str, folder: Path, *, fenced: bool) -> None:
         [sys.executable, __file__, role, url, str(path), str(int(fenced))]
     )
     try:
-        os.waitpid(child.pid, os.WUNTRACED)  # until it is stopped
+        os.waitpid(child.pid, os.WUNTRACED)  # returns when the child has stopped itself
         anyio.run(change, url, prices)
         child.send_signal(signal.SIGCONT)
         child.wait()
@@ -112,7 +116,7 @@ def tell(role: str, folder: Path, *, fenced: bool) -> None:
 
 
 def main() -> None:
-    """All four."""
+    """Run the four cases: a writer and a reader, without fences and with them."""
     for role in ("writer", "reader"):
         for fenced in (False, True):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""trio: tasks that share a catalog, many readers or one writer at a time.
+"""trio: tasks that share a catalog: many readers or one writer at a time.
 
     python examples/trio_task.py
 
@@ -19,7 +19,7 @@ catalog = {"price": 10, "with_tax": 12}
 
 
 async def reader(name: str, rw: RWLock) -> None:
-    """Read twice; a writer between the two reads would give a wrong pair."""
+    """Read both prices; without the lock a writer between them would mix the pair."""
     async with rw.reader as held:
         price = catalog["price"]
         await trio.sleep(0.05)
@@ -28,18 +28,19 @@ async def reader(name: str, rw: RWLock) -> None:
 
 
 async def writer(name: str, rw: RWLock) -> None:
-    """Change both prices, then stay as a reader to see that they are as written."""
+    """Change both prices, then go on as a reader."""
     async with rw.writer.acquire(timeout=10, reason="new prices") as held:
         catalog["price"] += 10
         await trio.sleep(0.05)
         catalog["with_tax"] = catalog["price"] * 12 // 10
         print(f"{name} writes {catalog['price']} in phase {held.fence}")
-        await held.downgrade()  # without a gap: no other writer comes in between
+        # Without a gap: no other writer changes the prices before this task reads them.
+        await held.downgrade()
         print(f"{name} reads {catalog['price']} and lets readers in")
 
 
 async def main() -> None:
-    """Six readers and two writers at once."""
+    """Start six readers and two writers at once."""
     async with connect(LOCKS_URL) as locks, trio.open_nursery() as nursery:
         rw = locks.rwlock("catalog", 7)
         for n in range(3):

@@ -65,6 +65,6 @@ Next == \/ Tick \/ Jump
                               \/ PushGrant(c)
 Spec == Init /\ [][Next]_vars
 ---------------------------------------------------------------------------
-\* nobody believes to hold while another one believes so too
+\* no client believes to hold while another one believes so too
 OneBeliever == Cardinality({c \in Clients : Believes(c)}) <= 1
 =============================================================================

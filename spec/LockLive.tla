@@ -1,12 +1,12 @@
 ----------------------------- MODULE LockLive -----------------------------
-(* Liveness of waiting: who gets in, and who may starve.                   *)
+(* Liveness of waiting: which clients enter, and which may starve.         *)
 (*                                                                         *)
-(* Reservation, not hand-off: a step wakes those whose turn it is, and     *)
-(* only the acquire round trip of a woken client grants.  Fences play no   *)
-(* part in waiting and are left out, which keeps the state space finite.   *)
+(* Reservation, not hand-off: a step wakes the clients whose turn it is,   *)
+(* and only the acquire round trip of a woken client grants.  Fences play  *)
+(* no part in waiting and are left out: so the state space is finite.      *)
 (*                                                                         *)
-(* A client is one (gate, mode) pair: places belong to such pairs, and the *)
-(* local tasks behind one are one waiter to the store.                     *)
+(* A client is one pair of client id and mode, as a queue entry is; the    *)
+(* local tasks behind one entry are one waiter to the store.               *)
 EXTENDS Turn
 CONSTANTS
   ReaderSet, WriterSet,  \* the clients, by the mode they ask for
@@ -18,8 +18,8 @@ CONSTANTS
   SubscribeLate,      \* negative control: subscribe after the failed try
   MaxCrash,           \* clients that may die, at any point
   Prompt,             \* a live client claims within its claim window
-  Patient,            \* a place that missed one window is waited for next time
-  Lapse               \* negative control: a live waiter's place may die
+  Patient,            \* an entry that missed one window is waited for next time
+  Lapse               \* negative control: a live waiter's entry may die
 VARIABLES rec, st, dead
 vars == <<rec, st, dead>>
 
@@ -45,7 +45,7 @@ Grant(c, m) == [g |-> c, m |-> m]
 GrantOf(c) == {h \in rec.grants : h.g = c}
 Holds(c, m) == Grant(c, m) \in rec.grants
 
-\* the acquire command: enter, or keep a place
+\* the acquire command: enter, or keep an entry
 Acquired(r, c) ==
   LET q == Asked(r, NewPlace(c))
       in == MayEnter(q, Number(q, c, Mode(c)), Policy)
@@ -56,7 +56,7 @@ Acquired(r, c) ==
            ELSE q]
 Released(r, c) == [r EXCEPT !.grants = {h \in @ : h.g # c}]
 
-\* Those with something to claim are told; some of them, if messages get lost.
+\* Clients with something to claim are woken; some of them, if messages get lost.
 Told(r) ==
   {c \in Clients : HasPlace(r, c, Mode(c)) /\ MayEnter(r, Number(r, c, Mode(c)), Policy)}
     \cup {c \in r.slot : MayUpgrade(r, c)}
@@ -70,7 +70,7 @@ StepFrom(before, r, s) ==
   /\ \E lost \in IF Lossy THEN SUBSET told ELSE {{}} : st' = Woken(s, told \ lost)
   /\ UNCHANGED dead
 Step(r, s) == StepFrom(rec, r, s)
-\* time passed: nobody is told
+\* time passed: no client is woken
 Silent(r) == rec' = Settled(rec, r) /\ UNCHANGED <<st, dead>>
 
 ---------------------------------------------------------------------------
@@ -94,7 +94,7 @@ ReleaseNext(c) == /\ Live(c) /\ Holding(c)
                   /\ LET free == Settled(rec, Released(rec, c))
                          a == Acquired(free, c) IN
                      StepFrom(free, a.rec, [st EXCEPT ![c] = IF a.in THEN "in" ELSE "sleep"])
-\* a timeout; a lost withdrawal leaves the place, or the slot, behind
+\* a timeout; a lost withdrawal leaves the entry, or the slot, behind
 Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ (st[c] = "sleep" \/ Climbing(c))
                /\ LET left == IF Climbing(c) THEN [rec EXCEPT !.slot = @ \ {c}]
                                              ELSE WithoutPlace(rec, c, Mode(c))
@@ -120,11 +120,11 @@ Crash(c) == /\ Live(c) /\ Cardinality(dead) < MaxCrash
             /\ dead' = dead \cup {c} /\ UNCHANGED <<rec, st>>
 ExpireGrant(c) == /\ ~Live(c) /\ GrantOf(c) # {}
                   /\ Silent(Released(rec, c))
-\* nobody refreshes this place any more
+\* no client refreshes this entry any more
 Orphan(c) == ~Live(c) \/ ~Entering(c)
 ExpirePlace(c) == /\ HasPlace(rec, c, Mode(c)) /\ (Orphan(c) \/ Lapse)
                   /\ Silent(WithoutPlace(rec, c, Mode(c)))
-\* the claim window passes without a claim of this place
+\* the claim window passes without a claim of this entry
 MayMiss(p) == Orphan(p.g) \/ (~Prompt /\ ~(Patient /\ p.missed))
 GetLate(i) == /\ rec.grants = {} /\ MayEnter(rec, i, Policy)
               /\ rec.queue[i].m = "W" /\ MayMiss(rec.queue[i])
@@ -140,7 +140,7 @@ Next == \/ \E c \in Clients : \/ Ask(c) \/ Try(c) \/ Subscribe(c) \/ Poll(c)
                               \/ Crash(c) \/ ExpireGrant(c) \/ ExpirePlace(c)
         \/ \E i \in DOMAIN rec.queue : GetLate(i)
         \/ WindowCloses
-\* Live clients keep acting, and what nobody renews runs out.  No client has
+\* Live clients keep acting, and what is not renewed runs out.  No client has
 \* to ask, to withdraw or to move; no window has to close.  (Weak fairness,
 \* written with state predicates: every action of a client changes its state.
 \* WF_vars would make TLC evaluate ENABLED of each action, 50 times slower.)
@@ -153,7 +153,7 @@ Fair == \A c \in Clients :
 Spec == Init /\ [][Next]_vars /\ Fair
 ---------------------------------------------------------------------------
 Exclusion == \A h, k \in rec.grants : h # k => (h.m = "R" /\ k.m = "R")
-\* a free resource with a live waiter that stays is taken by someone
+\* a free resource with a live waiter that stays is taken by a client
 Stays(c) == Live(c) /\ Waiting(c) /\ c \notin Leavers
 NoLostWakeup == (rec.grants = {} /\ \E c \in Clients : Stays(c))
                   ~> (rec.grants # {} \/ ~\E c \in Clients : Stays(c))

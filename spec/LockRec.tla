@@ -1,9 +1,9 @@
 ------------------------------ MODULE LockRec ------------------------------
-(* Safety: ONE record per resource, ONE atomic transition per command,      *)
+(* Safety: ONE doorman per resource, ONE atomic transition per command,     *)
 (* leases, tickets, a queue, moves between the modes and owners, fences.    *)
 (*                                                                          *)
 (* Asynchrony.  A client may be arbitrarily slow between any two of its own *)
-(* steps (GC pause, SIGSTOP, partition).  A grant or a place may run out    *)
+(* steps (GC pause, SIGSTOP, partition).  A grant or an entry may run out   *)
 (* (or be forced out) at any moment.  Replies get lost: the client asks     *)
 (* again.  A request that was given up or repeated may reach the store      *)
 (* later, while no more than MaxLate of them are on their way.              *)
@@ -19,17 +19,17 @@ CONSTANTS
                 \* "writers": readers carry the last writer's (negative control)
                 \* "each"   : joining readers get their own   (negative control)
   MovesFence,   \* a downgrade or an upgrade starts a new phase
-  Adopts,       \* "anew"       : a new ticket in the old one's place, a writer's in
+  Adopts,       \* "anew"       : a new ticket in place of the old one, a writer's in
                 \*                a new phase; otherwise, as negative controls:
-                \* "same phase" : a writer's too goes on under its fence
+                \* "same phase" : a writer's grant keeps its fence as well
                 \* "same ticket": under the very ticket that was given away
                 \* "beside"     : the old ticket goes on being accepted
-                \* "late"       : what has run out too, while nobody holds
+                \* "late"       : an expired grant as well, while there is no holder
   ReadsRaise,   \* the resource raises its highest fence on reads too
   FreshTicket,  \* a new ticket for every attempt
-  Forget,       \* an idle record may vanish (eviction, end of fence_memory)
+  Forget,       \* an idle doorman may vanish (eviction, end of fence_memory)
   Clock         \* "none": fence = last + 1.  "runs": floored by the store's
-                \* clock.  "back": the clock was set back while the record was gone
+                \* clock.  "back": the clock was set back while the doorman was gone
 VARIABLES rec, clk, cl, late, highest, seen, bad
 vars == <<rec, clk, cl, late, highest, seen, bad>>
 
@@ -39,7 +39,7 @@ NoRequest == [op |-> "none", g |-> "", m |-> "R", old |-> NoTicket, new |-> NoTi
 \* A client: its grant (t, m, f), whether it ran out in the store (gone); whether
 \* it has used the resource under this grant ("yes"), under the one it moved from
 \* ("before") or not ("no"); whether another client wrote or touched it since.
-\* Who adopted goes on from another's ticket, and from what was used under it.
+\* An adopter continues from another's ticket, and from what was used under it.
 Idle(n) == [st |-> "idle", req |-> NoRequest, n |-> n, t |-> NoTicket, m |-> "R", f |-> 0,
             from |-> NoTicket, gone |-> FALSE,
             used |-> "no", wrote |-> FALSE, touched |-> FALSE]
@@ -51,7 +51,7 @@ Init == /\ rec = [last |-> 0] @@ Empty
         /\ bad = {}
 
 ---------------------------------------------------------------------------
-(* The commands: pure functions of the record, idempotent by ticket         *)
+(* The commands: pure functions of the doorman, idempotent by ticket        *)
 Held(r, t) == \E h \in r.grants : h.t = t
 GrantOf(r, t) == CHOOSE h \in r.grants : h.t = t
 NewFence(r) == IF Clock = "none" THEN r.last + 1 ELSE Max(r.last + 1, clk + 1)
@@ -76,7 +76,7 @@ Upgrade(r, x) ==
   IF ~CanMove(r, x, "R") \/ UpgradeConflict(r, x.g) THEN r
   ELSE IF MayUpgrade(r, x.g) THEN [Moved(r, x) EXCEPT !.slot = {}, !.upgraded = TRUE]
   ELSE [r EXCEPT !.slot = @ \cup {x.g}]
-\* nobody leaves: who shares the phase stays, who waits goes on waiting
+\* no client leaves: readers of the phase stay, waiters go on waiting
 Adopt(r, x) ==
   IF Held(r, x.new) /\ GrantOf(r, x.new).g = x.g THEN r
   ELSE IF ~Held(r, x.old)
@@ -161,8 +161,8 @@ Ask(c) ==
         /\ cl' = [cl EXCEPT ![c] = [me EXCEPT !.st = "in", !.req = NoRequest]]
   /\ UNCHANGED <<late, highest>>
 
-\* timeout or cancellation: the request and its clean-up stay in the network; who
-\* gave its grant away may have sent a release of it too
+\* timeout or cancellation: the request and its clean-up stay in the network; a
+\* client that detached its grant may have sent a release of it too
 Give(t) == [NoRequest EXCEPT !.op = "release", !.new = t]
 Send(requests) == /\ Cardinality(late \cup requests) <= MaxLate
                   /\ late' = late \cup requests
@@ -176,8 +176,8 @@ GiveUp(c) ==
   /\ UNCHANGED <<rec, clk, highest, seen, bad>>
 
 \* One access to the protected resource, presenting the fence.  While a move is
-\* under way the accesses of before it still arrive, and so do those of a giver; they
-\* are no foreign ones to its adopter as long as that has made none itself.
+\* under way the earlier accesses still arrive, and so do those of a former owner;
+\* to its adopter they are not foreign as long as the adopter has made none itself.
 Access(c) ==
   LET me == cl[c]
       fenced == me.m = "W" \/ ReadsRaise
@@ -238,7 +238,7 @@ OnePhase == \A h \in rec.grants : h.f = rec.last
 \* what a client believes is true unless its own lease ran out
 BeliefIsTrue == \A c \in Clients :
   LET me == cl[c] IN me.st = "in" /\ ~me.gone => [g |-> c, m |-> me.m, t |-> me.t, f |-> me.f] \in rec.grants
-\* of two adopters one gets it
+\* of two adopters one gets the grant
 OneHeir == \A c, d \in Clients :
   c # d /\ cl[c].from # NoTicket => cl[c].from # cl[d].from
 \* fences order the grants

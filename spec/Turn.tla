@@ -1,17 +1,17 @@
 ------------------------------- MODULE Turn -------------------------------
-(* Whose turn it is: the rule of entry as pure operators over a record.    *)
+(* Whose turn it is: the rules of admission as operators on a doorman.     *)
 (* LockRec (safety) and LockLive (liveness) both extend this module, so    *)
 (* that the rule is written once, as it is in aiorwlock_remote/core/admission.py*)
 (*                                                                         *)
-(* A record r has the fields used here:                                    *)
-(*   grants    set of [g, m, ..]  g: gate (a process), m: "R" or "W"       *)
-(*   queue     sequence of places [g, m, admitted, late, ..], oldest first *)
-(*   slot      gates waiting to be upgraded (at most one of them)          *)
+(* A doorman r has the fields used here:                                   *)
+(*   grants    set of [g, m, ..]  g: client id,  m: "R" or "W"             *)
+(*   queue     sequence of entries [g, m, admitted, late, ..], oldest first *)
+(*   slot      clients waiting to be upgraded (at most one of them)        *)
 (*   upgraded  the live or last write phase began as an upgrade            *)
 (*                                                                         *)
 (* Two abstractions.  Queue numbers are unbounded, so `number <=           *)
 (* admit_upto while now < admit_until` is kept as a flag `admitted` on the *)
-(* place, set when the window opens and cleared by a step when it closes.  *)
+(* entry, set when the window opens and cleared by a step when it closes.  *)
 (* Time is a step too: `late` is set by the environment (the claim window  *)
 (* passed), never computed.                                                *)
 EXTENDS Naturals, Sequences, FiniteSets
@@ -21,7 +21,7 @@ CONSTANTS
   UpgradeYields,  \* the end of an upgrade's phase lets a waiting writer in first
   SlotLingers,    \* the slot of a reader that left is cleared by the next step only
                   \* (bug once found in the code)
-  JoinAlways      \* negative control: readers join whoever waits
+  JoinAlways      \* negative control: readers join although a writer waits
 
 Empty == [grants |-> {}, queue |-> <<>>, slot |-> {}, upgraded |-> FALSE]
 
@@ -34,7 +34,7 @@ Number(r, g, m) == CHOOSE i \in Position(r, g, m) : TRUE
 WithoutPlace(r, g, m) ==
   [r EXCEPT !.queue = SelectSeq(@, LAMBDA p : ~(p.g = g /\ p.m = m))]
 
-\* The owner asks: its place is no longer late; without a place it gets a
+\* The client asks: its entry is no longer late; without an entry it gets a
 \* provisional one at the tail.
 Asked(r, new) ==
   IF HasPlace(r, new.g, new.m)
@@ -45,7 +45,7 @@ Writers(r) == {i \in DOMAIN r.queue : r.queue[i].m = "W" /\ ~r.queue[i].late}
 Admitted(r) == {i \in DOMAIN r.queue : r.queue[i].m = "R" /\ r.queue[i].admitted}
 WriterWaits(r) == Writers(r) # {} \/ r.slot # {}
 
-\* may_enter(): may the owner of place i be granted now?
+\* may_enter(): may the client of entry i be granted now?
 MayEnter(r, i, policy) ==
   LET m == r.queue[i].m
       oldest == ~\E j \in Writers(r) : j < i IN
@@ -56,7 +56,7 @@ MayEnter(r, i, policy) ==
           \/ ~WriterWaits(r)
           \/ policy = "fair" /\ i \in Admitted(r)
 
-\* upgrade(): g is the only reader, and nobody that was admitted is still out
+\* upgrade(): g is the only reader, and no admitted reader is still out
 OnlyReader(r, g) == {h.g : h \in r.grants} = {g} /\ Cardinality(r.grants) = 1
 MayUpgrade(r, g) == OnlyReader(r, g) /\ (~UpgradeWaits \/ Admitted(r) = {})
 UpgradeConflict(r, g) == OneUpgrader /\ r.slot \ {g} # {}

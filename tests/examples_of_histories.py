@@ -1,12 +1,12 @@
-"""How many examples of Hypothesis a story is told by: more in a session of its own."""
+"""The number of Hypothesis examples of the random histories."""
 
 from __future__ import annotations
 
 import os
 
-TIMES = int(os.environ.get("STORIES", "1"))
+TIMES = int(os.environ.get("HISTORIES", "1"))
 
 
 def many(examples: int) -> int:
-    """So many, as often as `nox -s stories` asks for."""
+    """Return the number of examples, times the factor of `nox -s histories`."""
     return examples * TIMES

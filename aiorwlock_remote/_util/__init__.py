@@ -1,1 +1,1 @@
-"""What every layer may use: answers on their way, threads, ids, files of statements."""
+"""Helpers for every layer: pending replies, threads, random ids, statements, TLS."""

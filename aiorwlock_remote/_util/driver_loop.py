@@ -1,8 +1,8 @@
-"""asyncio for drivers that know nothing else: the loop there is, or one in a thread.
+"""asyncio for drivers that know nothing else: the running loop, or one in a thread.
 
-The driver's side of a store lives on a *side*: on asyncio that is the loop of the
-``Locks`` itself; under trio, and for the keeper, it is a loop in a thread of its own.
-What is spawned there runs as a task that no cancellation of a caller reaches.
+The driver's side of a store runs in a ``DriverLoop``. On asyncio that is the loop of
+the ``Locks`` itself; under trio, and for the renewal thread, it is a loop in a thread
+of its own. Tasks spawned there are out of reach of a caller's cancellation.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import flush_at_exit, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
+# Seconds that tasks have to end by themselves when their loop stops.
 CANCEL_GRACE = 0.5
-"""Seconds for tasks to end whose loop is to end."""
 
 _DONE = object()
 
@@ -30,46 +30,48 @@ Spawned = Callable[[], Coroutine[Any, Any, None]]
 
 
 class CallerLoop(Protocol):
-    """Where answers are wanted: an event loop, or a thread that runs what it must."""
+    """Where replies are wanted: an event loop, or a thread that runs callbacks."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it there, soon; from any thread."""
+        """Run the function there, soon; callable from any thread."""
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a task of that loop."""
+        """Run the function as a task of that loop."""
 
 
 class DriversLoop(Protocol):
-    """The asyncio loop that a driver lives in, for other threads."""
+    """The asyncio loop in which a driver lives, as other threads see it."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it there, soon."""
+        """Run the function there, soon; callable from any thread."""
 
     def spawn(self, function: Spawned) -> None:
-        """Run it as a task there."""
+        """Run the function as a task there."""
 
 
 class DriverLoop(Protocol):
-    """A running asyncio loop, near or far."""
+    """A running asyncio loop for a driver, used from the caller's loop or thread."""
 
     def spawn(self, function: Spawned) -> None:
-        """Run it as a task there, which must not fail; from home."""
+        """Run the function as a task there, which must not fail."""
 
     def begin(self, function: Spawned) -> None:
-        """The same, and up to its first await at once, if home is that loop.
+        """Spawn the function, and run it up to its first await at once if possible.
 
-        Up to there it must not fail, nor ask whose task it is.
+        Up to there it must not fail, nor ask for the current task.
         """
+        self.spawn(function)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """Run it at home; from there."""
+        """Run a callback in the caller's loop; called in the driver's loop."""
 
     async def stop(self) -> None:
-        """End the loop if it is our own."""
+        """Stop the loop if this object started it."""
+        return
 
 
 class _StartedCoroutine(Coroutine[Any, Any, None]):
-    """A coroutine whose first step was done before it had a task."""
+    """A coroutine whose first step ran before it had a task."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
@@ -95,60 +97,47 @@ class _StartedCoroutine(Coroutine[Any, Any, None]):
         return self._coroutine.__await__()
 
 
-class SameLoop:
-    """The loop of the caller, who is at home there."""
+class SameLoop(DriverLoop):
+    """The caller's own asyncio loop."""
 
     def __init__(self, home: CallerLoop) -> None:
-        """``home``: that loop."""
         self._home = home
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, function: Spawned) -> None:
-        """As a task of the loop itself."""
         self._home.spawn(function)
 
     def begin(self, function: Spawned) -> None:
-        """What a request sends goes out a turn of the loop earlier."""
+        # A request that begins without a task is sent one turn of the loop earlier.
         begun = _StartedCoroutine(function())
         if not begun.ended:
+            # The loop keeps only weak references to its tasks: without ours the garbage
+            # collector could end a request half way.
             task = asyncio.get_running_loop().create_task(begun)
-            self._tasks.add(task)  # the loop keeps only weak references
+            self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """At once."""
         function(*args)
 
-    async def stop(self) -> None:
-        """It is not ours."""
 
-
-class OtherThreadLoop:
-    """Somebody else's loop, for a thread that is at home elsewhere."""
+class OtherThreadLoop(DriverLoop):
+    """A loop that another object runs, used from a thread with its own ``home``."""
 
     def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
-        """``loop``: where the driver lives."""
         self._loop = loop
         self._home = home
 
     def spawn(self, function: Spawned) -> None:
-        """As a task of that loop."""
         self._loop.call_soon(self._loop.spawn, function)
 
-    def begin(self, function: Spawned) -> None:
-        """As ``spawn``."""
-        self.spawn(function)
-
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """In the thread."""
         self._home.call_soon(function, *args)
-
-    async def stop(self) -> None:
-        """It is not ours."""
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Ends at once: it does not wait for who speaks TLS in it to say goodbye."""
+    # asyncio waits up to 30 s for the TLS farewell of a silent peer. This loop
+    # remembers its TLS transports and aborts them.
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +146,7 @@ class _Loop(asyncio.SelectorEventLoop):
     async def start_tls(
         self,
         transport: asyncio.BaseTransport,
-        *args: Any,  # noqa: ANN401 - as they come
+        *args: Any,  # noqa: ANN401 - passed on
         **named: Any,  # noqa: ANN401
     ) -> asyncio.Transport | None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -169,15 +158,16 @@ class _Loop(asyncio.SelectorEventLoop):
             transport.abort()
 
 
-class ThreadLoop:
-    """A loop in a thread of its own, which starts at once."""
+class ThreadLoop(DriverLoop):
+    """A loop in a thread of its own, which starts at once.
+
+    Functions sent to it after its end are dropped: no caller is left to wait for them.
+
+    Raises:
+        BackendUnavailable: No thread could be started.
+    """
 
     def __init__(self, home: CallerLoop, name: str) -> None:
-        """``name``: of the thread.
-
-        Raises:
-            BackendUnavailable: none could be started.
-        """
         self._home = home
         self._loop = _Loop()
         self._last: Callable[[], object] | None = None
@@ -190,34 +180,28 @@ class ThreadLoop:
         flush_at_exit(self)
 
     def spawn(self, function: Spawned) -> None:
-        """As a task; dropped if it has ended."""
         self.call_soon(self._start, function)
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in that loop, soon; from any thread. Dropped if it has ended."""
+        """Run the function in that loop, soon; callable from any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # closed: nobody is left who waits
+        except RuntimeError:  # the loop is closed
             return
 
-    def begin(self, function: Spawned) -> None:
-        """As ``spawn``."""
-        self.spawn(function)
-
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """In the loop or thread at home."""
         self._home.call_soon(function, *args)
 
     async def stop(self) -> None:
-        """End it; as ``end``."""
         await anyio.to_thread.run_sync(self.end)
 
     def end(self, last: Callable[[], object] | None = None) -> None:
-        """As ``stop``, for a thread; ``last`` is called there before it ends.
+        """Stop the loop and wait for its thread; ``last`` is called there just before.
 
-        What runs there has ``CANCEL_GRACE`` seconds to end, and is then cancelled.
+        Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
         """
-        if not self._thread.is_alive():  # ended before, or this is a forked child
+        # It has ended before, or this is a forked child, which has no such thread.
+        if not self._thread.is_alive():
             return
         self._last = last
         with suppress(RuntimeError):  # about to end
@@ -225,7 +209,6 @@ class ThreadLoop:
         self._thread.join()
 
     def finish(self) -> None:
-        """As ``FlushesAtExit``."""
         self.end()
 
     def _start(self, function: Spawned) -> None:
@@ -243,7 +226,7 @@ class ThreadLoop:
             self._loop.close()
 
     async def _clear(self) -> None:
-        """Let what runs come to its end: what is half connected cannot be cut."""
+        # A connection that is half open cannot be cut off, so its task gets time first.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_GRACE)
@@ -255,34 +238,39 @@ class ThreadLoop:
         if self._last is not None:
             self._last()
         self._loop.abort()
-        await asyncio.sleep(0)  # transports that were closed are told so
+        # One more turn, in which the aborted transports call ``connection_lost``.
+        await asyncio.sleep(0)
 
 
 def check_asyncio(what: str, scheme: str) -> None:
-    """Whether an asyncio loop runs here, to which ``what`` belongs.
+    """Check that an asyncio loop runs here, to which ``what`` belongs.
 
     Raises:
-        ConfigurationError: it is another library.
+        ConfigurationError: Another library runs the caller.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         raise ConfigurationError(
             what=f"{what} belongs to an asyncio loop",
-            hint=f"under trio: connect('{scheme}://…')",
+            hint=f"under trio use a URL: connect('{scheme}://…')",
         ) from None
 
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
-    """The caller's own loop if that is asyncio, else one in a thread."""
-    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+    """Return the caller's own loop if it is asyncio's, else a loop in a thread."""
+    # A program on asyncio must not pay for importing trio.
+    trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return ThreadLoop(home, name)
     return SameLoop(home)
 
 
 def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
-    """What it returns or raises there. Cancelling the caller does not reach it."""
+    """Run the function in the driver's loop; the result is awaitable in the caller's.
+
+    Cancelling the caller does not reach the function.
+    """
     pending: Pending[T] = Pending()
 
     async def run() -> None:
@@ -291,7 +279,7 @@ def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]
         except Exception as exc:  # noqa: BLE001 - handed to the caller
             side.tell(pending.set_exception, exc)
         except asyncio.CancelledError:
-            lost = BackendUnavailable(what="the loop ended under a request")
+            lost = BackendUnavailable(what="the driver's loop stopped during a request")
             side.tell(pending.set_exception, lost)
             raise
         else:
@@ -302,5 +290,5 @@ def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]
 
 
 async def submit_and_wait(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> T:
-    """The same, waited for."""
+    """Run the function in the driver's loop, and return its result."""
     return await submit(side, function)

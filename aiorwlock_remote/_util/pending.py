@@ -1,7 +1,7 @@
-"""An answer on its way, awaitable on asyncio and trio alike.
+"""Replies that have not come yet, awaitable on asyncio and trio alike.
 
-This is the one thing every request waits on, so it talks to the running loop itself: a
-future of asyncio, a parked task of trio.
+Every request waits on a ``Pending``, so it talks to the running loop itself: a future
+of asyncio, a parked task of trio. Neither library is imported for the other's sake.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Pending(Generic[T]):
-    """An answer on its way: awaitable on asyncio and trio, any number of times.
+    """A reply that may come later: awaitable on asyncio and trio, any number of times.
 
-    Cancelling whoever awaits it takes nothing back; the request is carried out.
-    Resolved only in the loop's own thread.
+    Cancelling a task that awaits it withdraws nothing; the request is carried out. It
+    is resolved only in the loop's own thread.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_future", "_value")
 
     def __init__(self) -> None:
-        """An answer that has not come yet."""
         self._done = False
         self._value: T | None = None
         self._error: BaseException | None = None
@@ -40,16 +39,16 @@ class Pending(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed with, if it is done and failed."""
+        """The exception the request failed with, if it is done and failed."""
         return self._error
 
     def done(self) -> bool:
-        """Whether the answer has come."""
+        """Return whether the reply has come."""
         return self._done
 
     def set_result(self, value: T) -> None:
-        """The answer came."""
-        assert not self._done, "an answer comes once"
+        """Resolve with a reply, and run the callbacks."""
+        assert not self._done, "a Pending is resolved once"
         self._value = value
         self._done = True
         callbacks = self._callbacks
@@ -61,19 +60,19 @@ class Pending(Generic[T]):
             _wake(self._future)
 
     def set_exception(self, error: BaseException) -> None:
-        """It will not come, and why."""
-        assert not self._done, "an answer comes once"
+        """Resolve with an error."""
+        assert not self._done, "a Pending is resolved once"
         self._error = error
         self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
 
     def result(self) -> T:
-        """The answer; raises what it failed with."""
+        """Return the reply, or raise the error the request failed with."""
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
     def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
-        """Call back when done, in order; at once if it is."""
+        """Call the function when the reply comes, in order; at once if it has come."""
         if self._done:
             callback(self)
         elif self._callbacks is None:
@@ -82,17 +81,21 @@ class Pending(Generic[T]):
             self._callbacks.append(callback)
 
     def log_failure(self) -> None:
-        """Nobody waits for it: a failure is written to the log."""
+        """Log the failure of a request that no task awaits."""
         self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
+        # A program on asyncio must not pay for importing trio, nor the other way round,
+        # so the library in use is looked up among the modules that are loaded.
         if not self._done:
-            trio = sys.modules.get("trio")  # never imported for asyncio's sake
+            trio = sys.modules.get("trio")
             if trio is not None and trio.lowlevel.in_trio_task():
                 yield from _parked(self, trio.lowlevel)
             else:
-                asyncio: Any = sys.modules["asyncio"]  # nor asyncio for trio's
+                asyncio: Any = sys.modules["asyncio"]
                 future = asyncio.get_running_loop().create_future()
+                # The first task waits without a callback object: nearly all replies
+                # have one waiter.
                 if self._future is None:
                     self._future = future
                 else:
@@ -104,7 +107,7 @@ class Pending(Generic[T]):
 
 
 class InFlight:
-    """Answers that have not come yet."""
+    """Requests whose replies have not come yet."""
 
     __slots__ = ("_answers", "_idle")
 
@@ -113,13 +116,14 @@ class InFlight:
         self._idle: Pending[None] | None = None
 
     def add(self, pending: Pending[T]) -> Pending[T]:
-        """The same, counted until it is done."""
+        """Count the request until it is done, and return it."""
         self._answers.add(pending)
         pending.add_done_callback(self._done)
         return pending
 
     async def wait_closed(self) -> None:
-        """Wait until there is none, not even one that came of another."""
+        """Wait until no request is left, not even one that another one caused."""
+        # A callback of the last reply may send another request: look again each time.
         while self._answers:
             if self._idle is None:
                 self._idle = Pending()
@@ -134,7 +138,7 @@ class InFlight:
 
 @coroutine
 def checkpoint() -> Generator[Any, Any, None]:
-    """Let others run, and be cancelled, where the answer was there at once."""
+    """Let other tasks run, and be cancelled, after a reply that came at once."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         yield from trio.lowlevel.checkpoint().__await__()
@@ -143,16 +147,16 @@ def checkpoint() -> Generator[Any, Any, None]:
 
 
 def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
-    """The answer, changed; what the change raises is what it fails with."""
+    """Return a ``Pending`` of the changed reply, or of the error ``change`` raises."""
     changed: Pending[B] = Pending()
 
     def done(answer: Pending[A]) -> None:
         try:
-            told = change(answer.result())
-        except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
+            result = change(answer.result())
+        except Exception as exc:  # noqa: BLE001 - raised where it is awaited
             changed.set_exception(exc)
             return
-        changed.set_result(told)
+        changed.set_result(result)
 
     pending.add_done_callback(done)
     return changed
@@ -161,7 +165,7 @@ def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
 def gather_pending(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
-    """All answers, made one; it fails with what the first of them failed with."""
+    """Return a ``Pending`` of all replies made one; the first error is its error."""
     last: Pending[None] = Pending()
     missing = len(pendings)
 
@@ -177,7 +181,8 @@ def gather_pending(
 
 
 def _wake(future: Any) -> None:  # noqa: ANN401 - asyncio's, not always there
-    if not future.done():  # its task may have been cancelled
+    # A cancelled task has cancelled its future; a result would raise here.
+    if not future.done():
         future.set_result(None)
 
 

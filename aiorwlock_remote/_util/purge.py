@@ -1,11 +1,4 @@
-"""Deleting rows that nobody uses any more: some at a time, however many there are.
-
-One statement for all of them would take the longer the larger the table is. Past the
-time limit of a request none of them goes, the next time neither; and until then it
-holds them all.
-
-What is to be done now and then, however short the lives of processes are.
-"""
+"""Deletion of rows that no client uses any more, a portion at a time."""
 
 from __future__ import annotations
 
@@ -19,47 +12,49 @@ import anyio
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.logs import log_event
 
+# The primary key of both tables' rows.
 Key = tuple[str, int]
-"""The primary key of both tables' rows."""
+# Less than the key of any row.
 FIRST_KEY: Key = "", 0
-"""Before all there are."""
+
+# One statement for all rows would lock them all, for longer the larger the table is.
+# Past the time limit of a request it would delete nothing, and the next time neither.
 ROWS_PER_REQUEST = 2_000
-"""Rows that one request looks at."""
+# Seconds between two requests, so that other requests get connections and rows.
 PAUSE_BETWEEN_REQUESTS = 0.05
-"""Seconds between two requests, for those who wait for connections, rows or disks."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Purger:
-    """One walk through the table at a time. Belongs to one loop."""
+    """A walk through the table in the background, one at a time. Belongs to one loop.
+
+    Args:
+        forget: Deletes a portion of rows behind a key, and returns the key where the
+            next portion begins, or None at the end.
+        spawn: Runs a task in the loop.
+    """
 
     def __init__(
         self,
         forget: Callable[[Key], Awaitable[Key | None]],
         spawn: Callable[[Callable[[], Awaitable[None]]], object],
     ) -> None:
-        """``forget``: a portion behind a key; where the next one begins, if there is.
-
-        ``spawn``: of the loop's ``Host``.
-        """
         self._forget = forget
         self._spawn = spawn
         self._ended = anyio.Event()
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Walk on to the last row, unless such a walk is under way.
-
-        From the first one or from ``near``, which is left to chance: where processes
-        end soon, none of them may come far.
-        """
+        """Start a walk at the first row or at ``near``, unless one is under way."""
+        # From the first row or from ``near``, at random: where processes end soon, no
+        # walk from the first row gets far, and the last rows would never be purged.
         if self._over is None and not self._ended.is_set():
             self._over = anyio.Event()
             self._spawn(partial(self._walk, choice((FIRST_KEY, near)), self._over))
 
     async def end(self) -> None:
-        """No more requests; wait for the one under way."""
+        """Send no more requests, and wait for the one under way."""
         self._ended.set()
         if self._over is not None:
             await self._over.wait()
@@ -69,9 +64,11 @@ class Purger:
         try:
             while last is not None and not self._ended.is_set():
                 last = await self._forget(last)
+                log_event(log, "record_purged", logging.DEBUG, next_key=last)
                 with anyio.move_on_after(PAUSE_BETWEEN_REQUESTS):
                     await self._ended.wait()
-        except (BackendError, ConfigurationError) as exc:  # what is gone is gone
+        # The rows deleted so far stay deleted, and the next walk goes on.
+        except (BackendError, ConfigurationError) as exc:
             log_event(log, "purge_failed", error=str(exc))
         finally:
             self._over = None
@@ -79,19 +76,16 @@ class Purger:
 
 
 class EveryNth:
-    """Says yes once in so many times, of all processes together.
-
-    The first time is left to chance: else processes that end soon, a command under a
-    lock, would never come to it.
-    """
+    """Returns True once per ``every`` calls on average, over all processes together."""
 
     def __init__(self, every: int) -> None:
-        """``every``: so many times."""
+        # The first hit is random, so that short-lived processes (a command under a
+        # lock) take part (tests/test_every_nth.py).
         self._every = every
         self._left = 1 + randrange(every)
 
     def now(self) -> bool:
-        """Whether this is one of those times."""
+        """Return whether this call is a hit."""
         self._left -= 1
         if self._left:
             return False

@@ -1,7 +1,4 @@
-"""Files of statements: each by its name, kept out of the code.
-
-Statements of a plan, carried out one after the other, each for itself.
-"""
+"""SQL statements: read from files, and run one after the other as a plan says."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from importlib.resources import files
 from typing import TypeVar
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row import Plan, StatementResult, note_changes
+from aiorwlock_remote.core.row import Plan, StatementResult
 from aiorwlock_remote.core.uncertainty import after_change
 from aiorwlock_remote.errors import BackendError
 
 
 @cache
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """The statements of a file, keyed by what follows ``-- name:``; no comments."""
+    """Return the statements of a file, keyed by what follows ``-- name:``."""
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:
@@ -35,7 +32,7 @@ T = TypeVar("T")
 async def run_plan(
     plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
 ) -> T:
-    """What the plan makes of what its statements did, by a driver for asyncio."""
+    """Run a plan with a driver for asyncio, and return its result."""
     try:
         statement = next(plan)
         while True:
@@ -48,25 +45,32 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Carry it out where each statement is committed at once.
-
-    That nothing was done is said of the last one: not of a plan that had changed rows.
-    """
+    """Run a plan where each statement is committed at once."""
     changed = False
-    told: Pending[T] = Pending()
+    result: Pending[T] = Pending()
 
-    def note() -> None:
+    def noting_changes() -> Plan[S, T]:
         nonlocal changed
-        changed = True
+        try:
+            statement = next(plan)
+            while True:
+                ran = yield statement
+                changed = changed or bool(ran.count)
+                statement = plan.send(ran)
+        except StopIteration as done:
+            value: T = done.value
+            return value
 
     def carried(done: Pending[T]) -> None:
         error = done.error
         if error is None:
-            told.set_result(done.result())
+            result.set_result(done.result())
+        # ``nothing_done`` would be true of the last statement alone: the rows that an
+        # earlier one changed stay changed.
         elif changed and isinstance(error, BackendError):
-            told.set_exception(after_change(error))
+            result.set_exception(after_change(error))
         else:
-            told.set_exception(error)
+            result.set_exception(error)
 
-    carry(note_changes(plan, note)).add_done_callback(carried)
-    return told
+    carry(noting_changes()).add_done_callback(carried)
+    return result

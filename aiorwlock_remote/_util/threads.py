@@ -1,6 +1,6 @@
-"""Threads of our own. A process or a host that may have no more of them says so.
+"""Daemon threads of the library, and clear errors if none may be started.
 
-They end with the process, also in the middle of what they have to do.
+They end with the process, also in the middle of their work.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
 
 def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """A thread that runs ``function``; it keeps no process alive.
+    """Start a daemon thread that runs ``function``.
 
     Raises:
-        BackendUnavailable: none could be started.
-        Unsupported: this interpreter allows none.
+        BackendUnavailable: No thread could be started.
+        Unsupported: This interpreter allows no threads.
     """
+    # A daemon, so that a program that never closes its locks can still end.
     thread = threading.Thread(
         target=function, name=f"aiorwlock_remote {name}", daemon=True
     )
@@ -35,10 +36,10 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
 
 
 def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
-    """The error of ours for a thread that could not be started."""
+    """Return our error for a thread that could not be started."""
     if threads_forbidden(exc):
         return Unsupported(
-            what=f"this sub-interpreter may start no threads ({exc})",
+            what=f"this sub-interpreter cannot start threads ({exc})",
             hint="the locks need threads: connect() in the main interpreter, or in a "
             "process of its own (mod_wsgi: WSGIApplicationGroup %{GLOBAL})",
         )
@@ -50,19 +51,19 @@ def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
 
 
 def threads_forbidden(exc: RuntimeError) -> bool:
-    """Whether it is the interpreter that allows no threads, now and for ever."""
+    """Return whether the interpreter allows no threads at all (a sub-interpreter)."""
     return _FORBIDDEN.search(str(exc)) is not None
 
 
 class FlushesAtExit(Protocol):
-    """What has a thread that may have something to do when the process ends."""
+    """An object whose thread may have requests left when the process ends."""
 
     def finish(self) -> None:
-        """Wait until what was asked for is done, for a while at most."""
+        """Wait, for a limited time, until they are done."""
 
 
 def flush_at_exit(one: FlushesAtExit) -> None:
-    """A process that ends without closing its locks: what it sent is carried out."""
+    """Finish the object's requests when the process ends without closing its locks."""
     _finishing.add(one)
 
 

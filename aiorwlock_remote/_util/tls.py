@@ -1,4 +1,4 @@
-"""What a connection trusts: the same files and options for every store."""
+"""TLS for every store: the same files and options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
+# Names of the TLS options of a URL.
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
-"""Of a URL."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 
@@ -21,8 +21,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 class TlsOptions:
     """PEM files, and what is demanded of the server's certificate.
 
-    ``verify``: "yes", it is signed by whom ``ca_file``, or the system, trusts, and
-    names the host; "chain", whatever host it names; "no", any will do.
+    ``verify``: "yes": signed by an authority in ``ca_file``, or one the system trusts,
+    and for this host; "chain": for any host; "no": any certificate.
     """
 
     verify: str = "yes"
@@ -31,10 +31,10 @@ class TlsOptions:
     key_file: str | None = None
 
     def context(self, where: str) -> ssl.SSLContext:
-        """Reads the files. ``where``: the server, for messages.
+        """Read the files, and return a TLS context; ``where`` names the server.
 
         Raises:
-            ConfigurationError: a file of certificates or the key cannot be used.
+            ConfigurationError: A certificate or the key cannot be read.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -42,9 +42,11 @@ class TlsOptions:
                 context.load_cert_chain(self.cert_file, self.key_file)
         except OSError as exc:  # ssl.SSLError is one
             raise ConfigurationError(
-                what=f"certificates for {where} cannot be used: {exc}",
+                what=f"certificates for {where} cannot be read: {exc}",
                 hint="ca_file, cert_file and key_file are PEM files",
             ) from exc
+        # The order matters: ``ssl`` refuses CERT_NONE while it has to check the host
+        # name.
         if self.verify != "yes":
             context.check_hostname = False
             log_event(log, "tls_unverified", server=where)
@@ -54,7 +56,7 @@ class TlsOptions:
 
 
 class TlsOptionsMixin(ABC):
-    """Options of a store that can be reached over TLS; None: without."""
+    """Options of a store that may be reached over TLS; ``tls`` is None if it is not."""
 
     __slots__ = ()
     tls: TlsOptions | None
@@ -62,22 +64,22 @@ class TlsOptionsMixin(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """The server, for messages."""
+        """The server, for errors and logs."""
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What TLS trusts; None without TLS. Reads the files.
+        """Read the files, and return a TLS context; None without TLS.
 
         Raises:
-            ConfigurationError: a file of certificates or the key cannot be used.
+            ConfigurationError: A certificate or the key cannot be read.
         """
         return None if self.tls is None else self.tls.context(self.where)
 
 
 def tls_options_of(address: Address) -> TlsOptions:
-    """What a URL says, if it asks for TLS.
+    """Return the TLS options of a URL.
 
     Raises:
-        ConfigurationError: an option cannot be used.
+        ConfigurationError: An option does not fit.
     """
     query = address.query
     if "key_file" in query and "cert_file" not in query:
@@ -91,9 +93,9 @@ def tls_options_of(address: Address) -> TlsOptions:
 
 
 def certificate_not_trusted(where: str, why: str) -> Unsupported:
-    """The server's certificate is not signed by whom we trust, or not for it."""
+    """Return our error for a server whose certificate was refused."""
     return Unsupported(
         what=f"{where}: its certificate is not trusted: {why}",
-        hint="ca_file=… names who signed it; verify=no trusts anybody",
+        hint="ca_file=… names the authority that signed it; verify=no trusts any",
         nothing_done=True,
     )

@@ -1,12 +1,13 @@
-"""``memory://`` — locks among the tasks of one process.
+"""``memory://``: locks among the tasks of one process.
 
 ``memory://`` is one store per process, ``memory://name`` another; several ``Locks`` (of
 several event loops, in several threads) share it. A forked child begins with empty
-ones. For tests, and for programs that are to move to a real store later.
+ones. For tests, and for programs that will move to another store later.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,6 +20,7 @@ from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     Clock,
@@ -30,21 +32,24 @@ from aiorwlock_remote.ports import (
     WakeCallback,
 )
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
 SWEEP_EVERY = 1024
-"""Steps after which records that nobody uses any more are looked for."""
+"""Steps, on average, from one purge of unused records to the next."""
 
 
 class MemoryDatabase:
-    """What one name's store holds; shared by its ``Locks``, guarded by a lock."""
+    """What the store of one name holds: shared by its ``Locks``, guarded by a lock."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
-        self.bells: dict[str, Callable[[Resource], None]] = {}
+        # By client id, the function that wakes the client's waiters from any thread.
+        self.callbacks: dict[str, Callable[[Resource], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
-        """One atomic step."""
+        """Carry out one command in one atomic step."""
         with self.lock:
             now, wall = micros(clock.now()), micros(clock.wall())
             seat = self.seats.get(resource)
@@ -59,8 +64,12 @@ class MemoryDatabase:
             return step
 
     def sweep(self, now: int, wall: int, memory: float) -> None:
-        """Forget records that nobody used for ``memory`` seconds, and their seats."""
+        """Remove the free resources that were not used for ``memory`` seconds.
+
+        ``now`` and ``wall`` are microseconds of the boot clock and the wall clock.
+        """
         with self.lock:
+            before = len(self.records)
             self.records = {
                 resource: record
                 for resource, record in self.records.items()
@@ -72,6 +81,9 @@ class MemoryDatabase:
                 for resource, seat in self.seats.items()
                 if resource in self.records or not _is_expired(seat, now)
             }
+            purged = before - len(self.records)
+        if purged:
+            log_event(log, "record_purged", logging.DEBUG, records=purged)
 
 
 def _is_expired(seat: MutexRecord, now: int) -> bool:
@@ -83,136 +95,134 @@ _databases_lock = threading.Lock()
 
 
 def named_database(name: str) -> MemoryDatabase:
-    """The store of that name in this process."""
+    """Return the database of that name in this process."""
     with _databases_lock:
         return _databases.setdefault(name, MemoryDatabase())
 
 
 def _reset_in_child() -> None:
-    """In a forked child: its parent's grants are not there, nor who had the locks."""
+    # The parent's holders do not run in the child, and another thread of the parent may
+    # have held the lock at the fork (test_memory_forked.py).
     global _databases_lock  # noqa: PLW0603 - a module has no other way to do it
     _databases_lock = threading.Lock()
     _databases.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not where there is no fork
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_reset_in_child)
 
 
 class MemoryStore:
-    """One ``Locks``' way to a shelf."""
+    """The store of one ``Locks``, over a database that others may share."""
 
     capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     pace: PollPolicy = PollPolicy()
 
     def __init__(
         self,
-        shelf: MemoryDatabase,
-        host: EventLoop,
-        bell: WakeCallback,
+        database: MemoryDatabase,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """Rings ``bell`` in the host's loop for the places of ``settings.gate``."""
-        self._shelf = shelf
-        self._host = host
+        """Call ``wake`` in the event loop when the client of ``settings`` may enter."""
+        self._database = database
+        self._loop = loop
         self._memory = settings.fence_memory
-        self._gate = settings.client_id
-        self._bell = bell
-        self._sweeps = EveryNth(SWEEP_EVERY)
-        with shelf.lock:
-            shelf.bells[self._gate] = self._ring_from_anywhere
+        self._client_id = settings.client_id
+        self._wake = wake
+        self._sweep_due = EveryNth(SWEEP_EVERY)
+        with database.lock:
+            database.callbacks[self._client_id] = self._wake_from_any_thread
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Carried out before it returns."""
-        clock = self._host.clock
-        step = self._shelf.step(resource, command, clock)
-        if self._sweeps.now():
-            self._shelf.sweep(micros(clock.now()), micros(clock.wall()), self._memory)
-        for gate in step.wakes:
-            wake = self._shelf.bells.get(gate)
-            if wake is not None:
-                wake(resource)
+        """Carry out the command before it returns."""
+        clock = self._loop.clock
+        step = self._database.step(resource, command, clock)
+        if self._sweep_due.now():
+            now, wall = micros(clock.now()), micros(clock.wall())
+            self._database.sweep(now, wall, self._memory)
+        for client_id in step.wakes:
+            callback = self._database.callbacks.get(client_id)
+            if callback is not None:
+                callback(resource)
         pending: Pending[Reply] = Pending()
         pending.set_result(step.reply)
         return pending
 
     def watch(self, resource: Resource) -> None:
-        """Nothing to do: steps ring the bells of those they wake."""
+        """Do nothing: each step wakes the clients that have something to claim."""
 
     def unwatch(self, resource: Resource) -> None:
-        """Nothing to do."""
+        pass
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands."""
-        with self._shelf.lock:
+        with self._database.lock:
             return self._snapshot(resource)
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources that are held or waited for."""
-        with self._shelf.lock:
-            names = {*self._shelf.records, *self._shelf.seats}
+        with self._database.lock:
+            names = {*self._database.records, *self._database.seats}
             found = [self._snapshot(name) for name in sorted(names)]
         for snapshot in found:
             if resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
     def renewer(self) -> MemoryRenewer:
-        """Renews under the shelf's lock."""
-        return MemoryRenewer(self._shelf, self._host.clock)
+        return MemoryRenewer(self._database, self._loop.clock)
 
     async def aclose(self) -> None:
-        """Nobody to be woken any more."""
-        with self._shelf.lock:
-            self._shelf.bells.pop(self._gate, None)
+        with self._database.lock:
+            self._database.callbacks.pop(self._client_id, None)
 
-    def _ring_from_anywhere(self, resource: Resource) -> None:
-        self._host.call_soon(self._bell, resource, 0.0)
+    def _wake_from_any_thread(self, resource: Resource) -> None:
+        self._loop.call_soon(self._wake, resource, 0.0)
 
     def _snapshot(self, resource: Resource) -> Snapshot:
-        clock = self._host.clock
-        record = self._shelf.records.get(resource, UNUSED_DOORMAN)
-        seat = self._shelf.seats.get(resource)
+        clock = self._loop.clock
+        record = self._database.records.get(resource, UNUSED_DOORMAN)
+        seat = self._database.seats.get(resource)
         return Snapshot(
             resource, record, seat, micros(clock.now()), micros(clock.wall())
         )
 
 
 class MemoryRenewer:
-    """Renewals of the keeper's thread."""
+    """Renewals by the lease keeper's thread, under the database's lock."""
 
-    def __init__(self, shelf: MemoryDatabase, clock: Clock) -> None:
-        """Works on a shelf."""
-        self._shelf = shelf
+    def __init__(self, database: MemoryDatabase, clock: Clock) -> None:
+        self._database = database
         self._clock = clock
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld]:
-        """Renew all; never waits, so ``timeout`` is not needed."""
+        """Renew all at once; ``timeout`` is not needed, since no renewal waits."""
         del timeout
         outcomes: list[Grant | NotHeld] = []
         for item in batch:
             command = Renew(((item.ticket, item.lease),))
-            reply = self._shelf.step(item.resource, command, self._clock).reply
+            reply = self._database.step(item.resource, command, self._clock).reply
             assert isinstance(reply, Renewed)
             outcomes += reply.outcomes
         return outcomes
 
     def close(self) -> None:
-        """Nothing was opened."""
+        pass
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> MemoryStore:
     """Open ``memory://`` or ``memory://name``.
 
     Raises:
-        ConfigurationError: a user, port, path or option in the URL.
+        ConfigurationError: the URL has a user, a port, a path or an option.
     """
     address.only()
     if address.path.strip("/") or address.port or address.username:
         raise ConfigurationError(
-            what="memory:// takes a name at most", hint="memory:// or memory://name"
+            what="the URL of a memory store takes a name at most",
+            hint="write memory:// or memory://name",
         )
-    return MemoryStore(named_database(address.host), host, bell, settings)
+    return MemoryStore(named_database(address.host), loop, wake, settings)

@@ -1,7 +1,5 @@
 """Stores that compare and set: a port for them, and ``Store.step`` made of it."""
 
-from __future__ import annotations
-
 from aiorwlock_remote.cas.port import (
     CasContention,
     CasStore,

@@ -1,4 +1,4 @@
-"""How long a request waits before its next attempt if it was refused."""
+"""How long a refused request waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.names import Resource
 
 IMMEDIATE_RETRIES = 2
-"""Refusals without a pause."""
+"""Refusals after which the next attempt follows without a pause."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
-"""Seconds of the first pause after that, at most, and of any."""
-
+"""Seconds: half the longest first pause, and the longest pause of all."""
 MAX_CONFLICT_ATTEMPTS = 20
-"""Attempts of a request that met another transaction each time."""
+"""Attempts of a request that conflicts with another transaction each time."""
 
 T = TypeVar("T")
 Later = Callable[[float, Callable[[], None]], None]
@@ -26,7 +25,7 @@ GoOn = Callable[[StoredState | None], None]
 
 
 def retry_pause(refusals: int) -> float:
-    """Seconds after so many refusals, at random, and longer each time."""
+    """Return a random pause in seconds whose bound doubles with each refusal."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
     ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
@@ -34,44 +33,46 @@ def retry_pause(refusals: int) -> float:
 
 
 async def retry_on_conflict(
-    work: Callable[[], Awaitable[T]], met: Callable[[Exception], bool]
+    work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
-    """Do it again, a bounded number of times, if it met another transaction.
+    """Run ``work`` again while it conflicts with another transaction, for some time.
 
-    A role or a pool may ask for REPEATABLE READ or SERIALIZABLE. Then whichever of two
-    transactions comes second is refused, also a look after ``in_transaction``
+    A role or a pool may ask for REPEATABLE READ or SERIALIZABLE. Then the second of two
+    concurrent transactions is refused, even a read after ``in_transaction``
     (``tests/cas/in_transaction_suite.py``).
 
     Args:
-        work: A statement, and a transaction of its own.
-        met: Whether it failed like that, and so has changed nothing.
+        work: Runs one statement in a transaction of its own.
+        is_conflict: Whether an error of ``work`` says that another transaction came
+            first, and that nothing was changed.
     """
     for refusals in range(1, MAX_CONFLICT_ATTEMPTS):
         try:
             return await work()
         except Exception as exc:
-            if not met(exc):
+            if not is_conflict(exc):
                 raise
         await asyncio.sleep(retry_pause(refusals))
     return await work()
 
 
 class CasBackoff:
-    """The ``Pause`` of a ``CasStepper``: at once, then at random, longer each time.
+    """Pause of a ``CasStepper``: first none, then random and longer each time.
 
-    At once is best: the refusal's row is as new as what anybody else has. Who pauses
-    has to look again, or would come too late each time.
+    The first attempts follow at once because the state of a refusal is as new as any
+    other client's. After a pause that state is old, and a swap from it would be refused
+    again; so the resource is read once more.
     """
 
     def __init__(
         self, read: Callable[[Resource], Pending[StoredState]], later: Later
     ) -> None:
-        """``later(seconds, function)``: called then, in this thread."""
+        """Read with ``read`` after a pause that ``later(seconds, function)`` makes."""
         self._read = read
         self._later = later
 
     def __call__(self, resource: Resource, refusals: int, go_on: GoOn) -> None:
-        """Go on later, from what was read then."""
+        """Call ``go_on`` after the pause, with the state that was read then."""
         if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return

@@ -1,11 +1,4 @@
-"""Waiting: one poller a process, by plain reads that disturb no transaction.
-
-For stores that tell nobody of changes. While tasks of this process wait, one task reads
-the records they wait for: often when our turn is next, seldom when others are before
-us, and never more than so many a second for all of them; one look is aimed at the
-moment when a lease ends. Only when it is our turn does the bell ring, and a transaction
-follows.
-"""
+"""Waiting by polling: one poller per process, by reads that disturb no transaction."""
 
 from __future__ import annotations
 
@@ -29,19 +22,22 @@ from aiorwlock_remote.ports import EventLoop, WakeCallback
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
-# A pause is a tenth of the time since the last change: who waited long waits on a bit.
+# A pause is a tenth of the time since the last change: after a long wait, a little
+# more waiting matters less than the reads that it saves.
 SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
+"""Seconds after a change, and the factor from one pause to the next."""
 MAX_READS_PER_SECOND = 100
-"""Reads a second, however many resources are waited for."""
+"""Reads per second of one process, however many resources it waits for."""
 REPEAT_INTERVAL = 1.0
-"""Seconds until it rings again for the same reason: the first may have been in vain."""
+"""Seconds until the same reason wakes again: the first attempt may have failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollIntervals:
-    """The longest pauses, in seconds: when our turn is next, and when others' are.
+    """The longest pauses between two reads, in seconds.
 
-    The claim window of the store is longer than two of the longest, with their jitter.
+    ``near`` holds when this process is the next in the queue, ``far`` otherwise. The
+    claim window of the store must be longer than two of the longest, with their jitter.
     """
 
     near: float = 0.06
@@ -50,66 +46,81 @@ class PollIntervals:
 
 @dataclass(slots=True)
 class _PolledResource:
-    """``due`` None: a read is under way. ``seen``: who was there and who waited.
-
-    ``rung``: for what, and when.
-    """
-
+    # When to read next; None: a read is under way.
     due: float | None
+    # The pause after the last read, in seconds.
     pause: float = SHORTEST_PAUSE
+    # The holders and waiters that were read last.
     seen: object = None
-    rung: tuple[object, float] = (None, 0.0)
+    # The reason of the last wake-up, and when that was.
+    woken: tuple[object, float] = (None, 0.0)
 
 
 class StatePoller:
-    """Rings the bell for watched resources. Lives in the loop's thread."""
+    """Wakes the tasks of one process that wait for resources of a polled store.
+
+    One task reads the records of all watched resources: often when this process is the
+    next in the queue, seldom when others are before it. One read is aimed at the moment
+    when a lease ends. A transaction follows only when it is this process's turn. Lives
+    in the event loop's thread.
+    """
 
     def __init__(
         self,
         read: Callable[[Resource], Pending[StoredState]],
         now_of: Callable[[StoredState], int],
         saw: Callable[[Resource, StoredState], object],
-        gate: str,
-        host: EventLoop,
-        bell: WakeCallback,
-        looks: PollIntervals,
+        client_id: str,
+        loop: EventLoop,
+        wake: WakeCallback,
+        intervals: PollIntervals,
     ) -> None:
-        """``now_of``: the time of a state's frame. ``saw``: told of what was read."""
-        self._looks = looks
+        """Call ``wake`` when the client with that id may enter.
+
+        Args:
+            read: Reads a resource.
+            now_of: Returns the store's time of a state, in microseconds.
+            saw: Called with each state that was read.
+            client_id: The client whose queue entries are waited for.
+            loop: Runs the polling task, from the first ``watch`` on.
+            wake: Called in the loop with the resource.
+            intervals: The longest pauses.
+        """
+        self._intervals = intervals
         self._read = read
         self._now_of = now_of
         self._saw = saw
-        self._gate = gate
-        self._host = host
-        self._clock = host.clock
-        self._bell = bell
+        self._client_id = client_id
+        self._loop = loop
+        self._clock = loop.clock
+        self._wake = wake
         self._watched: dict[Resource, _PolledResource] = {}
-        self._nearer: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
 
     def watch(self, resource: Resource) -> None:
-        """Ring for it from now on, and now if there is something already."""
+        """Wake for the resource from now on, and at once if it is free already."""
         self._watched[resource] = _PolledResource(self._clock.now())
-        if self._nearer is None:
-            self._nearer = anyio.Event()
-            self._host.spawn(self._run)
+        if self._changed is None:
+            self._changed = anyio.Event()
+            self._loop.spawn(self._run)
         else:
-            self._nearer.set()
+            self._changed.set()
 
     def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
         self._watched.pop(resource, None)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Watch nothing, and let the task end."""
         self._watched.clear()
-        if self._nearer is not None:
-            self._nearer.set()
+        if self._changed is not None:
+            self._changed.set()
 
     async def _run(self) -> None:
+        log_event(log, "polling_started", logging.DEBUG, client_id=self._client_id)
         try:
             while self._watched:
                 now = self._clock.now()
-                soonest = now + self._looks.far
+                soonest = now + self._intervals.far
                 for resource, watch in list(self._watched.items()):
                     if watch.due is None:
                         continue
@@ -117,11 +128,11 @@ class StatePoller:
                         self._look(resource, watch)
                     else:
                         soonest = min(soonest, watch.due)
-                self._nearer = anyio.Event()
+                self._changed = anyio.Event()
                 with anyio.move_on_after(max(0.0, soonest - now)):
-                    await self._nearer.wait()
+                    await self._changed.wait()
         finally:
-            self._nearer = None
+            self._changed = None
 
     def _look(self, resource: Resource, watch: _PolledResource) -> None:
         watch.due = None
@@ -132,8 +143,8 @@ class StatePoller:
     ) -> None:
         if self._watched.get(resource) is not watch:
             return
-        longest, aimed = self._looks.far, math.inf
-        if read.error is not None:  # those who wait are told by their own requests
+        longest, aimed = self._intervals.far, math.inf
+        if read.error is not None:  # the waiters' own requests report the failure
             log_event(log, "watch_failed", logging.DEBUG, error=str(read.error))
             watch.pause = longest
         else:
@@ -143,34 +154,53 @@ class StatePoller:
         watch.pause = min(watch.pause * PAUSE_GROWTH, longest)
         pause = max(watch.pause, len(self._watched) / MAX_READS_PER_SECOND)
         watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
-        if self._nearer is not None:
-            self._nearer.set()
+        if self._changed is not None:
+            self._changed.set()
 
     def _judge(
         self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
-        """Ring if it is time; the longest next pause, and when something will end."""
+        """Wake if the client may enter.
+
+        Returns:
+            The longest next pause, and the seconds until a lease ends.
+        """
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
-        found = next_attempt(record, state.seat, self._gate, now)
-        door, _ = peek(record, state.seat, now)
-        waits = [place.client_id for place in door.queue]
+        found = next_attempt(record, state.seat, self._client_id, now)
+        doorman, _ = peek(record, state.seat, now)
+        waits = [entry.client_id for entry in doorman.queue]
         value = None if state.seat is None else state.seat.value
-        held = record.last, [grant.ticket for grant in door.grants]
+        held = record.last, [grant.ticket for grant in doorman.grants]
+        # Without the times in it: a renewed lease or a refreshed entry is no change.
+        # With the last fence in it: a short hold between two reads is one
+        # (test_poller.py: test_when_something_has_changed_it_reads_often_again).
         seen = value, held, tuple(waits)
-        if seen != watch.seen:  # a place or a lease that is kept is no change
+        if seen != watch.seen:
             watch.seen, watch.pause = seen, SHORTEST_PAUSE
-        slot = door.upgrader
-        if slot is not None:
-            waits.insert(0, slot.client_id)
-        if self._gate not in waits:  # somebody deleted the row, and our place with it
+        upgrader = doorman.upgrader
+        if upgrader is not None:
+            waits.insert(0, upgrader.client_id)
+        if self._client_id not in waits:
+            # The row was deleted, and the entry with it: only a new attempt brings the
+            # entry back (test_poller.py: test_it_rings_once_for_the_same_reason).
             found = ("no place", state.mark), 0
-        ours = self._gate in waits[:1]
-        longest, aimed = self._looks.near if ours else self._looks.far, math.inf
+        is_next = self._client_id in waits[:1]
+        longest = self._intervals.near if is_next else self._intervals.far
+        aimed = math.inf
         if found is not None and found[1] > 0:
             aimed = max(SHORTEST_PAUSE, found[1] / MICROS)
         elif found is not None:
-            (before, at), clock = watch.rung, self._clock.now()
+            (before, at), clock = watch.woken, self._clock.now()
             if before != found[0] or clock >= at + REPEAT_INTERVAL:
-                watch.rung = found[0], clock
-                self._bell(resource, 0.0)
+                watch.woken = found[0], clock
+                if log.isEnabledFor(logging.DEBUG):
+                    log_event(
+                        log,
+                        "turn_found",
+                        logging.DEBUG,
+                        resource=resource.label,
+                        client_id=self._client_id,
+                        pause=watch.pause,
+                    )
+                self._wake(resource, 0.0)
         return longest, aimed

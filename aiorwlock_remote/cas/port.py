@@ -1,4 +1,4 @@
-"""What a store that compares and sets, and runs no code of ours, has to offer."""
+"""What a store must offer that compares and sets, and runs no code of this library."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aiorwlock_remote.errors import BackendUnavailable
 
 @value
 class StoredState:
-    """What stands under a resource's name, or stood; ``mark`` is the store's own.
+    """The state that is, or was, stored for a resource.
 
-    Two states with equal marks are the same version.
+    ``mark`` belongs to the store: two states with equal marks are the same version.
     """
 
     record: Doorman | None
@@ -26,50 +26,53 @@ class StoredState:
 
 @value
 class StepTimes:
-    """What time it is for one step, in microseconds.
+    """The times with which one step is computed, in microseconds.
 
-    ``now``, ``floor``, ``wall``: as the transition wants them. ``sent``:
-    ``CasStore.clock`` just then. ``slack``: by how much every lease is to be longer,
-    see ``server_time``.
+    ``now``, ``floor`` and ``wall`` are those of ``transition``.
     """
 
     now: int
     floor: int
     wall: int
+    # ``CasStore.clock`` at the same moment.
     sent: int
+    # Added to every lease of the step, see ``server_time``.
     slack: int = 0
 
 
 class CasContention(BackendUnavailable):
-    """The store says that it gave up, e.g. under contention: done, or not, or later."""
+    """The store gave up, for example under contention.
+
+    The swap may have been carried out, may be carried out later, or not at all.
+    """
 
 
 class RowLocked(BackendUnavailable):
-    """Another transaction keeps the row locked for longer than was waited.
+    """Another transaction kept the row locked for longer than the request waited.
 
     Always raised with ``nothing_done``.
     """
 
 
 class CasStore(Protocol):
-    """A store that compares and sets, and runs no code of ours.
+    """A store that compares and sets; ``CasStepper`` makes steps of it.
 
-    ``CasStepper`` makes steps of it. Every swap leaves another version behind,
-    one that never was there before, also if it changes nothing else: what is still on
-    its way from the version before is refused from then on.
+    Every swap leaves a new version that was never stored before, also if nothing else
+    changes. From then on the store refuses each swap that starts from the version
+    before and is still on its way.
     """
 
     def guess(self) -> StoredState:
-        """Nothing: no record, no seat, never seen."""
+        """Return the state of a resource that was never used: no record, no seat."""
 
     def clock(self) -> int:
-        """Local time in microseconds, which goes on while the host is suspended."""
+        """Return local microseconds of a clock that runs while the host sleeps."""
 
     def times(self, state: StoredState) -> StepTimes:
-        """For a step from there."""
+        """Return the times for a step that starts from ``state``."""
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        """What stands there, after all that was answered before.
+        """Read the stored state; the read sees every swap that was answered before.
 
         Fails with ``BackendError``.
         """
@@ -83,14 +86,16 @@ class CasStore(Protocol):
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, StoredState | None]]:
-        """Put these there if ``state`` still stands; tell the gates if you can.
+        """Store ``record`` and ``seat`` if ``state`` is still stored.
 
-        ``times``: by which they were worked out, just now.
+        Fails with ``BackendError``. Unless that says ``nothing_done``, the swap may
+        still be carried out as long as ``state`` is stored. After ``CasContention``
+        another attempt is worthwhile.
 
-        Whether they were, and what stands there now (None: not told). Its record may
-        have other fences than were given, if it is the store that chooses them.
+        ``record`` was computed with ``times`` just now. Where the store can, it
+        notifies the clients whose ids are in ``wakes``.
 
-        Fails with ``BackendError``, which without ``nothing_done`` leaves it open, and
-        it may still happen, as long as ``state`` stands. After
-        ``CasContention`` it is worth another try.
+        Returns:
+            Whether it was stored, and what is stored now (None: unknown). The stored
+            record may have other fences than ``record`` if the store chooses them.
         """

@@ -1,4 +1,4 @@
-"""The keeper's renewals: steps of its own, in its own thread."""
+"""Renewals by compare-and-set: steps of their own, in the lease keeper's thread."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.port import RowLocked, StoredState
-from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
+from aiorwlock_remote.cas.stepper import CasStepper
+from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendUnavailable
@@ -22,39 +22,20 @@ LOCKED_ROW_MEMORY = 60.0
 """Seconds for which a row that was found locked is remembered, unless renewed."""
 
 Call = Callable[[], object]
+Outcome = Grant | NotHeld | Exception
+NewerState = Callable[[StoredState | None, StoredState | None], StoredState | None]
+"""Returns the later of two states of one resource; None is older than any state."""
 
 
-class Stepper(Protocol):
-    """Steps made of swaps, in the keeper's thread: a ``CasStepper``, or one wrapped."""
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As ``Store.step``."""
-
-    def saw(self, resource: Resource, state: StoredState) -> None:
-        """Somebody else's read: the next step may start from there."""
-
-    def known(self, resource: Resource) -> StoredState | None:
-        """What was seen last."""
-
-
-class NewerState(Protocol):
-    """Which of two states of one resource was written later."""
-
-    def __call__(
-        self, one: StoredState | None, other: StoredState | None
-    ) -> StoredState | None:
-        """As far as they tell; None is older than anything."""
-
-
-def wake_no_client(resource: Resource, gates: tuple[str, ...]) -> None:
-    """A renewal lets nobody in; whose lease it finds run out is seen by the poller."""
+def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
+    """Do nothing: a renewal lets no client in; pollers see the leases that ended."""
 
 
 class CallbackThread:
-    """A thread that waits for answers as a host: no event loop is needed."""
+    """Runs the callbacks of answers in a thread that has no event loop."""
 
     def __init__(self, clock: Clock) -> None:
-        """For whichever thread calls ``run``."""
+        """Run callbacks in the thread that calls ``run``."""
         self.clock: Clock = clock
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._timers: list[tuple[float, int, Call]] = []
@@ -62,20 +43,20 @@ class CallbackThread:
         self._stopped = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in that thread; from any."""
+        """Run ``function`` in that thread. Callable in any thread."""
         self._calls.put(partial(function, *args))
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """There are no tasks here."""
+        """Refuse: a thread without an event loop has no tasks."""
         raise NotImplementedError
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run it after so many seconds."""
+        """Run ``function`` after so many seconds."""
         due = self.clock.now() + seconds
         heapq.heappush(self._timers, (due, next(self._order), function))
 
     def run(self, done: Callable[[], bool], until: float) -> None:
-        """Run what there is to be run, until it is done or the time has come."""
+        """Run callbacks until ``done()`` is true or the clock shows ``until``."""
         while not done() and not self._stopped:
             now = self.clock.now()
             if now >= until:
@@ -91,90 +72,95 @@ class CallbackThread:
             call()
 
     def stop(self) -> None:
-        """Run nothing any more; from any thread."""
+        """End ``run``, now and for ever. Callable in any thread."""
         self._stopped = True
-        self.call_soon(int)  # it may be waiting for a call
+        self.call_soon(int)  # ``run`` may be blocked until the next call
 
 
 class CasRenewer:
-    """One swap a resource, all of them asked for at once."""
+    """Renewer that sends one swap per resource, all of them at once."""
 
     def __init__(
         self,
-        host: CallbackThread,
-        steps: Stepper,
+        thread: CallbackThread,
+        steps: CasStepper,
         known: Callable[[Resource], StoredState | None],
-        tell: Callable[[Resource, StoredState], object],
+        report: Callable[[Resource, StoredState], object],
         newer: NewerState,
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
     ) -> None:
-        """``known``: what the loop saw last; ``tell``: what we saw, for the loop.
+        """Renew by ``steps``, whose answers arrive in ``thread``.
 
-        ``close``: closes what the steps go over, if it is the renewer's own.
-        ``ready``: makes it ready: that time must not be counted as the server's.
-        ``fit(resources, seconds)``: called before so many are asked for in that time.
+        Args:
+            thread: Runs the callbacks of the answers.
+            steps: The keeper's own steps.
+            known: Returns the state that the event loop saw last.
+            report: Takes the states that the renewals saw, for the event loop.
+            newer: Decides which state a step starts from.
+            close: Closes the connections of ``steps``, if the renewer owns them.
+            ready: Opens the connections.
+            fit: Called as ``fit(resources, seconds)`` before so many are renewed.
         """
         self._fit = fit
         self._newer = newer
         self._close = close
         self._ready = ready
-        self._host = host
+        self._thread = thread
         self._steps = steps
         self._known = known
-        self._tell = tell
+        self._report = report
 
-    def renew(
-        self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld | Exception]:
-        """Ask for all, and wait for the answers; those of one resource in one step."""
-        until = self._host.clock.now() + timeout
+    def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
+        """Renew all; the renewals of one resource go together, in one step."""
+        until = self._thread.clock.now() + timeout
         if self._ready is not None:
+            # Before the steps are computed: the time that connecting takes must not
+            # count as the server's (``ServerTime.update``).
             ready = self._ready()
-            self._host.run(ready.done, until)
-        of: dict[Resource, list[Renewal]] = {}
+            self._thread.run(ready.done, until)
+        grouped: dict[Resource, list[Renewal]] = {}
         for item in batch:
-            of.setdefault(item.resource, []).append(item)
+            grouped.setdefault(item.resource, []).append(item)
         if self._fit is not None:
-            self._fit(len(of), timeout)
-        asked: dict[Resource, Pending[Reply]] = {}
-        for resource, items in of.items():
+            self._fit(len(grouped), timeout)
+        sent: dict[Resource, Pending[Reply]] = {}
+        for resource, items in grouped.items():
             state = self._newer(self._known(resource), self._steps.known(resource))
             if state is not None:
                 self._steps.saw(resource, state)
             command = Renew(tuple((item.ticket, item.lease) for item in items))
-            asked[resource] = self._steps.step(resource, command)
-        left = len(asked)
+            sent[resource] = self._steps.step(resource, command)
+        left = len(sent)
 
-        def one_less(_: object) -> None:
+        def answered(_: object) -> None:
             nonlocal left
             left -= 1
 
-        for pending in asked.values():
-            pending.add_done_callback(one_less)
-        self._host.run(lambda: left == 0, until)
-        outcomes: dict[tuple[Resource, str], Grant | NotHeld | Exception] = {}
-        for resource, items in of.items():
-            pairs = zip(items, _outcomes_of(asked[resource], len(items)), strict=True)
-            outcomes |= {(resource, item.ticket): told for item, told in pairs}
+        for pending in sent.values():
+            pending.add_done_callback(answered)
+        self._thread.run(lambda: left == 0, until)
+        outcomes: dict[tuple[Resource, str], Outcome] = {}
+        for resource, items in grouped.items():
+            pairs = zip(items, _outcomes_of(sent[resource], len(items)), strict=True)
+            outcomes |= {(resource, item.ticket): outcome for item, outcome in pairs}
             state = self._steps.known(resource)
             if state is not None:
-                self._tell(resource, state)
+                self._report(resource, state)
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
-        self._host.stop()
+        """Stop waiting for answers, now and for ever."""
+        self._thread.stop()
 
     def close(self) -> None:
-        """Close what is ours."""
         if self._close is not None:
             self._close()
 
 
 class TwoLaneRenewer:
-    """Renewals in two lanes: a row that somebody keeps locked delays no other row.
+    """Renewer with two lanes: a locked row delays no other row's renewal.
 
     The first lane does not wait for a locked row. A resource whose row was found locked
     is renewed in the second lane, over a connection of its own, which waits for the row
@@ -182,24 +168,21 @@ class TwoLaneRenewer:
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:
-        """``patient``: of a thread, steps and connections of its own."""
+        """Renew by ``quick``, and by ``patient`` the rows that were found locked."""
         self._quick = quick, threading.Lock()
         self._patient = patient, threading.Lock()
         self._clock = clock
         self._locked: dict[Resource, float] = {}  # and until when that is remembered
 
     def lane(self, resource: Resource) -> Hashable:
-        """As ``ParallelRenewer``."""
         return "locked rows" if resource in self._locked else None
 
-    def renew(
-        self, batch: Sequence[Renewal], timeout: float
-    ) -> Sequence[Grant | NotHeld | Exception]:
-        """As ``Renewer``; ``batch`` is of one lane."""
+    def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
+        """Renew a batch whose resources are all of one lane."""
         apart = batch[0].resource in self._locked
         renewer, turn = self._patient if apart else self._quick
-        # The row may have been renewed since the keeper asked for its lane: then this
-        # is a thread of the other lane.
+        # The row may have been renewed since the keeper asked for its lane. Then this
+        # is a thread of the other lane, and that lane's own thread may be in here too.
         with turn:
             outcomes = renewer.renew(batch, timeout)
         now = self._clock.now()
@@ -208,25 +191,23 @@ class TwoLaneRenewer:
                 self._locked[item.resource] = now + LOCKED_ROW_MEMORY
             elif not isinstance(outcome, Exception):
                 self._locked.pop(item.resource, None)
+        # A resource whose lease was lost while its row was locked is never renewed
+        # again (test_renewer.py: test_a_row_whose_lease_was_lost_is_forgotten).
         for resource, until in list(self._locked.items()):
-            if until <= now:  # its lease was lost meanwhile
+            if until <= now:
                 self._locked.pop(resource, None)
         return outcomes
 
     def give_up(self) -> None:
-        """As ``AbortableRenewer``."""
         for renewer, _ in (self._quick, self._patient):
             renewer.give_up()
 
     def close(self) -> None:
-        """Close the connections, if they are ours."""
         for renewer, _ in (self._patient, self._quick):
             renewer.close()
 
 
-def _outcomes_of(
-    pending: Pending[Reply], number: int
-) -> Sequence[Grant | NotHeld | Exception]:
+def _outcomes_of(pending: Pending[Reply], number: int) -> Sequence[Outcome]:
     if not pending.done():
         late = BackendUnavailable(what="the renewal was not answered in time")
         return (late,) * number

@@ -1,33 +1,34 @@
-"""What time it is on the server, for those who ask it seldom.
+"""Bounds of the server's clock for processes that ask it seldom.
 
-A step is computed here, and the server's clock is read there, when the step is carried
-out: the time that a record is computed with is not the time at which it is written.
-``LeaseTime`` says what must hold all the same: whoever judges a lease as run out must
-be right by the server's clock, and whoever holds it stops before. So two bounds are
+A step is computed in this process, and the server's clock is read when the step is
+carried out: the time that a record is computed with is not the time at which the record
+is written. All the same, a lease may be judged as run out only when it is by the
+server's clock, and its holder must stop before (``core/timing.py``). So two bounds are
 used, never one estimate:
 
-* *least*: the server's clock in its last answer, and our own boot clock since that
-  answer came. The server's clock cannot be behind that: the answer took its time, which
-  is left out; clocks run at about one speed (``DRIFT_DIVISOR``). With it leases are
-  judged, and it is the ``now`` of the transition. So nobody ends a lease too soon,
-  however slow the link.
-* *latest*: ``least`` and a slack. The server itself compares: what arrives there later
-  is refused, and asked again with more slack. So at the write the clock is between the
-  two.
+* ``least``: the server's clock in its last answer, plus the time since that answer
+  arrived by the local boot clock. The server's clock cannot be behind ``least``: the
+  answer took time on its way, which is left out, and both clocks run at about the same
+  speed (``DRIFT_DIVISOR``). ``least`` is the ``now`` of the transition, so leases are
+  judged with it and no lease ends too soon, however slow the link is.
+* *latest*: ``least`` plus a slack. The server compares: a request that arrives later is
+  refused and is sent again with more slack. So when a record is written, the server's
+  clock is between the two bounds.
 
 A holder counts its lease from before it sent its request. The server's clock was not
-behind ``least`` then, but by how much it was ahead nobody knows: up to the slack. A
-lease written as ``least + lease`` would end that much before its holder stops. So every
-lease is asked for with the slack added (``with_longer_leases``): ``expires = least +
-slack + lease >= written + lease >= sent + lease``, by the server's clock.
+behind ``least`` then, but may have been ahead of it by up to the slack. A lease written
+as ``least + lease`` could therefore end that much before its holder stops. So the slack
+is added to every lease (``with_longer_leases``): ``expires = least + slack + lease >=
+written + lease >= sent + lease``, by the server's clock.
 
 The price is that a dead holder's lease ends later by the slack: ``MIN_SLACK``, or twice
-what steps take on this link. What is refused for being late was not carried out and
-never will be. (One that came in time and then waits for a row may still be carried out
-later; the sum above holds for it, too, since it counts from when it was sent.)
+what steps take on this link. A request refused as late was not carried out and never
+will be. (A request that came in time and then waits for a row may still be carried out
+later; the sum above holds for it too, since it counts from when it was sent.)
 
-A grant that is found again (its first answer was lost) is as old as the server's clock
-says in the answer that finds it, less its ``since``: both err to the holder's cost.
+For a grant that is found again because its first answer was lost, the age is the
+server's clock in the answer that finds it, less the grant's ``since``: both err to the
+cost of its holder.
 """
 
 from __future__ import annotations
@@ -48,18 +49,19 @@ from aiorwlock_remote.core.value import replace, value
 
 MIN_SLACK = 100_000
 MAX_SLACK = 5_000_000
-"""Microseconds of slack: the least of it, and the most without drift."""
+"""Microseconds of slack: the least, and the most without drift."""
 SLACK_DECAY_DIVISOR = 20
-"""Each answer takes one part in so many off the slack that a slow one made."""
+"""Each answer reduces the slack that a slow answer caused by this fraction of it."""
 DRIFT_DIVISOR = 2_000
-"""Clocks' speeds differ by one part in so many at most, as with NTP."""
+"""The speeds of two clocks differ by 1/2000 at most, as they do under NTP."""
 
 
 @value
 class Bounds:
-    """The server's clock is at least that, and a request is refused ``slack`` later.
+    """Bounds of the server's clock, in microseconds.
 
-    By as much every lease is longer.
+    The clock shows ``least`` or more; the server refuses a request that arrives later
+    than ``least + slack``. Every lease is longer by ``slack``.
     """
 
     least: int
@@ -67,32 +69,41 @@ class Bounds:
 
 
 class ServerTime:
-    """Bounds of one server's clock; microseconds. For all threads of a process."""
+    """What one process knows of one server's clock. Thread-safe.
+
+    All times are microseconds; local times are of the boot clock.
+    """
 
     def __init__(self, now: int, at: int) -> None:
-        """It told ``now``, in an answer that came at ``at`` of our boot clock."""
+        """Begin with an answer that said ``now``, and arrived at ``at`` locally."""
         self._lock = threading.Lock()
-        self._told = now, at
+        self._last = now, at
         self._slack = MIN_SLACK
 
     def bounds(self, at: int) -> Bounds:
-        """As they are at ``at``."""
+        """Return the bounds at the local time ``at``."""
         with self._lock:
-            (now, since), slack = self._told, self._slack
+            (now, since), slack = self._last, self._slack
+        # ``at`` may be earlier: another thread took in an answer meanwhile.
         passed = max(0, at - since)
         drift = passed // DRIFT_DIVISOR
         return Bounds(now + passed - drift, slack + 2 * drift)
 
-    def told(self, now: int, at: int, took: int) -> None:
-        """An answer came at ``at``, so long after its bounds were asked for."""
+    def update(self, now: int, at: int, took: int) -> None:
+        """Take in an answer that said ``now``.
+
+        It arrived at the local time ``at``, ``took`` after its bounds were computed.
+        """
         with self._lock:
-            self._told = now, at
-            calmer = self._slack - self._slack // SLACK_DECAY_DIVISOR
-            self._slack = min(MAX_SLACK, max(MIN_SLACK, 2 * took, calmer))
+            self._last = now, at
+            # Slowly: a request that takes longer than the slack is refused
+            # (test_server_time.py: test_who_is_late_is_refused_and_then_waits_longer).
+            decayed = self._slack - self._slack // SLACK_DECAY_DIVISOR
+            self._slack = min(MAX_SLACK, max(MIN_SLACK, 2 * took, decayed))
 
 
 def with_longer_leases(command: Command, slack: int) -> Command:
-    """The command with longer leases; one without an end has none here either."""
+    """Return the command with ``slack`` added to each lease that has an end."""
     if not slack:
         return command
     match command:
@@ -103,7 +114,8 @@ def with_longer_leases(command: Command, slack: int) -> Command:
             return replace(command, claim=_longer_claim(command.claim, slack))
         case Renew():
             tickets = tuple(
-                (t, _longer_lease(lease, slack)) for t, lease in command.tickets
+                (ticket, _longer_lease(lease, slack))
+                for ticket, lease in command.tickets
             )
             return replace(command, tickets=tickets)
         case Release() if command.then:

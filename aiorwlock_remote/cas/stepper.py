@@ -1,23 +1,8 @@
-"""Steps out of compare-and-set: for stores that run no code of ours.
-
-A step is computed here, from what was seen last, and offered to the store as a swap. An
-uncontended one is a single request: it starts from what the last one left, or from the
-guess that nothing is there. A refused one starts again from what the refusal tells.
-
-An answer that needs no change is never given from memory: what was seen may be long
-gone. It is loaded first.
-
-A swap whose answer is lost may happen at any later time, as long as the version it
-starts from stands. So before anything is said about the resource again, that version is
-seen to be gone, or is swapped away.
-
-The commands for one resource that wait for each other, and what is known of it.
-
-What a reply says about grants, and whom a command asks to let in.
-"""
+"""Steps over a compare-and-set store: computed here, carried out there by one swap."""
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,28 +34,402 @@ from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.uncertainty import is_uncertain, without_proof
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
+from aiorwlock_remote.logs import log_event
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
+CACHE_SIZE = 4096
+"""Resources whose last state is remembered."""
+MAX_CONTENTION_RETRIES = 3
+"""Attempts of a step that fails with ``CasContention`` each time."""
+MAX_UNCHANGED_REFUSALS = 30
+"""Refusals in a row of a step whose start version is stored unchanged."""
+
+WakeClients = Callable[[Resource, tuple[str, ...]], object]
+Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
+
+
+@dataclass(slots=True)
+class CommandQueue:
+    """The commands for one resource, in order, and what is known of the resource.
+
+    Only the first command is under way; the fields from ``fresh`` on describe it.
+    """
+
+    resource: Resource
+    waiting: deque[tuple[Command, Pending[Reply]]] = field(
+        default_factory=deque[tuple[Command, Pending[Reply]]]
+    )
+    busy: bool = False
+    # The state that was seen last; None: the resource must be loaded.
+    seen: StoredState | None = None
+    # States from which swaps started whose answers were lost.
+    lost: list[StoredState] = field(default_factory=list[StoredState])
+    # Tickets that such swaps asked for, and when each swap was sent.
+    unsure: dict[str, int] = field(default_factory=dict[str, int])
+    # When the last swap was sent, by ``CasStore.clock``.
+    sent: int = 0
+    # ``seen`` was read after the first command was begun.
+    fresh: bool = False
+    # The answer of one of the first command's swaps was lost.
+    doubtful: bool = False
+    # How many swaps of the first command were refused.
+    refusals: int = 0
+    # How many of the last refusals in a row showed the start version unchanged.
+    unchanged: int = 0
+    # How many requests of the first command failed.
+    given_up: int = 0
+
+    def settle(self, state: StoredState) -> None:
+        """Forget the unsure tickets that ``state`` does not hold."""
+        # No lost swap can be carried out any more. A ticket that is not in the record
+        # was not granted by one, and its next grant is a new one (test_lost_swaps.py:
+        # test_a_grant_is_no_older_for_a_request_that_came_to_nothing).
+        if self.unsure:
+            grants = () if state.record is None else state.record.grants
+            tickets = {grant.ticket for grant in grants}
+            self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
+
+
+AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
+
+
+def may_guess(command: Command) -> bool:
+    """Return True if a step may start from the guess that the resource is unused."""
+    return isinstance(command, Acquire)
+
+
+def is_repeatable(command: Command) -> bool:
+    """Return True if a second execution gives the same answer as the first."""
+    return isinstance(command, Acquire | Renew | Withdraw)
+
+
+def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
+    """Try again at once after a refusal."""
+    go_on(None)
+
+
+def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
+    """Return the reply as the transition computed it."""
+    return reply
+
+
+class CasStepper:
+    """``Store.step`` over a ``CasStore``. Belongs to one event loop or thread.
+
+    An uncontended step is one request: its swap starts from the state that the step
+    before left, or from the guess that the resource is unused. After a refusal the step
+    is computed again from the state that the refusal returned.
+
+    Invariants, each with the test that fails without it (in ``tests/cas``):
+
+    * The commands for one resource are carried out one after the other, in the order of
+      the calls (test_stepper.py: test_commands_for_one_resource_keep_their_order).
+    * An answer that changes nothing is never computed from a remembered state, which
+      others may have changed: the state is loaded first (test_stepper.py:
+      test_a_refused_step_goes_on_from_what_it_was_told).
+    * A swap whose answer was lost may be carried out at any later time, as long as the
+      version from which it starts is stored. Before anything else is answered, that
+      version is seen to be gone, or is swapped away (test_lost_swaps.py:
+      test_a_lost_swap_from_a_version_is_burnt_before_an_answer).
+    * A resource with a lost swap stays in the cache: no other object knows that the
+      swap may still happen (test_cache_bounds.py: test_what_is_lost_is_not_forgotten).
+    * An error says ``nothing_done`` only if no swap of its command was carried out or
+      still can be (test_lost_swaps.py:
+      test_what_may_be_done_is_never_said_to_be_undone).
+    * A grant of a request whose answer was lost counts as old as that request
+      (test_lost_swaps.py: test_a_grant_that_seemed_lost_is_as_old_as_its_request).
+    * A release whose swap may have been carried out is not repeated: its second answer
+      would be "not held" (test_lost_swaps.py:
+      test_a_release_that_may_be_done_is_not_repeated).
+    * An unexpected exception fails one command, and the next command is begun
+      (test_stepper.py: test_a_defect_is_told_and_the_next_one_has_its_turn).
+    """
+
+    def __init__(
+        self,
+        cas: CasStore,
+        wakes: WakeClients,
+        pause: Pause = no_pause,
+        adjust: AdjustReply = unchanged_reply,
+    ) -> None:
+        """Make steps of the swaps of ``cas``.
+
+        Args:
+            cas: The store.
+            wakes: Called with the ids of the clients that have something to claim.
+            pause: Called as ``pause(resource, refusals, go_on)`` before each new
+                attempt. Calls ``go_on`` later, with a state that was read since, or
+                with None to go on from the state that the refusal returned.
+            adjust: Returns the reply that the caller gets.
+        """
+        self._cas = cas
+        self._wakes = wakes
+        self._pause = pause
+        self._adjust = adjust
+        self._queues: OrderedDict[Resource, CommandQueue] = OrderedDict()
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """Carry out one command, as ``Store.step`` promises."""
+        queue = self._queue(resource)
+        pending: Pending[Reply] = Pending()
+        queue.waiting.append((command, pending))
+        if not queue.busy:
+            queue.busy = True
+            self._begin(queue)
+        return pending
+
+    def saw(self, resource: Resource, state: StoredState) -> None:
+        """Remember a state that another object read: the next step starts from it."""
+        queue = self._queue(resource)
+        if not queue.busy:
+            queue.seen = state
+
+    def known(self, resource: Resource) -> StoredState | None:
+        """Return the state seen last, if one is remembered. Callable in any thread."""
+        queue = self._queues.get(resource)
+        return None if queue is None else queue.seen
+
+    def unanswered(self) -> list[Resource]:
+        """Return the resources with a command that has no answer yet."""
+        return [queue.resource for queue in self._queues.values() if queue.waiting]
+
+    async def answered(self, resource: Resource) -> None:
+        """Wait until each command that was sent for the resource has its answer."""
+        queue = self._queues.get(resource)
+        if queue is not None and queue.waiting:
+            done: Pending[None] = Pending()
+            queue.waiting[-1][1].add_done_callback(lambda _: done.set_result(None))
+            await done
+
+    def _queue(self, resource: Resource) -> CommandQueue:
+        queue = self._queues.get(resource)
+        if queue is None:
+            self._make_room()
+            queue = self._queues[resource] = CommandQueue(resource)
+        self._queues.move_to_end(resource)
+        return queue
+
+    def _make_room(self) -> None:
+        # Two are examined for each new one: after an outage the queues that must stay
+        # are passed over without a walk through all of them, and the cache shrinks
+        # again (test_cache_bounds.py:
+        # test_many_at_once_are_forgotten_when_others_come).
+        for _ in range(min(2, len(self._queues) + 1 - CACHE_SIZE)):
+            resource, oldest = next(iter(self._queues.items()))
+            if oldest.busy or oldest.lost:
+                self._queues.move_to_end(resource)
+            else:
+                del self._queues[resource]
+
+    def _begin(self, queue: CommandQueue) -> None:
+        queue.fresh, queue.doubtful = False, False
+        queue.refusals, queue.unchanged, queue.given_up = 0, 0, 0
+        if queue.seen is None and not queue.lost and may_guess(queue.waiting[0][0]):
+            queue.seen = self._cas.guess()
+        self._go_on(queue)
+
+    def _go_on(self, queue: CommandQueue) -> None:
+        state = queue.seen
+        if state is None or (queue.lost and not queue.fresh):
+            self._load(queue)
+            return
+        if queue.lost:
+            queue.lost = [lost for lost in queue.lost if lost.mark == state.mark]
+        if queue.fresh and not queue.lost:
+            queue.settle(state)
+        try:
+            at = self._cas.times(state)
+            command = with_longer_leases(queue.waiting[0][0], at.slack)
+            step = transition(
+                state.record, state.seat, command, at.now, at.floor, at.wall
+            )
+        except IllegalCommand as exc:
+            # The remembered state may be outdated: the command may be legal after all.
+            if queue.fresh:
+                self._failed(queue, exc)
+            else:
+                self._load(queue)
+            return
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            self._failed_by_defect(queue, exc)
+            return
+        same = step.record is (state.record or UNUSED_DOORMAN)
+        same = same and _stored_value(step.seat) == _stored_value(state.seat)
+        queue.sent = at.sent
+        # A lost swap that can still happen starts from this very version. A swap that
+        # changes nothing but the version makes sure that the store refuses it.
+        if not same or (queue.fresh and queue.lost):
+            try:
+                swapped = self._cas.swap(
+                    queue.resource, state, step.record, step.seat, at, step.wakes
+                )
+            except Exception as exc:  # noqa: BLE001 - handed to the caller
+                self._failed_by_defect(queue, exc)
+                return
+            swapped.add_done_callback(partial(self._swapped, queue, step))
+        elif queue.fresh:
+            self._done(queue, step.reply, step)
+        else:
+            self._load(queue)
+
+    def _load(self, queue: CommandQueue) -> None:
+        self._cas.load(queue.resource).add_done_callback(partial(self._loaded, queue))
+
+    def _loaded(self, queue: CommandQueue, loaded: Pending[StoredState]) -> None:
+        error = loaded.error
+        if error is not None:
+            queue.seen = None
+            if isinstance(error, BadRecord | Unsupported):
+                # The read changed nothing. If an earlier swap of this command may have
+                # been carried out, ``without_proof`` takes this back.
+                error.nothing_done = True
+            self._unanswered(queue, error)
+            return
+        queue.seen, queue.fresh = loaded.result(), True
+        self._go_on(queue)
+
+    def _swapped(
+        self,
+        queue: CommandQueue,
+        step: Step,
+        swapped: Pending[tuple[bool, StoredState | None]],
+    ) -> None:
+        state, error = queue.seen, swapped.error
+        assert state is not None, "a swap starts from a state"
+        if error is not None:
+            if is_uncertain(error):
+                queue.lost.append(state)
+                queue.doubtful = True
+                for claim in claims_of(queue.waiting[0][0]):
+                    queue.unsure.setdefault(claim.ticket, queue.sent)
+                label = queue.resource.label
+                why = str(error)
+                log_event(log, "swap_lost", logging.DEBUG, resource=label, error=why)
+            queue.seen = None
+            self._unanswered(queue, error)
+            return
+        done, queue.seen = swapped.result()
+        if done:
+            queue.lost.clear()
+            queue.settle(state)
+            record = None if queue.seen is None else queue.seen.record
+            self._done(queue, with_stored_fences(step, record), step)
+            return
+        queue.fresh = queue.seen is not None
+        queue.refusals += 1
+        same = queue.seen is not None and queue.seen.mark == state.mark
+        queue.unchanged = queue.unchanged + 1 if same else 0
+        # A single such refusal may have been a request that came too late, or one that
+        # met another transaction.
+        if queue.unchanged == MAX_UNCHANGED_REFUSALS:
+            self._failed(queue, _refused_unchanged(queue))
+            return
+        self._log_retry(queue, None)
+        self._pause(queue.resource, queue.refusals, partial(self._again, queue))
+
+    def _unanswered(self, queue: CommandQueue, error: BaseException) -> None:
+        queue.given_up += 1
+        again = (
+            isinstance(error, CasContention)
+            and queue.given_up < MAX_CONTENTION_RETRIES
+            and (error.nothing_done or is_repeatable(queue.waiting[0][0]))
+        )
+        if again:
+            self._log_retry(queue, error)
+            attempts = queue.refusals + queue.given_up
+            self._pause(queue.resource, attempts, partial(self._again, queue))
+        else:
+            self._failed(queue, error)
+
+    def _log_retry(self, queue: CommandQueue, error: BaseException | None) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            log_event(
+                log,
+                "swap_retried",
+                logging.DEBUG,
+                resource=queue.resource.label,
+                refusals=queue.refusals,
+                unchanged=queue.unchanged,
+                error=error or "refused",
+            )
+
+    def _again(self, queue: CommandQueue, state: StoredState | None) -> None:
+        # The state of a pause may have been read before the lost swap was carried out:
+        # only a load that begins now shows whether it still can happen.
+        if state is not None and not queue.lost:
+            queue.seen, queue.fresh = state, True
+        self._go_on(queue)
+
+    def _done(self, queue: CommandQueue, reply: Reply, step: Step) -> None:
+        command, pending = queue.waiting.popleft()
+        try:
+            reply = self._with_age(queue, reply) if queue.unsure else reply
+            pending.set_result(self._adjust(command, reply, queue))
+            if step.wakes:
+                self._wakes(queue.resource, step.wakes)
+        finally:
+            self._next(queue)
+
+    def _with_age(self, queue: CommandQueue, reply: Reply) -> Reply:
+        """Return the reply with grants of lost requests as old as those requests."""
+
+        # The store's clock may not show how long ago the request was sent, and the
+        # holder must not count on more than the rest of its lease.
+        def aged(granted: Granted) -> Granted:
+            now = granted.now
+            for grant in granted.grants:
+                sent = queue.unsure.pop(grant.ticket, None)
+                if sent is not None:
+                    now = max(now, grant.since + self._cas.clock() - sent)
+            return replace(granted, now=now)
+
+        return map_granted(reply, aged)
+
+    def _failed_by_defect(self, queue: CommandQueue, error: Exception) -> None:
+        # No request was sent: nothing is lost, and the next command loads the state.
+        queue.seen = None
+        self._failed(queue, error)
+
+    def _failed(self, queue: CommandQueue, error: BaseException) -> None:
+        if isinstance(error, BadRecord):  # the row's reader does not know the resource
+            label = f"{queue.resource.label}: "
+            error.what = label + error.what.removeprefix(label)
+        _, pending = queue.waiting.popleft()
+        try:
+            pending.set_exception(without_proof(error) if queue.doubtful else error)
+        finally:
+            self._next(queue)
+
+    def _next(self, queue: CommandQueue) -> None:
+        if queue.waiting:
+            self._begin(queue)
+        else:
+            queue.busy = False
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Its reply with the fences of the record, which the store may have chosen."""
+    """Return the step's reply with the fences that the store wrote in ``record``."""
     reply = step.reply
     if record is None or record is step.record:
         return reply
 
-    def told(grant: Grant) -> Grant:
+    def stored(grant: Grant) -> Grant:
         return record.grant(grant.ticket) or grant
 
     def granted(entry: Granted) -> Granted:
-        return replace(entry, grants=tuple(told(grant) for grant in entry.grants))
+        return replace(entry, grants=tuple(stored(grant) for grant in entry.grants))
 
     if isinstance(reply, Renewed):
-        outcomes = tuple(told(o) if isinstance(o, Grant) else o for o in reply.outcomes)
+        outcomes = tuple(
+            stored(one) if isinstance(one, Grant) else one for one in reply.outcomes
+        )
         return replace(reply, outcomes=outcomes)
     return map_granted(reply, granted)
 
 
 def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
-    """The reply with what it says about being granted changed."""
+    """Return the reply with ``change`` applied to each ``Granted`` in it."""
     if isinstance(reply, Granted):
         return change(reply)
     if isinstance(reply, Released) and reply.then:
@@ -83,7 +442,7 @@ def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
 
 
 def claims_of(command: Command) -> tuple[Claim, ...]:
-    """Who would be in if this had happened."""
+    """Return the claims that hold the lock if the command is carried out."""
     match command:
         case Acquire():
             return command.claims
@@ -95,331 +454,16 @@ def claims_of(command: Command) -> tuple[Claim, ...]:
             return ()
 
 
-@dataclass(slots=True)
-class CommandQueue:
-    """The commands for one resource, in order; the first is under way.
-
-    ``sent``: when the last swap was, by ``CasStore.clock``.
-    ``unsure``: tickets asked for by a swap whose answer was lost, and when it was sent.
-    ``seen``: what stood there last. ``fresh``: that was after the first command was
-    begun. ``lost``: where swaps started whose answers were lost; ``doubtful``: one was
-    of the first command. ``refusals``: of that; ``vain``: the last of them that showed
-    nothing new; ``given_up``: how often the store gave it up.
-    """
-
-    resource: Resource
-    waiting: deque[tuple[Command, Pending[Reply]]] = field(
-        default_factory=deque[tuple[Command, Pending[Reply]]]
-    )
-    seen: StoredState | None = None
-    fresh: bool = False
-    lost: list[StoredState] = field(default_factory=list[StoredState])
-    unsure: dict[str, int] = field(default_factory=dict[str, int])
-    sent: int = 0
-    doubtful: bool = False
-    refusals: int = 0
-    vain: int = 0
-    given_up: int = 0
-    busy: bool = False
-
-    def settle(self, state: StoredState) -> None:
-        """Nothing that is lost can still happen, and this stands there.
-
-        Who is not in has not been let in by it, and its grant will be a new one.
-        """
-        if self.unsure:
-            there = () if state.record is None else state.record.grants
-            tickets = {grant.ticket for grant in there}
-            self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
-
-
-def may_guess(command: Command) -> bool:
-    """Whoever asks to enter hopes that nobody is there."""
-    return isinstance(command, Acquire)
-
-
-def is_repeatable(command: Command) -> bool:
-    """Whether doing it again after it was done answers what was true the first time."""
-    return isinstance(command, Acquire | Renew | Withdraw)
-
-
-CACHE_SIZE = 4096
-MAX_CONTENTION_RETRIES = 3
-"""How often a step is tried that the store gives up each time."""
-MAX_UNCHANGED_REFUSALS = 30
-"""And one that is refused although what it starts from stands there, as it was."""
-
-WakeClients = Callable[[Resource, tuple[str, ...]], object]
-Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
-AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
-
-
-def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
-    """No pause after a refusal."""
-    go_on(None)
-
-
-def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
-    """The reply unchanged."""
-    return reply
-
-
-class CasStepper:
-    """``Store.step`` over a ``CasStore``. Belongs to one loop."""
-
-    def __init__(
-        self,
-        cas: CasStore,
-        wakes: WakeClients,
-        pause: Pause = no_pause,
-        told: AdjustReply = unchanged_reply,
-    ) -> None:
-        """``wakes(resource, gates)``: these have something to claim.
-
-        ``pause(resource, refusals, go_on)``: called before each new attempt, to let go
-        on later: from what the refusal told, or from a state read since.
-
-        ``told(command, reply, line)``: what the caller is to see, by when it was asked
-        for (``sent``) and what stands there now (``seen``).
-        """
-        self._cas = cas
-        self._wakes = wakes
-        self._pause = pause
-        self._told = told
-        self._lines: OrderedDict[Resource, CommandQueue] = OrderedDict()
-
-    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As ``Store.step``."""
-        line = self._line(resource)
-        pending: Pending[Reply] = Pending()
-        line.waiting.append((command, pending))
-        if not line.busy:
-            line.busy = True
-            self._begin(line)
-        return pending
-
-    def saw(self, resource: Resource, state: StoredState) -> None:
-        """Somebody else's read: the next step may start from there."""
-        line = self._line(resource)
-        if not line.busy:
-            line.seen = state
-
-    def known(self, resource: Resource) -> StoredState | None:
-        """What was seen last, if anything is remembered; from any thread."""
-        line = self._lines.get(resource)
-        return None if line is None else line.seen
-
-    def unanswered(self) -> list[Resource]:
-        """Where something has been asked for, and there is no answer yet."""
-        return [line.resource for line in self._lines.values() if line.waiting]
-
-    async def answered(self, resource: Resource) -> None:
-        """Wait for all that was asked for there before."""
-        line = self._lines.get(resource)
-        if line is not None and line.waiting:
-            heard: Pending[None] = Pending()
-            line.waiting[-1][1].add_done_callback(lambda _: heard.set_result(None))
-            await heard
-
-    def _line(self, resource: Resource) -> CommandQueue:
-        line = self._lines.get(resource)
-        if line is None:
-            self._make_room()
-            line = self._lines[resource] = CommandQueue(resource)
-        self._lines.move_to_end(resource)
-        return line
-
-    def _make_room(self) -> None:
-        """Two are looked at for one that comes: of the idle, no more than stay anyhow.
-
-        A line with something lost stays, however old: only it knows what can happen.
-        """
-        for _ in range(min(2, len(self._lines) + 1 - CACHE_SIZE)):
-            resource, oldest = next(iter(self._lines.items()))
-            if oldest.busy or oldest.lost:
-                self._lines.move_to_end(resource)
-            else:
-                del self._lines[resource]
-
-    def _begin(self, line: CommandQueue) -> None:
-        line.fresh, line.doubtful = False, False
-        line.refusals, line.vain, line.given_up = 0, 0, 0
-        if line.seen is None and not line.lost and may_guess(line.waiting[0][0]):
-            line.seen = self._cas.guess()
-        self._go_on(line)
-
-    def _go_on(self, line: CommandQueue) -> None:
-        state = line.seen
-        if state is None or (line.lost and not line.fresh):
-            self._load(line)
-            return
-        if line.lost:
-            line.lost = [lost for lost in line.lost if lost.mark == state.mark]
-        if line.fresh and not line.lost:
-            line.settle(state)
-        try:
-            at = self._cas.times(state)
-            command = with_longer_leases(line.waiting[0][0], at.slack)
-            step = transition(
-                state.record, state.seat, command, at.now, at.floor, at.wall
-            )
-        except IllegalCommand as exc:
-            if line.fresh:
-                self._failed(line, exc)
-            else:
-                self._load(line)
-            return
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            self._spoilt(line, exc)
-            return
-        same = step.record is (state.record or UNUSED_DOORMAN)
-        same = same and _stored_value(step.seat) == _stored_value(state.seat)
-        line.sent = at.sent
-        # What still can happen starts from this version: it is swapped away unchanged.
-        if not same or (line.fresh and line.lost):
-            try:
-                swapped = self._cas.swap(
-                    line.resource, state, step.record, step.seat, at, step.wakes
-                )
-            except Exception as exc:  # noqa: BLE001 - as above
-                self._spoilt(line, exc)
-                return
-            swapped.add_done_callback(partial(self._swapped, line, step))
-        elif line.fresh:
-            self._done(line, step.reply, step)
-        else:
-            self._load(line)
-
-    def _load(self, line: CommandQueue) -> None:
-        self._cas.load(line.resource).add_done_callback(partial(self._loaded, line))
-
-    def _loaded(self, line: CommandQueue, loaded: Pending[StoredState]) -> None:
-        error = loaded.error
-        if error is not None:
-            line.seen = None
-            if isinstance(error, BadRecord | Unsupported):
-                error.nothing_done = (
-                    True  # by a read; see ``without_proof`` for the rest
-                )
-            self._unanswered(line, error)
-            return
-        line.seen, line.fresh = loaded.result(), True
-        self._go_on(line)
-
-    def _swapped(
-        self,
-        line: CommandQueue,
-        step: Step,
-        swapped: Pending[tuple[bool, StoredState | None]],
-    ) -> None:
-        state, error = line.seen, swapped.error
-        assert state is not None, "a swap starts somewhere"
-        if error is not None:
-            if is_uncertain(error):
-                line.lost.append(state)
-                line.doubtful = True
-                for claim in claims_of(line.waiting[0][0]):
-                    line.unsure.setdefault(claim.ticket, line.sent)
-            line.seen = None
-            self._unanswered(line, error)
-            return
-        done, line.seen = swapped.result()
-        if done:
-            line.lost.clear()
-            line.settle(state)
-            record = None if line.seen is None else line.seen.record
-            self._done(line, with_stored_fences(step, record), step)
-            return
-        line.fresh = line.seen is not None
-        line.refusals += 1
-        same = line.seen is not None and line.seen.mark == state.mark
-        line.vain = line.vain + 1 if same else 0
-        if (
-            line.vain == MAX_UNCHANGED_REFUSALS
-        ):  # more than a request that came late, or met another one
-            self._failed(line, _refused_unchanged(line))
-            return
-        self._pause(line.resource, line.refusals, partial(self._again, line))
-
-    def _unanswered(self, line: CommandQueue, error: BaseException) -> None:
-        line.given_up += 1
-        again = (
-            isinstance(error, CasContention)
-            and line.given_up < MAX_CONTENTION_RETRIES
-            and (error.nothing_done or is_repeatable(line.waiting[0][0]))
-        )
-        if again:
-            self._pause(
-                line.resource, line.refusals + line.given_up, partial(self._again, line)
-            )
-        else:
-            self._failed(line, error)
-
-    def _again(self, line: CommandQueue, state: StoredState | None) -> None:
-        # While something is lost only a load tells whether it still can happen.
-        if state is not None and not line.lost:
-            line.seen, line.fresh = state, True
-        self._go_on(line)
-
-    def _done(self, line: CommandQueue, reply: Reply, step: Step) -> None:
-        command, pending = line.waiting.popleft()
-        try:
-            reply = self._dated(line, reply) if line.unsure else reply
-            pending.set_result(self._told(command, reply, line))
-            if step.wakes:
-                self._wakes(line.resource, step.wakes)
-        finally:
-            self._next(line)
-
-    def _dated(self, line: CommandQueue, reply: Reply) -> Reply:
-        """A grant made by a request that seemed lost is as old as that request.
-
-        How old, the frame of the store may not know, and its holder must not believe
-        in more than what is left of it.
-        """
-
-        def dated(granted: Granted) -> Granted:
-            now = granted.now
-            for grant in granted.grants:
-                sent = line.unsure.pop(grant.ticket, None)
-                if sent is not None:
-                    now = max(now, grant.since + self._cas.clock() - sent)
-            return replace(granted, now=now)
-
-        return map_granted(reply, dated)
-
-    def _spoilt(self, line: CommandQueue, error: Exception) -> None:
-        """A defect: nothing was sent, and the next one must have its turn."""
-        line.seen = None
-        self._failed(line, error)
-
-    def _failed(self, line: CommandQueue, error: BaseException) -> None:
-        if isinstance(error, BadRecord):  # the row does not know whose it is
-            label = f"{line.resource.label}: "
-            error.what = label + error.what.removeprefix(label)
-        _, pending = line.waiting.popleft()
-        try:
-            pending.set_exception(without_proof(error) if line.doubtful else error)
-        finally:
-            self._next(line)
-
-    def _next(self, line: CommandQueue) -> None:
-        if line.waiting:
-            self._begin(line)
-        else:
-            line.busy = False
-
-
-def _refused_unchanged(line: CommandQueue) -> BackendUnavailable:
-    """By a trigger, a policy on rows, or a link slower than any request may be."""
+def _refused_unchanged(queue: CommandQueue) -> BackendUnavailable:
     return BackendUnavailable(
-        what=f"{line.resource.label}: refused {MAX_UNCHANGED_REFUSALS} times, "
-        "and stands as it was",
-        hint="is there a trigger or a row policy on the tables?",
-        nothing_done=not line.lost,
+        what=f"{queue.resource.label}: the swap was refused {MAX_UNCHANGED_REFUSALS} "
+        "times although the row did not change",
+        hint="is there a trigger or a row policy on the tables? is the link slower "
+        "than any request may be?",
+        nothing_done=not queue.lost,
     )
 
 
 def _stored_value(seat: MutexRecord | None) -> str | None:
-    """What stands there; when it ends, the record knows."""
+    # The expiry of the mutex record is not stored: it follows from the doorman.
     return None if seat is None else seat.value

@@ -1,4 +1,4 @@
-"""What all stores whose steps are swaps have in common: how they are waited for."""
+"""What all compare-and-set stores have in common: how resources are waited for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCal
 
 
 class CasLockStore:
-    """Waiters poll by plain reads, unless a subclass has a way to tell them.
+    """Base of the stores whose steps are swaps and whose waiters poll.
 
-    A subclass makes ``_steps`` of its own swaps, and ``_watcher`` of its own reads.
+    A subclass sets ``_steps``, over its own swaps, and ``_watcher``, over its own
+    reads.
     """
 
     capabilities: Capability = (
@@ -27,8 +28,8 @@ class CasLockStore:
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
     )
-    # What is polled here is the watcher's business: this only keeps places alive, by a
-    # swap each time.
+    # The watcher polls for a change by reads. This poll refreshes the queue entry only,
+    # by a swap each time, so it is slow.
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, sees_ends=True
     )
@@ -39,38 +40,34 @@ class CasLockStore:
     _watcher: StatePoller
 
     def __init__(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> None:
-        """Of the loop of ``host``."""
-        self._host = host
-        self._bell = bell
+        self._event_loop = event_loop
+        self._wake = wake
         self._settings = settings
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One swap, or a few where others change the resource at the same time."""
         return self._steps.step(resource, command)
 
     def watch(self, resource: Resource) -> None:
-        """Ring when it may be free for us."""
         self._watcher.watch(resource)
 
     def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
         self._watcher.unwatch(resource)
 
-    async def _over(self) -> None:
-        """Wait until nothing is under way, not even what came of another."""
+    async def _wait_idle(self) -> None:
+        # In a loop: an answer may cause another request.
         while unanswered := self._steps.unanswered():
             for resource in unanswered:
                 await self._steps.answered(resource)
 
-    def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
-        if self._settings.client_id in gates:
-            self._bell(resource, 0.0)
+    def _wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+        if self._settings.client_id in client_ids:
+            self._wake(resource, 0.0)
 
-    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         async def after() -> None:
             await anyio.sleep(seconds)
             function()
 
-        self._host.spawn(after)
+        self._event_loop.spawn(after)

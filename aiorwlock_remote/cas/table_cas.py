@@ -1,26 +1,14 @@
-"""Who holds a resource is told that somebody queued up behind it.
+"""The two published tables as a store that compares and sets, whatever the database.
 
-A new place is a new version: a holder that knows only its own would be refused when it
-leaves, and ask again while somebody waits for that. So a process that can be told
-leaves its gate in the record (``ear``, a field of ours beside the core's) as it enters,
-and whoever takes a place behind it tells it. It is a hint, as all messages are.
+A ``StatementExecutor`` carries requests to the database and brings answers back. There
+are two requests:
 
-What a crash of the server may take back, so that its commit need not be waited for.
-
-Nothing on which anybody's being in depends, or the fence that comes next. A commit that
-is not waited for is on the disk before any later one.
-
-What time it is at a database with our tables: by a look at no resource.
-
-The two published tables as a store that compares and sets, whatever the database.
-
-A *desk* carries requests to it and brings answers back. There are two requests:
-
-* ``swap``: compare the version and the seat, and that it is not too late; if so put
-  there what is given; else tell what stands there. In one transaction, and at best one
-  round trip. If ``n_fence`` is given, a phase begins: the fence that is stored, and
-  told, is the greater of that and the server's clock (``rows``).
-* ``look``: tell what stands there, of one moment.
+* ``swap``: compare the version and the mutex record, and that it is not too late. If
+  all agree, store what is given; else return what is stored. In one transaction, and at
+  best in one round trip. If ``n_fence`` is given, a phase begins: the fence that is
+  stored, and returned, is the greater of ``n_fence`` and the server's clock
+  (``table_rows``).
+* ``look``: return what is stored, all of one moment.
 """
 
 from __future__ import annotations
@@ -59,43 +47,82 @@ from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Clock, Finding
 
+MAX_RECORD_BYTES = 32_767
+"""Bytes of a stored record that one request can carry."""
+MAX_RECORD_BYTES_TO_ENTER = MAX_RECORD_BYTES * 3 // 4
+"""Bytes of a record from which on no more holders or waiters are added.
+
+The rest is for renewals: leases that end at different times compress less well.
+"""
+UNCONTENDED_AFTER = 8
+"""Swaps of one process in a row after which no other process is expected between."""
+CLOCK_TOLERANCE = 1.0
+"""Seconds by which two clocks may differ before ``rwlock doctor`` mentions it."""
 NOTIFIED_CLIENT_FIELD = "ear"
+"""Name, in the stored record, of the client to notify of new queue entries."""
 MAX_CLIENT_ID_LENGTH = 32
-"""Characters of a gate; anything else in its place is nobody."""
+"""Characters of a client id; a longer value of that field is ignored."""
+
+Values = Mapping[str, object]
+NO_RESOURCE_VALUES: Values = {
+    "i_kind": "%",  # the encoding of names never yields this text
+    "i_number": 0,
+}
+
+
+class StatementExecutor(Protocol):
+    """Carries requests to the database; answers arrive in the loop's own thread."""
+
+    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
+        """Send ``swap`` or ``look``; a caller's cancellation does not stop it.
+
+        Fails with ``BackendError``, which without ``nothing_done`` leaves it open
+        whether the request was carried out.
+        """
 
 
 class ArrivalNotices:
-    """Of one process. ``hears``: whether it can be told; from any thread."""
+    """Notices to the holder of a resource that another process queued up behind it.
 
-    def __init__(self, gate: str) -> None:
-        """It cannot yet."""
+    A new queue entry is a new version: a holder that knows only its own version would
+    be refused when it releases, and would ask again while others wait for that. So a
+    process that listens leaves its client id in the record as it enters, and a process
+    that queues up behind it sends it a notice. A notice is a hint, as all messages are.
+
+    ``hears`` says whether this process listens; any thread may set it.
+    """
+
+    def __init__(self, client_id: str) -> None:
+        """Begin as a process that does not listen."""
         self.hears: bool = False
-        self._gate = gate
+        self._client_id = client_id
 
     def turned(self, record: Doorman) -> Doorman:
-        """The record as the seat changes hands: with our ear, or with nobody's."""
-        ours = (
-            ((NOTIFIED_CLIENT_FIELD, self._gate),)
-            if self.hears and record.grants
-            else ()
-        )
+        """Return the record with this process as the one to notify, if it listens.
+
+        Call it when the mutex record changes hands. The former holder's id goes in
+        either case (test_arrivals.py:
+        test_who_cannot_be_told_takes_the_last_ones_away).
+        """
+        listens = self.hears and record.grants
+        ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
         if not ours and not record.extra:
             return record
-        others = tuple(
-            entry for entry in record.extra if entry[0] != NOTIFIED_CLIENT_FIELD
-        )
+        others = tuple(e for e in record.extra if e[0] != NOTIFIED_CLIENT_FIELD)
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Who is to be told of a new place, if it is not ourselves."""
-        ear = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
-        if not isinstance(ear, str) or not ear.isalnum() or not ear.isascii():
+        """Return the id of another process that a new queue entry is to be sent to."""
+        other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
+        if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
-        return ear if ear != self._gate and len(ear) <= MAX_CLIENT_ID_LENGTH else None
+        if len(other) > MAX_CLIENT_ID_LENGTH or other == self._client_id:
+            return None
+        return other
 
 
 def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
-    """Whether all that changed is that somebody waits for those who are in."""
+    """Return True if all that changed is a new queue entry behind the holders."""
     if before is None or after.number == before.number:
         return False
     return bool(after.grants) and after.grants == before.grants
@@ -104,95 +131,78 @@ def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
-    """Whether a crash may undo this step, in which the seat stays or is left."""
+    """Return True if a crash of the server may undo the step without harm.
+
+    ``stays`` says that the mutex record stays as it is, ``leaves`` that it is removed.
+    """
+    # Such a commit need not wait for the disk, which it reaches before any later commit
+    # does. No holder, and no next fence, may depend on it (test_durability.py).
     if leaves:
         return all_grants_expire(before)
     return stays and only_queue_changed(before, after)
 
 
 def all_grants_expire(record: Doorman | None) -> bool:
-    """Whether all that is held would end by itself, if that it ended were undone."""
+    """Return True if there are grants, and each ends by itself if it is restored."""
     if record is None or not record.grants:
         return False
     return all(grant.expires is not None for grant in record.grants)
 
 
 def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
-    """Whether all that changed is who waits: whoever loses its place asks again."""
+    """Return True if only queue entries changed: a lost entry is asked for again."""
     if before is None:
         return False
     return after.grants == before.grants and after.last == before.last
 
 
-MAX_RECORD_BYTES = 32_767
-"""Bytes of a stored record that a request can carry."""
-MAX_RECORD_BYTES_TO_ENTER = MAX_RECORD_BYTES * 3 // 4
-"""No more enter. The rest is for renewals: with ends that differ it packs less well."""
-
-UNCONTENDED_AFTER = 8
-"""Swaps of ours in a row after which nobody is expected to come between."""
-
-Values = Mapping[str, object]
-
-
-class StatementExecutor(Protocol):
-    """Carries requests to the database; answers come in the loop's own thread."""
-
-    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
-        """One request, ``swap`` or ``look``, beyond any caller's cancellation.
-
-        Fails with ``BackendError``, which without ``nothing_done`` leaves it open
-        whether it was carried out.
-        """
-
-
 class TableCas:
-    """``CasStore`` over a desk. Belongs to one loop or thread."""
+    """``CasStore`` over a ``StatementExecutor``. Belongs to one loop or thread."""
 
     def __init__(
         self,
-        desk: StatementExecutor,
+        executor: StatementExecutor,
         clock: Clock,
         time: ServerTime,
-        ears: ArrivalNotices | None = None,
+        arrivals: ArrivalNotices | None = None,
     ) -> None:
-        """``time``: of the whole process.
+        """Send requests by ``executor``.
 
-        ``ears``: of a desk that tells the gates that have something to claim
-        (``wakes``), and a holder of who queued up behind it (``ear``). It is also told
-        whether a crash may undo it (``lazily``), and whether a refusal would be a
-        surprise (``calm``).
-
-        ``patience``: seconds for which a swap waits for a row that somebody else has
-        locked (``wait``); 0: it does not; None: as long as a request may take.
+        Args:
+            executor: Carries the requests to the database.
+            clock: The local clock.
+            time: The bounds of the server's clock, shared by the whole process.
+            arrivals: Given if the executor sends notifications: to the clients that
+                have something to claim (``wakes``), and to a holder of a new queue
+                entry (``ear``). Such an executor also learns whether a crash may undo
+                the swap (``lazily``), and whether a refusal is unlikely (``calm``).
         """
+        # Seconds for which a swap waits for a row that another transaction has locked
+        # (``wait``). 0: it does not wait; None: as long as a request may take.
         self.patience: float | None = None
-        self._ears = ears
-        self._desk = desk
+        self._arrivals = arrivals
+        self._executor = executor
         self._clock = clock
         self._time = time
 
     def guess(self) -> StoredState:
-        """Nothing."""
         return StoredState(None, None, VersionMark(None))
 
     def clock(self) -> int:
-        """The boot clock."""
         return micros(self._clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """The least the server's clock can be; fences count by one, see ``rows``."""
-        del state
+        """Return the least that the server's clock can show, and the slack."""
+        del state  # and the floor is 0: the server chooses the fences
         at = self.clock()
         bounds = self._time.bounds(at)
         least: int = bounds.least
         return StepTimes(least, 0, least, at, bounds.slack)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        """By one plain read of both tables."""
         kind, number = resource.row
         sent = self.clock()
-        asked = self._desk.ask("look", {"i_kind": kind, "i_number": number})
+        asked = self._executor.ask("look", {"i_kind": kind, "i_number": number})
         return map_pending(asked, lambda found: self._seen(found, sent))
 
     def swap(
@@ -204,22 +214,24 @@ class TableCas:
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, StoredState | None]]:
-        """By one request, which the server refuses if it comes too late."""
+        """Send one request, which the server refuses if it comes too late."""
         kind, number = resource.row
         mark: VersionMark = state.mark
         sent, version = times.sent, random_id().hex()
         ticket, since = seat_columns(seat)
-        ears = self._ears
+        arrivals = self._arrivals
         stays = (ticket, since) == (mark.ticket, mark.since)
-        if ears is not None and not stays:
-            record = ears.turned(record)
+        if arrivals is not None and not stays:
+            record = arrivals.turned(record)
+        # A new phase gets its fence from the server's clock, which no process may guess
+        # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)
         text = dump_record(record, begins=begins)
         size = len(text) + FENCE_DIGITS * begins
         if size > MAX_RECORD_BYTES_TO_ENTER and (
             size > MAX_RECORD_BYTES or _has_more_members(state.record, record)
         ):
-            return _failed_swap(_record_too_long(record, resource))
+            return _record_too_long(record, resource)
         readers, writer = doorman_columns(record)
         values: dict[str, object] = {
             "i_kind": kind,
@@ -239,10 +251,10 @@ class TableCas:
         }
         if self.patience is not None:
             values["wait"] = self.patience
-        if ears is not None:
+        if arrivals is not None:
             came = is_new_entry_only(state.record, record)
             values["wakes"] = wakes
-            values["ear"] = ears.behind(record) if came else None
+            values["ear"] = arrivals.behind(record) if came else None
             values["lazily"] = may_skip_fsync(
                 state.record, record, stays=stays, leaves=not stays and ticket is None
             )
@@ -251,20 +263,20 @@ class TableCas:
         def swapped(found: StoredRow) -> tuple[bool, StoredState | None]:
             if not found.done:
                 return False, self._seen(found, sent)
-            now = self._told(found, sent)
+            now = self._update_time(found, sent)
             new = VersionMark(version, ticket, since, now, mark.calm + 1)
             stored = record if found.fence is None else with_fence(record, found.fence)
             return True, StoredState(stored, seat, new)
 
-        return map_pending(self._desk.ask("swap", values), swapped)
+        return map_pending(self._executor.ask("swap", values), swapped)
 
     def _seen(self, found: StoredRow, sent: int) -> StoredState:
-        self._told(found, sent)
+        self._update_time(found, sent)
         return state_of(found)
 
-    def _told(self, found: StoredRow, sent: int) -> int:
+    def _update_time(self, found: StoredRow, sent: int) -> int:
         now, at = micros_of(found.now), self.clock()
-        self._time.told(now, at, at - sent)
+        self._time.update(now, at, at - sent)
         return now
 
 
@@ -272,80 +284,72 @@ class TableStepper(CasStepper):
     """``Store.step`` on the tables: one swap, or a few where others come between."""
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
-        """``later(seconds, function)``: called then, in this thread."""
+        """Make steps of ``cas``; ``later(seconds, function)`` makes the pauses."""
         super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
 
 
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Which of two states of one resource was told later, by the server's clock."""
+    """Return the state whose answer is the later one, by the server's clock."""
     if one is None or other is None:
         return one or other
     return one if one.mark.now > other.mark.now else other
 
 
-def _with_server_time(_: Command, reply: Reply, line: CommandQueue) -> Reply:
-    """A grant that was there before is as old as the server's clock says."""
-    now = 0 if line.seen is None else line.seen.mark.now
+def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
+    """Return the reply with the server's time for grants of an earlier attempt."""
+    # The transition's ``now`` may be behind the server's clock by the slack. For a
+    # fresh grant the caller counts from when it sent its request instead.
+    now = 0 if queue.seen is None else queue.seen.mark.now
 
-    def dated(granted: Granted) -> Granted:
+    def timed(granted: Granted) -> Granted:
         for grant in granted.grants:
             if grant.since != granted.now:
                 return replace(granted, now=max(now, granted.now))
         return granted
 
-    return map_granted(reply, dated)
+    return map_granted(reply, timed)
 
 
-def _failed_swap(error: BackendError) -> Pending[tuple[bool, StoredState | None]]:
-    pending: Pending[tuple[bool, StoredState | None]] = Pending()
-    pending.set_exception(error)
-    return pending
+def _record_too_long(
+    record: Doorman, resource: Resource
+) -> Pending[tuple[bool, StoredState | None]]:
+    failed: Pending[tuple[bool, StoredState | None]] = Pending()
+    failed.set_exception(
+        BackendError(
+            what=f"{resource.label}: {len(record.grants)} holders and "
+            f"{len(record.queue)} waiting processes are more than a record can hold",
+            hint="let many tasks share one reader, or spread the readers over several "
+            "names",
+            nothing_done=True,
+        )
+    )
+    return failed
 
 
 def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
-    return _member_count(after) > (0 if before is None else _member_count(before))
+    members = 0 if before is None else len(before.grants) + len(before.queue)
+    return len(after.grants) + len(after.queue) > members
 
 
-def _member_count(record: Doorman) -> int:
-    return len(record.grants) + len(record.queue)
-
-
-def _record_too_long(record: Doorman, resource: Resource) -> BackendError:
-    return BackendError(
-        what=f"{resource.label}: {len(record.grants)} holders and "
-        f"{len(record.queue)} waiting processes are more than a record can hold",
-        hint="one reader for many tasks, or the readers on several names",
-        nothing_done=True,
-    )
-
-
-CLOCK_TOLERANCE = 1.0
-"""Seconds by which clocks may differ before it is worth a word."""
-NO_RESOURCE_VALUES: Values = {
-    "i_kind": "%",
-    "i_number": 0,
-}  # no name of a resource is encoded like that
-
-
-async def read_server_time(desk: StatementExecutor, clock: Clock) -> ServerTime:
-    """By the server's clock.
+async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
+    """Read the server's clock, by a look at no resource.
 
     Raises:
-        BackendError: as ``desk`` says.
+        BackendError: as the executor raises it.
     """
-    found = await desk.ask("look", NO_RESOURCE_VALUES)
+    found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
-async def clock_finding(desk: StatementExecutor, clock: Clock) -> Finding:
-    """How far off ours is.
+async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
+    """Compare the server's clock with the local one, for ``rwlock doctor``.
 
     Raises:
-        BackendError: as ``desk`` says.
+        BackendError: as the executor raises it.
     """
-    found = await desk.ask("look", NO_RESOURCE_VALUES)
+    found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(
         "clock",

@@ -1,19 +1,19 @@
-"""A resource in the two published tables ↔ the record and the seat the core knows.
+"""A resource in the two published tables ↔ the record and the mutex record of the core.
 
-The row of ``mutex_locks`` is the seat, there as long as it is taken. The row of
-``doormans`` has the published columns, for people and other programs to read, and our
-record and its version. Times travel as text, to the microsecond: ``2026-11-21
-19:05:00.000001``, in UTC.
+The row of ``mutex_locks`` is the mutex record; it exists as long as the lock is taken.
+The row of ``doormans`` has the published columns, for people and other programs to
+read, and this library's record and its version. Times travel as text, to the
+microsecond: ``2026-11-21 19:05:00.000001``, in UTC.
 
 The server chooses the fence of a new phase: the greater of the last fence plus one,
 which the swap brings along, and its own clock, which the swap's statement reads. So the
 fence is above all that were handed out before, also if the row was deleted or if a
-failover lost the last grant (``tests/cas/test_failover.py``). A process must not
-choose the fence: the time that a process believes in may be ahead of the server's.
+failover lost the last grant (``tests/cas/test_failover.py``). A process must not choose
+the fence: the time that a process believes in may be ahead of the server's.
 
-So the stored text is the fence, a space, and the record as the process made it: its
+The stored text is the fence, a space, and the record as the process made it: its
 ``last``, and the fence of its grants, are read as that fence. A text without a fence is
-of the version before, which counted the fences of a row from ``created_at``.
+of the format before, which counted the fences of a row from ``created_at``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
 COMPRESS_FROM_BYTES = 3_000
-"""Bytes from which on a record is packed: 500 readers are 102 kB, packed 28 kB."""
+"""Bytes from which on a record is compressed: 500 readers take 102 kB, or 28 kB."""
 COMPRESSED_PREFIX = "z:"
 FENCE_DIGITS = 19
-"""Digits of a fence, at most."""
+"""Digits of the greatest fence."""
 VERSION_WITHOUT_RECORD_HINT = (
     "set its version to NULL as well, or delete its row of doormans"
 )
-BAD_ACQUIRED_AT_HINT = "mend or delete its row: acquired_at must be a time"
+BAD_ACQUIRED_AT_HINT = "correct or delete its row: acquired_at must be a time"
 MAX_READERS_BYTES = 4_000
-"""Bytes of ``active_readers``; what does not fit is left out there, and only there."""
+"""Bytes of ``active_readers``; readers that do not fit are left out of that column."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC).replace(tzinfo=None)
 _MICRO = timedelta(microseconds=1)
@@ -52,43 +52,44 @@ _MICRO = timedelta(microseconds=1)
 
 @value
 class StoredRow:
-    """What a store answers: whether the swap was carried out, and what stands there.
+    """A store's answer to a look or a swap.
 
-    ``now``: its clock. ``fence``: what a swap that was done and begins a phase has
-    stored. The rest is told only if nothing was done. ``created``: ``created_at`` of
-    the doorman's row; None: no such row.
+    If the swap was carried out, only ``done``, ``now`` and ``fence`` are given.
     """
 
+    # The swap was carried out.
     done: bool
+    # The server's clock.
     now: str
+    # ``created_at``, version and text of the row in ``doormans``, if there is one.
     created: str | None = None
     version: str | None = None
     record: str | None = field(default=None, repr=False)
+    # Ticket and ``acquired_at`` of the row in ``mutex_locks``, if there is one.
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
+    # The fence that the store chose in a swap that begins a phase.
     fence: int | None = None
 
 
 @value
 class VersionMark:
-    """What a swap compares.
-
-    ``now``: the server's clock when it told, in microseconds. ``calm``: swaps of ours
-    in a row that led here.
-    """
+    """What a swap compares: the version, and the row of ``mutex_locks``."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
     since: str | None = None
+    # The server's clock in the answer that brought it, in microseconds.
     now: int = field(default=0, compare=False)
+    # How many swaps of this process in a row led to this version.
     calm: int = field(default=0, compare=False)
 
 
 def state_of(found: StoredRow) -> StoredState:
-    """What stands there.
+    """Return the state in a store's answer.
 
     Raises:
-        BadRecord: the record cannot be read.
+        BadRecord: the record, or a time, cannot be read.
     """
     seat, record = None, None
     if found.ticket is not None:
@@ -101,9 +102,12 @@ def state_of(found: StoredRow) -> StoredState:
                 hint=BAD_ACQUIRED_AT_HINT,
             ) from exc
         seat = MutexRecord(f"{found.ticket},{since}")
+    # A row without a version is one that another program wrote by the published layout;
+    # a version alone is half of ours (tests/backends/postgresql/test_hostile.py).
     if found.record is None and found.version is not None:
         raise BadRecord(
-            what="a version stands there, and no record",
+            what="its row of doormans has a version but no record: was it edited by "
+            "another program?",
             hint=VERSION_WITHOUT_RECORD_HINT,
         )
     if found.record is not None:
@@ -113,14 +117,14 @@ def state_of(found: StoredRow) -> StoredState:
 
 
 def load_record(text: str, created: str) -> Doorman:
-    """The record of a stored text.
+    """Return the record of a stored text; ``created`` is its row's ``created_at``.
 
     Raises:
         BadRecord: the text cannot be read.
     """
-    fence, behind, rest = text.partition(" ")
+    fence, space, rest = text.partition(" ")
     if (
-        behind
+        space
         and fence.isdecimal()
         and len(fence) <= FENCE_DIGITS
         and int(fence) < 2**63
@@ -129,16 +133,17 @@ def load_record(text: str, created: str) -> Doorman:
     record = loads(decompress(text))
     if not record.last:
         return record
-    # The version before this one counted all fences of a row from its creation.
+    # The format before counted all fences of a row from the row's creation. The new
+    # fences must be above them (test_failover.py: test_a_row_of_the_version_before).
     base = micros_of(created)
     endings = tuple(replace(e, fence=e.fence + base) for e in record.endings)
     return with_fence(replace(record, endings=endings), record.last + base)
 
 
 def with_fence(record: Doorman, fence: int) -> Doorman:
-    """The record if the store chose that fence for its phase.
+    """Return the record with ``fence`` as the fence of its phase.
 
-    All live grants are of that phase. Endings are of phases before.
+    All live grants are of that phase; endings are of phases before.
     """
     if fence == record.last:
         return record
@@ -147,34 +152,31 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
-    """The record as it is stored; without its fence if a phase ``begins``."""
+    """Return the text to store; if a phase begins, the server prepends its fence."""
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
-        text = (
-            COMPRESSED_PREFIX
-            + base64.b64encode(zlib.compress(text.encode(), 3)).decode()
-        )
+        compressed = zlib.compress(text.encode(), 3)
+        text = COMPRESSED_PREFIX + base64.b64encode(compressed).decode()
     return f" {text}" if begins else f"{record.last} {text}"
 
 
 def decompress(text: str) -> str:
-    """The JSON text of a stored record.
+    """Return the JSON text of a stored record.
 
     Raises:
-        BadRecord: it is none.
+        BadRecord: the text is compressed and damaged.
     """
     if not text.startswith(COMPRESSED_PREFIX):
         return text
+    packed = text.removeprefix(COMPRESSED_PREFIX)
     try:
-        return zlib.decompress(
-            base64.b64decode(text.removeprefix(COMPRESSED_PREFIX))
-        ).decode()
+        return zlib.decompress(base64.b64decode(packed)).decode()
     except (binascii.Error, zlib.error, ValueError) as exc:
-        raise BadRecord(what="the stored record cannot be unpacked") from exc
+        raise BadRecord(what="the stored record cannot be decompressed") from exc
 
 
 def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
-    """``ticket`` and ``acquired_at`` of a seat."""
+    """Return ``ticket`` and ``acquired_at`` of a mutex record's row."""
     if seat is None:
         return None, None
     seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
@@ -182,11 +184,9 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
 
 
 def doorman_columns(record: Doorman) -> tuple[str, str | None]:
-    """``active_readers`` and ``pending_writer`` as the published doorman has them."""
-    pending = next((p for p in record.queue if p.mode is Mode.WRITE), None)
-    writer = (
-        None if pending is None else f"{pending.client_id},{pending.since // MICROS}"
-    )
+    """Return the published columns ``active_readers`` and ``pending_writer``."""
+    first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
+    writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
     return "{" + ",".join(_reader_entries(record)) + "}", writer
 
 
@@ -202,23 +202,23 @@ def _reader_entries(record: Doorman) -> Iterator[str]:
 
 
 def micros_of(text: str) -> int:
-    """Microseconds since 1970 of a time as text.
+    """Return a time as microseconds since 1970.
 
     Raises:
-        BadRecord: it is none.
+        BadRecord: ``text`` is not a time without a zone.
     """
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
-    except (ValueError, TypeError) as exc:  # the latter: it has a zone
+    except (ValueError, TypeError) as exc:  # TypeError: it has a time zone
         raise BadRecord(what=f"{text!r} is not a time") from exc
 
 
 def time_text(micros: int) -> str:
-    """A time as text."""
+    """Return microseconds since 1970 as the text of a time."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
 
 
 def _unix_seconds(since: str) -> str:
-    """Unix seconds as they stand in a seat's value; ours are whole."""
+    # This library writes whole seconds; other programs may write fractions.
     whole, rest = divmod(micros_of(since), MICROS)
     return f"{whole}.{rest:06}" if rest else str(whole)

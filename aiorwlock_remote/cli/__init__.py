@@ -1,1 +1,1 @@
-"""The command line ``rwlock``; needs the extra ``cli`` (click and rich)."""
+"""The command line ``rwlock``, which needs the extra ``cli`` (click and rich)."""

@@ -1,4 +1,4 @@
-"""``python -m aiorwlock_remote.cli`` is ``rwlock``."""
+"""The module ``python -m aiorwlock_remote.cli``, which is ``rwlock``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""All that is measured, one after the other.
-
-``rwlock bench``, the command.
-
-``rwlock bench``: what locks cost at one's own store, from here.
-
-What was measured, in figures: the middle, the slow end, the rate, the ratio.
-"""
+"""``rwlock bench``: measure what locks cost at one store, from this host."""
 
 from __future__ import annotations
 
@@ -17,14 +10,19 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 import anyio
 import click
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.cli import exit_codes
-from aiorwlock_remote.cli.bench_peer import PeerPlan, TakeTurns, handed_over, take_turns
+from aiorwlock_remote.cli.bench_peer import (
+    PeerPlan,
+    TakeTurns,
+    hand_over_times,
+    take_turns,
+)
 from aiorwlock_remote.cli.format import print_json, table
 from aiorwlock_remote.cli.options import (
     FloatRange,
@@ -33,7 +31,7 @@ from aiorwlock_remote.cli.options import (
     store_option,
     store_url,
 )
-from aiorwlock_remote.cli.report import tell
+from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
 from aiorwlock_remote.cli.worker_process import WorkerProcess, within
 from aiorwlock_remote.core.url import parse
@@ -47,17 +45,16 @@ Keys of the JSON (times are seconds):
   store, loop, tasks, seconds   what was measured, and for how long in all
   figures     list of: name, meaning, count, median, p90, per_second, ratio
                 ratio       the median in plain requests
-                per_second  null where turns are made to last
+                per_second  null where turns have a fixed length
                 median, p90, ratio   null if count is 0
 """
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """How long something took, each time, and all of it; seconds.
+    """The seconds that something took, each time and (``took``) all together.
 
-    ``took`` None: it was made to last, so that the rate would say nothing.
+    ``took`` is None if the times had a fixed length, so that a rate would say nothing.
     """
 
     name: str
@@ -66,10 +63,9 @@ class Measurement:
     took: float | None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the answer; seconds. ``ratio``: the median, in plain requests."""
+    """One line of the result, in seconds; ``ratio`` is the median in plain requests."""
 
     name: str
     meaning: str
@@ -81,12 +77,12 @@ class Figure:
 
 
 def quantile(times: Sequence[float], part: float) -> float:
-    """The smallest of ``times`` that ``part`` of them do not exceed."""
+    """Return the smallest time that at least ``part`` of the times do not exceed."""
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
-    """A figure for each; the first is the plain request."""
+    """Return a figure of each measurement; the first one is the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
@@ -105,16 +101,11 @@ def _figure(one: Measurement, floor: float) -> Figure:
     )
 
 
-def as_dict(figure: Figure) -> dict[str, object]:
-    """For JSON."""
-    return asdict(figure)
-
-
 HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """The head, and a row for each figure; numbers end below each other."""
+    """Return the head and a row for each figure, with the numbers aligned right."""
     cells = [HEAD, *map(_cells, found)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -135,16 +126,12 @@ def _cells(figure: Figure) -> tuple[str, ...]:
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
-    """Two or three digits that mean something; more say nothing about another run."""
     if value is None:
         return "-"
     scaled = value * unit
-    return f"{scaled:.{max(0, 2 - _magnitude(scaled))}f}"
-
-
-def _magnitude(value: float) -> int:
-    """0 for 1 to 9.99, 1 for 10 to 99.9, and so on; small values count as 0."""
-    return max(0, math.floor(math.log10(value))) if value > 0 else 0
+    # Three digits, or two behind the point: another run does not repeat more of them.
+    magnitude = max(0, math.floor(math.log10(scaled))) if scaled > 0 else 0
+    return f"{scaled:.{max(0, 2 - magnitude)}f}"
 
 
 TYPE = "rwlock-bench"
@@ -152,18 +139,19 @@ PARTNER = "the other process"
 MODULE = "aiorwlock_remote.cli.bench_peer"
 PARTS = 6
 LEASE = 10.0
-START, ANSWER, LEAVE = 30.0, 30.0, 5.0
-"""Seconds that the other process may take to start, to answer when its time is over,
-and to leave a bench that is interrupted."""
-SHORTEST_HOLD, REQUESTS_A_HOLD = 0.005, 2
+START_TIMEOUT, ANSWER_TIMEOUT, LEAVE_TIMEOUT = 30.0, 30.0, 5.0
+"""Seconds that the other process may take to start, to answer after its turns, and to
+end when the bench is interrupted."""
+MIN_HOLD, REQUESTS_A_HOLD = 0.005, 2
+"""A turn of two processes lasts so many seconds and so many requests at least, so that
+the other process waits by its end."""
 
 Act = Callable[[], Awaitable[object]]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for. ``seconds``: for all of it."""
+    """The options of ``rwlock bench``; ``seconds`` is the duration of all parts."""
 
     url: str
     tasks: int
@@ -172,20 +160,18 @@ class Settings:
 
     @property
     def part(self) -> float:
-        """Seconds for each of the things that are measured."""
+        """Seconds for each part of the bench."""
         return self.seconds / PARTS
 
 
-@final
 class Benchmark:
-    """What is measured through one ``Locks``, and another process.
+    """All measurements, through one ``Locks`` and a second process.
 
-    All names are new ones, of a type of their own. ``killed``: the other process did
-    not leave in time.
+    The names of the locks are new, and of a type of their own. ``killed`` says whether
+    the second process did not end in time.
     """
 
     def __init__(self, settings: Settings, locks: Locks, folder: Path) -> None:
-        """``folder``: for what the other process writes to stderr."""
         self.killed: bool = False
         self._settings = settings
         self._locks = locks
@@ -193,9 +179,9 @@ class Benchmark:
         self._run = secrets.token_hex(8)
 
     async def run(self) -> list[Measurement]:
-        """All of it; the plain request first."""
-        lock = self._locks.mutex(*self._name("alone"))
-        async with lock:  # what a store does once is done
+        """Return all measurements, the plain request first."""
+        # What a store does once, as connecting, is done before anything is timed.
+        async with self._locks.mutex(*self._name("alone")):
             pass
         request = await self._request()
         processes = await self._processes(quantile(request.times, 0.5))
@@ -223,7 +209,8 @@ class Benchmark:
         return await self._repeat("apart", text, *acts)
 
     async def _turns(self) -> Measurement:
-        """From the leaving of one task to the entering of the next."""
+        """Measure from each release to the grant of the next task."""
+        # A single task could hand over to no other (test_alone_nobody_hands_over).
         count = max(2, self._settings.tasks)
         lock = self._locks.mutex(*self._name("turns"))
         times: list[float] = []
@@ -242,22 +229,24 @@ class Benchmark:
         return Measurement("turns", text, times, repeated.took)
 
     async def _processes(self, request: float) -> Measurement:
-        """From the leaving of one process to the entering of the other."""
+        """Measure from each release in one process to the grant in the other."""
         name, part = self._name("processes"), self._settings.part
-        go = TakeTurns(max(SHORTEST_HOLD, request * REQUESTS_A_HOLD), part)
+        go = TakeTurns(max(MIN_HOLD, request * REQUESTS_A_HOLD), part)
         plan = PeerPlan(self._settings.url, name, LEASE, self._settings.loop)
-        with within(START, PARTNER, "start"):
-            helper = await self._start(plan)
+        errors = self._folder / "partner.err"
+        with within(START_TIMEOUT, PARTNER, "start"):
+            line = json.dumps(asdict(plan))
+            peer = await WorkerProcess.start(PARTNER, MODULE, line, errors)
         try:
-            with within(START, PARTNER, "start"):
-                await helper.ready()
-            await helper.say(go.line())
+            with within(START_TIMEOUT, PARTNER, "start"):
+                await peer.wait_ready()
+            await peer.send(go.line())
             ours = await take_turns(self._locks.mutex(*name), go.hold, go.seconds)
-            with within(ANSWER, PARTNER, "answer"):
-                theirs = json.loads(await helper.line())
+            with within(ANSWER_TIMEOUT, PARTNER, "answer"):
+                theirs = json.loads(await peer.receive())
         finally:
-            await self._end(helper)
-        times = handed_over(ours, [(entered, left) for entered, left in theirs])
+            await self._end(peer)
+        times = hand_over_times(ours, [(entered, left) for entered, left in theirs])
         return Measurement("processes", "hand over a mutex, 2 processes", times, None)
 
     async def _readers(self) -> Measurement:
@@ -287,24 +276,20 @@ class Benchmark:
         times, took = await repeat(acts, self._settings.part)
         return Measurement(name, text, times, took)
 
-    async def _start(self, plan: PeerPlan) -> WorkerProcess:
-        line = json.dumps(asdict(plan))
-        errors = self._folder / "partner.err"
-        return await WorkerProcess.start(PARTNER, MODULE, line, errors)
-
-    async def _end(self, helper: WorkerProcess) -> None:
+    async def _end(self, peer: WorkerProcess) -> None:
+        # Shielded: an interrupted bench must not leave the process, and its grant.
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LEAVE):
-                await helper.dismiss()
-                await helper.left()
-            self.killed = helper.runs
-            await helper.aclose()
+            with anyio.move_on_after(LEAVE_TIMEOUT):
+                await peer.dismiss()
+                await peer.wait()
+            self.killed = peer.is_running
+            await peer.aclose()
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:
-    """Each in a task of its own, again and again; once at least.
+    """Repeat each act in a task of its own for so many seconds, once at least.
 
-    How long each time took, and all of it.
+    Returns the seconds of each time, and of all times together.
     """
     times: list[float] = []
     began = time.perf_counter()
@@ -335,7 +320,7 @@ MAX_TASKS = 1000
     default=5.0,
     show_default=True,
     metavar="S",
-    help="For how long, in all.",
+    help="Duration of all parts together.",
 )
 @click.option(
     "--tasks",
@@ -349,14 +334,13 @@ MAX_TASKS = 1000
 def bench(
     *, url: str | None, as_json: bool, seconds: float, tasks: int, loop: str
 ) -> int:
-    """Measure what locks cost at this store, from here, now.
+    """Measure what locks cost at this store, from this host, now.
 
-    A plain request is the floor for this store and this link; REQUESTS tells how many
-    of it the middle one of each other thing took, which means something on a busy
-    machine as well. It measures and does not judge.
+    A plain request is the floor for this store and this link. REQUESTS is the median of
+    each other line in plain requests, which means something on a busy machine as well.
 
-    It uses new names of the type `rwlock-bench`, and gives all of them back, also when
-    it is interrupted. A store forgets names that nobody uses as it always does.
+    The locks have new names of the type `rwlock-bench`. All of them are released, also
+    when the bench is interrupted; the store forgets unused names as it always does.
     """
     given = store_url(url, must_exist=True)
     settings = Settings(url=given, tasks=tasks, seconds=seconds, loop=loop)
@@ -375,15 +359,15 @@ async def _bench(settings: Settings, interrupt: Interrupt) -> list[Measurement]:
         group.start_soon(interrupt.listen, group.cancel_scope)
         with tempfile.TemporaryDirectory(prefix="rwlock-bench-") as folder:
             async with connect(settings.url, lease=LEASE) as locks:
-                course = Benchmark(settings, locks, Path(folder))
+                benchmark = Benchmark(settings, locks, Path(folder))
                 try:
-                    measured = await course.run()
+                    measured = await benchmark.run()
                 finally:
-                    if course.killed:
+                    if benchmark.killed:
                         left = f"what the other process had ends in {LEASE:g} s"
         group.cancel_scope.cancel()
     if interrupt.by is not None:
-        tell(f"{interrupt.by.name}: {left}")
+        print_message(f"{interrupt.by.name}: {left}")
     return measured
 
 
@@ -396,7 +380,7 @@ def _show(settings: Settings, measured: list[Measurement], *, as_json: bool) -> 
                 "loop": settings.loop,
                 "tasks": settings.tasks,
                 "seconds": settings.seconds,
-                "figures": [as_dict(figure) for figure in found],
+                "figures": [asdict(figure) for figure in found],
             }
         )
     else:

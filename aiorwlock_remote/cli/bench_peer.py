@@ -1,9 +1,7 @@
-"""The other process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
+"""The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-After the plan comes one order, ``TakeTurns`` as JSON, answered by the turns that it
-took. End of file = end, at once.
-
-Turns at one mutex, taken by two processes, and what passes between them.
+After the plan there is one order, ``TakeTurns`` as JSON, which is answered by the turns
+that the process took. The end of the file ends the process at once.
 """
 
 from __future__ import annotations
@@ -14,28 +12,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cli.worker_process import READY, serve
+from aiorwlock_remote.cli.worker_process import READY, end_with_command
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Mutex
 
-
 MIN_TURNS = 3
-"""Turns that each takes, however little time there is: so that some change hands."""
+"""Turns of each process, however little time there is, so that some change hands."""
 
 Turn = tuple[float, float]
-"""Entered, and about to leave; of the clock that all processes of a host share."""
+"""When the process entered and when it began to leave, on the clock of the host."""
 
 
 async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
-    """Hold it for ``hold`` seconds at a time, and ask again at once.
+    """Hold a mutex for ``hold`` seconds again and again, and return the turns.
 
-    The other process has to wait by then: what it is for is seen only if it does.
+    The other process has to wait by the end of each turn, or nothing is handed over.
     """
     turns: list[Turn] = []
     until = time.perf_counter() + seconds
@@ -47,8 +44,8 @@ async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
     return turns
 
 
-def handed_over(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]:
-    """Seconds from the leaving of one process to the entering of the other."""
+def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]:
+    """Return the seconds from each release in one process to the grant in the other."""
     all_turns = sorted(
         [(turn, True) for turn in ours] + [(turn, False) for turn in theirs]
     )
@@ -59,10 +56,9 @@ def handed_over(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]:
     ]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What the partner is for. ``lease`` in seconds."""
+    """What the second process connects to; ``lease`` is in seconds."""
 
     url: str
     resource: tuple[str, str]
@@ -70,21 +66,20 @@ class PeerPlan:
     loop: str
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TakeTurns:
-    """Take turns, as in ``take_turns``."""
+    """The order to take turns; the fields are those of ``take_turns``."""
 
     hold: float
     seconds: float
 
     def line(self) -> bytes:
-        """As an order."""
+        """Return the order as a line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 async def main(plan: PeerPlan) -> None:
-    """Connect, and do as told."""
+    """Connect, and take turns as ordered."""
     async with (
         connect(plan.url, lease=plan.lease) as locks,
         anyio.create_task_group() as group,
@@ -95,12 +90,14 @@ async def main(plan: PeerPlan) -> None:
         async def work(go: TakeTurns) -> None:
             print(json.dumps(await take_turns(lock, go.hold, go.seconds)), flush=True)
 
+        # Turns are taken in a task of their own, so that the end of the file ends the
+        # process in the middle of them, too.
         while order := await anyio.to_thread.run_sync(sys.stdin.readline):
             group.start_soon(work, TakeTurns(**json.loads(order)))
         group.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    serve()
+    end_with_command()
     fields: dict[str, Any] = json.loads(sys.stdin.readline())
     anyio.run(main, PeerPlan(**fields), backend=fields["loop"])

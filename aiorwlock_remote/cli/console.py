@@ -1,4 +1,4 @@
-"""Where rich writes to. Imported only by commands that draw: it takes its time."""
+"""The console that draws tables. Only commands that draw import rich: it is slow."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from rich.console import Console
 
 
 class RichConsole(Console):
-    """stdout."""
+    """A console on stdout whose closed pipe is an exception, not an exit."""
 
     def on_broken_pipe(self) -> None:
-        """Leave it to ``main``; rich would exit, from within a task group."""
+        # rich would exit the process here, from within a task group whose workers
+        # have to be ended first (test_nobody_reads_what_it_prints).
         raise BrokenPipeError

@@ -1,18 +1,18 @@
-"""Exit codes; drawn in the epilog of ``rwlock --help``."""
+"""Exit codes of all commands; ``rwlock --help`` lists them for users."""
 
 from __future__ import annotations
 
 REFUSED = 1
-"""Not done, or what was found is not what it should be."""
+"""The command was not carried out, or it found something bad."""
 USAGE = 2
 """Bad input: a name, number, URL or option that cannot be used."""
 UNAVAILABLE = 69
-"""The store is down, unreachable or not fit for us; EX_UNAVAILABLE of sysexits.h."""
+"""The store is down, unreachable or not fit for locks; EX_UNAVAILABLE of sysexits.h."""
 CONFLICT = 75
-"""The lock was not obtained in time; EX_TEMPFAIL."""
+"""``run`` did not obtain the lock in time; EX_TEMPFAIL of sysexits.h."""
 LOST = 76
-"""The lock was lost while the command ran."""
+"""``run`` lost the lock while its command ran."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 SIGNAL = 128
-"""Plus the number of the signal that ended the command."""
+"""Base of the codes for signals: the number of the signal is added."""

@@ -1,7 +1,7 @@
-"""Resources and their holders as JSON and as tables. Tickets are in neither.
+"""Resources and their holders as JSON and as tables, both without tickets.
 
-No rich here: scripts call these commands often, and importing it takes longer than
-the rest.
+rich is not used here: scripts call these commands often, and importing rich takes
+longer than the rest of such a command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aiorwlock_remote.cli.report import plain, tell
+from aiorwlock_remote.cli.report import plain, print_message
 from aiorwlock_remote.core.text import quoted
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ RESOURCE_KEYS = """\b
 Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
   resource    "TYPE/ID", with a slash in the type as %2F; also apart, as
               "type" and "id"
-  locked      true if somebody holds it now
+  locked      true if it is held now
   fence       the last fencing number handed out; 0 if none is remembered
   holders     list of: holder (12 hex digits), mode ("read", "write"), fence
               (null: foreign), since, age, expires_in (null: never; negative:
-              ran out, nobody asked since), host, pid, task, reason, foreign
+              ran out, unnoticed so far), host, pid, task, reason, foreign
               (true: taken by a program that does not use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
@@ -41,24 +41,19 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
 
 
 def print_json(value: object) -> None:
-    """One document on stdout."""
+    """Print one JSON document on stdout."""
     click.echo(json.dumps(value, indent=2))
 
 
 def moment(when: datetime, precision: str = "milliseconds") -> str:
-    """ISO 8601 in UTC."""
+    """Return a time as ISO 8601 in UTC, with a ``Z``."""
     return when.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def resource_of(seen: LockInfo) -> str:
-    """TYPE/ID; TYPE:ID is a lock on a pair of keys."""
-    return seen.target.label
-
-
 def resource_json(seen: LockInfo) -> dict[str, object]:
-    """A resource; the keys of ``RESOURCE_KEYS``."""
+    """Return a resource for JSON, with the keys of ``RESOURCE_KEYS``."""
     return {
-        "resource": resource_of(seen),
+        "resource": seen.target.label,
         "type": seen.resource_type,
         "id": seen.resource_id,
         "locked": seen.locked,
@@ -72,7 +67,7 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
 
 
 def holder_json(holder: Holder) -> dict[str, object]:
-    """A holder; the keys of ``RESOURCE_KEYS``."""
+    """Return a holder for JSON, with the keys of ``RESOURCE_KEYS``."""
     left = holder.expires_in
     return {
         "holder": holder.holder,
@@ -100,16 +95,16 @@ def _queued_json(queued: Queued) -> dict[str, object]:
     }
 
 
-# -------------------------------------------------------------------- for people
+# --------------------------------------------------------------------- as a table
 
 
 def fence_of(holder: Holder) -> str:
-    """The fence as it is shown, and as ``break`` wants it."""
+    """Return the fence as it is shown, and as ``rwlock break`` takes it."""
     return "-" if holder.fence is None else str(holder.fence)
 
 
 def who(one: Holder | Queued) -> str:
-    """``host/pid: reason``, as far as they are known."""
+    """Return ``host/pid: reason``, as far as they are known."""
     place = f"{one.host}/{one.pid}" if one.host else ""
     if not one.host and getattr(one, "foreign", False):
         place = "a foreign program"
@@ -117,7 +112,8 @@ def who(one: Holder | Queued) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration, in a unit that reads well."""
+    """Return a duration in seconds as text, in a unit of few digits."""
+    # "119 s" and "90 min" say more than "2 min" and "2 h".
     size = abs(seconds)
     for unit, length in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
         if size >= 2 * length:
@@ -126,7 +122,7 @@ def span(seconds: float) -> str:
 
 
 def lease_left(holder: Holder) -> str:
-    """How long the lease still runs."""
+    """Return how long the lease of a holder still runs, as text."""
     left = holder.expires_in
     if left is None:
         return "never ends"
@@ -134,7 +130,7 @@ def lease_left(holder: Holder) -> str:
 
 
 def waiting(queue: Iterable[Queued]) -> str:
-    """How many wait: ``2 write, 1 read``."""
+    """Return how many tasks wait, as ``2 write, 1 read``."""
     count: Counter[str] = Counter()
     for queued in queue:
         count[queued.mode] += queued.waiting
@@ -149,11 +145,11 @@ RESOURCE_HEAD = (
 
 
 def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
-    """A row for each holder, or one if the resource is only waited for."""
+    """Return a row for each holder, or one if the resource is only waited for."""
     queue = waiting(seen.queue)
     return [
         (
-            resource_of(seen),
+            seen.target.label,
             holder.mode,
             holder.holder,
             fence_of(holder),
@@ -163,39 +159,41 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
             who(holder),
         )
         for holder in seen.holders
-    ] or [(resource_of(seen), "free", "", "", "", "", queue, "")]
+    ] or [(seen.target.label, "free", "", "", "", "", queue, "")]
 
 
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
-    """By name: one line for each holder, and for each that is only waited for.
+    """Print resources in the order of their names, as JSON or as a table.
 
-    ``none``: what people are told if there are none.
+    ``none`` is printed on stderr in place of a table without rows.
     """
-    found = sorted(found, key=resource_of)
+    found = sorted(found, key=lambda seen: seen.target.label)
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:
         table(RESOURCE_HEAD, [row for seen in found for row in resource_rows(seen)])
     else:
-        tell(none)
+        print_message(none)
 
 
 def nothing(resource_type: str | None, found: str) -> str:
-    """Nothing ``found`` at all, or of one type; a resource is none."""
+    """Return the message that nothing was found, e.g. "nothing is held"."""
     if resource_type is None:
         return f"nothing {found}"
-    told = f"nothing of type {quoted(resource_type)} {found}"
+    text = f"nothing of type {quoted(resource_type)} {found}"
+    # A slash inside: the user gave a resource where a type belongs.
     if "/" in resource_type.strip("/"):
-        return f"{told}; for one resource: rwlock show {resource_type}"
-    return told
+        return f"{text}; for one resource: rwlock show {resource_type}"
+    return text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns, a line for each row.
+    """Print aligned columns, a line for each row.
 
-    At a terminal that is too narrow the last column goes below, indented: holders and
-    fences are never cut, as ``break`` wants them whole.
+    At a terminal that is too narrow the last column goes below the line, indented.
+    Holders and fences are never cut, as ``rwlock break`` takes them whole.
     """
+    # Names are written by other programs; the widths are those of what is shown.
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     terminal = sys.stdout.isatty()

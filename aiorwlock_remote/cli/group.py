@@ -1,4 +1,4 @@
-"""``rwlock`` itself: the commands, each loaded when it is used."""
+"""The command group ``rwlock``, which imports each command when it is used."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import click
 from aiorwlock_remote import __version__
 
 _COMMANDS = {
-    "demo": "aiorwlock_remote.cli.demo.command:demo",
-    "run": "aiorwlock_remote.cli.run:run",
-    "ls": "aiorwlock_remote.cli.resources:ls",
-    "watch": "aiorwlock_remote.cli.watch.command:watch",
-    "show": "aiorwlock_remote.cli.resources:show",
-    "stale": "aiorwlock_remote.cli.resources:stale",
-    "break": "aiorwlock_remote.cli.resources:break_",
-    "doctor": "aiorwlock_remote.cli.store:doctor",
-    "bench": "aiorwlock_remote.cli.bench:bench",
-    "schema": "aiorwlock_remote.cli.store:schema",
+    "demo": "demo.command:demo",
+    "run": "run:run",
+    "ls": "resources:ls",
+    "watch": "watch.command:watch",
+    "show": "resources:show",
+    "stale": "resources:stale",
+    "break": "resources:break_",
+    "doctor": "store:doctor",
+    "bench": "bench:bench",
+    "schema": "store:schema",
 }
+"""Where each command is, below ``aiorwlock_remote.cli``, in the order of the help."""
 
 _EPILOG = """\b
 Exit codes:
@@ -50,28 +51,30 @@ Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
 """
 
 
-class _Commands(click.Group):
-    """Imports a command when it is asked for: ``rwlock run`` is to start quickly."""
+class _LazyGroup(click.Group):
+    """A group that imports a command only when it is asked for.
+
+    ``rwlock run`` stands in scripts and cron jobs, and has to start quickly.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the help."""
         del ctx
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported."""
         del ctx
         module, _, name = _COMMANDS.get(cmd_name, "").partition(":")
         if not module:
             return None
-        return cast("click.Command", getattr(import_module(module), name))
+        found = import_module(f"aiorwlock_remote.cli.{module}")
+        return cast("click.Command", getattr(found, name))
 
 
 @click.group(
-    cls=_Commands,
+    cls=_LazyGroup,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="rwlock")
 def rwlock() -> None:
-    """Locks that many processes and machines share, from the command line."""
+    """Use locks that many processes and machines share, from the command line."""

@@ -1,4 +1,4 @@
-"""The entry point ``rwlock``: runs a command, turns every error into one line."""
+"""The entry point ``rwlock``: runs a command and turns every error into one line."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from aiorwlock_remote.cli.exit_codes import SIGNAL, USAGE
-from aiorwlock_remote.cli.streams import discard_stdout, nowhere
+from aiorwlock_remote.cli.streams import discard_stdout, null_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEEDED = ("click", "rich")
+_REQUIRED = ("click", "rich")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``rwlock``; its exit code."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    """Run ``rwlock`` and return its exit code.
+
+    Args:
+        argv: Arguments without the program's name; by default those of the process.
+    """
+    missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         print(
             f"rwlock: {' and '.join(missing)} not installed; "
@@ -26,14 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return USAGE
-    _open_missing_streams()
-    _write_anything()
-    # What the library logs is meant for programs; commands tell it in their own words.
+    _prepare_streams()
+    # The library's log events are meant for programs. Without a handler Python would
+    # print warnings among them to stderr, where commands print one line of their own.
     logging.getLogger("aiorwlock_remote").addHandler(logging.NullHandler())
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
-    except KeyboardInterrupt:  # before there is a command that would end in order
+    except KeyboardInterrupt:  # Ctrl-C before a command handles signals itself
         return SIGNAL + 2
     except BrokenPipeError:  # `rwlock ls | head`
         discard_stdout()
@@ -41,17 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _open_missing_streams() -> None:
-    """Started with stdout or stderr closed (`>&-`): what is written there is lost."""
+def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
+        # A process that is started with a closed stream (`>&-`) has None for it.
         if getattr(sys, name) is None:
-            setattr(sys, name, nowhere())
-
-
-def _write_anything() -> None:
-    """What a terminal has no letters for is escaped: names are written by others."""
+            setattr(sys, name, null_stream())
+    # Names of resources are written by other programs. One that the terminal's encoding
+    # lacks must be shown escaped, not as a traceback
+    # (test_a_name_that_the_terminal_has_no_letters_for).
     reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:  # not what a program has put there
+    if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
@@ -68,6 +71,6 @@ def _run(arguments: list[str]) -> int:
         # click itself meets the closed pipe of `rwlock ls | head -1`, and would end
         # the process with 1 in any mode (test_nobody_reads_what_it_prints).
         raise BrokenPipeError from None
-    except Exception as exc:  # noqa: BLE001 - what is not ours is raised again
+    except Exception as exc:  # noqa: BLE001 - report() raises bugs again
         return report(exc)
     return code if isinstance(code, int) else 0

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiorwlock_remote.core.names import check_prefix, split_label, type_from_label
+from aiorwlock_remote.core.names import (
+    check_prefix,
+    is_cut,
+    split_label,
+    type_from_label,
+)
 from aiorwlock_remote.core.url import Address, parse, with_prefix
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -21,33 +26,35 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class FloatRange(click.FloatRange):
-    """One that NaN is not in: it is neither too small nor too large."""
+    """A range of floats without NaN, which click's range has in it."""
 
     def convert(
         self,
-        value: Any,  # noqa: ANN401 - click's
+        value: Any,  # noqa: ANN401 - as click has it
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """The number."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
 
 
+# --------------------------------------------------------------------- the store
+
+
+def _keep_prefix(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    del param
+    ctx.meta[_PREFIX] = value
+
+
 def _prefixed(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """The URL with the prefix in it: commands know one thing, where the locks are."""
+    """Return the URL with the prefix in it, so that commands know the URL only."""
     del param
     prefix = ctx.meta.get(_PREFIX)
     return with_prefix(value, check_prefix(prefix)) if value and prefix else value
-
-
-def _note(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    del param
-    ctx.meta[_PREFIX] = value
 
 
 _PREFIX = "aiorwlock_remote.prefix"
@@ -58,8 +65,8 @@ _prefix = click.option(
     metavar="TEXT",
     is_eager=True,  # before the URL, which it becomes a part of
     expose_value=False,
-    callback=_note,
-    help="As connect() has it: the beginning of every TYPE, which is not shown then.",
+    callback=_keep_prefix,
+    help="The beginning of every TYPE, as connect() has it; it is not shown.",
 )
 _url = click.option(
     "--url",
@@ -69,73 +76,24 @@ _url = click.option(
     callback=_prefixed,
     help="Where the locks are, e.g. sqlite:////var/lib/app/locks.db.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-
-
-def as_json(function: F) -> F:
-    """The option ``--json``."""
-    return _json(function)
-
-
-def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:
-    kind, number = split_label(value)
-    if not kind or not number:
-        raise click.BadParameter(
-            f"{value!r} is not TYPE/ID, for example order/42", ctx, param
-        )
-    return kind, number
-
-
-def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    del ctx, param
-    return None if value is None else type_from_label(value)
 
 
 def store_option(function: F) -> F:
-    """``--url``, with the prefix of ``--prefix`` in it; see ``store_url``."""
+    """Add ``--url`` and ``--prefix``; ``url`` has the prefix in it (``store_url``)."""
     return _url(_prefix(function))
 
 
-def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    del param
-    if value == "trio" and find_spec("trio") is None:
-        text = "--loop trio: trio is not installed; pip install trio"
-        raise click.UsageError(text, ctx)
-    return value
+def store_url(
+    url: str | None, *, must_exist: bool = False, must_be_used: bool = False
+) -> str:
+    """Return the URL to connect to, or raise ``ConfigurationError``.
 
-
-def loop_option(function: F) -> F:
-    """``--loop``: asyncio or trio."""
-    return click.option(
-        "--loop",
-        type=click.Choice(["asyncio", "trio"]),
-        default="asyncio",
-        show_default=True,
-        callback=_installed,
-        help="The event loop of all processes.",
-    )(function)
-
-
-def resource_argument(function: F) -> F:
-    """``TYPE/ID``, split at the first slash, as ``target``."""
-    return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
-
-
-def type_argument(function: F) -> F:
-    """``[TYPE]``, as ``resource_type``: all if it is None."""
-    return click.argument(
-        "resource_type", metavar="[TYPE]", required=False, callback=_type
-    )(function)
-
-
-def store_url(url: str | None, *, must_exist: bool = False, used: bool = False) -> str:
-    """The URL to connect to.
-
-    ``must_exist``: a file or directory is not to be made. ``used``: nor to be empty:
-    who looks at a mistyped path must not read there that nothing is held.
-
-    Raises:
-        ConfigurationError: none given, or one that no other process can share.
+    Args:
+        url: The value of ``--url``.
+        must_exist: Refuse a file or folder that does not exist, and would be created.
+        must_be_used: Refuse an empty one as well: a command that looks at a mistyped
+            path, or at a folder where no disk is mounted, would show that nothing is
+            held (test_an_empty_place_is_not_taken_for_an_unused_store).
     """
     if not url:
         raise ConfigurationError(
@@ -149,12 +107,13 @@ def store_url(url: str | None, *, must_exist: bool = False, used: bool = False) 
             hint="commands need a store that processes share, e.g. sqlite:///locks.db",
         )
     path = path_of(address)
-    if (must_exist or used) and path is not None:
+    if (must_exist or must_be_used) and path is not None:
         if not path.exists():
             raise ConfigurationError(
                 what=f"{path} does not exist", hint="is the path in the URL right?"
             )
-        if used and _is_empty(path):
+        # A file or folder that a program has opened for its locks is never empty.
+        if must_be_used and _is_empty(path):
             raise ConfigurationError(
                 what=f"{path} is empty: no lock was ever taken there",
                 hint="is the path in the URL right, and mounted?",
@@ -162,16 +121,83 @@ def store_url(url: str | None, *, must_exist: bool = False, used: bool = False) 
     return url
 
 
+def path_of(address: Address) -> Path | None:
+    """Return the file or folder that the locks are in; None if they are in a server."""
+    if address.scheme == "sqlite":  # its path may be relative
+        return Path(address.path.removeprefix("/"))
+    return Path(address.path) if address.scheme == "file" else None
+
+
 def _is_empty(path: Path) -> bool:
-    """One that a program has opened for its locks never is."""
     if path.is_dir():
         with os.scandir(path) as entries:
             return next(entries, None) is None
     return path.stat().st_size == 0
 
 
-def path_of(address: Address) -> Path | None:
-    """The file or directory that the locks are in; None: they are in a server."""
-    if address.scheme == "sqlite":  # whose paths may be relative
-        return Path(address.path.removeprefix("/"))
-    return Path(address.path) if address.scheme == "file" else None
+# ------------------------------------------------------------- resources and types
+
+
+def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, str]:
+    kind, number = split_label(value)
+    if not kind or not number:
+        raise click.BadParameter(
+            f"{value!r} is not TYPE/ID, for example order/42", ctx, param
+        )
+    return kind, number
+
+
+def resource_argument(function: F) -> F:
+    """Add ``TYPE/ID``, split at the first slash, as ``target``."""
+    return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
+
+
+def check_whole(target: tuple[str, str]) -> tuple[str, str]:
+    """Return ``target``, which a command is about to lock, if its name is whole."""
+    # Long names are shown cut: a copy of one is the name of another resource
+    # (test_a_name_too_long_to_be_shown).
+    if any(map(is_cut, target)):
+        raise click.UsageError("TYPE/ID is cut where it is shown; the whole is needed.")
+    return target
+
+
+def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    del ctx, param
+    return None if value is None else type_from_label(value)
+
+
+def type_argument(function: F) -> F:
+    """Add ``[TYPE]`` as ``resource_type``, which is None for all types."""
+    return click.argument(
+        "resource_type", metavar="[TYPE]", required=False, callback=_type
+    )(function)
+
+
+# ---------------------------------------------------------------- output and loops
+
+
+def as_json(function: F) -> F:
+    """Add ``--json`` as ``as_json``."""
+    option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+    return option(function)
+
+
+def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    del param
+    # Found out here, not by a worker process that ends with a traceback.
+    if value == "trio" and find_spec("trio") is None:
+        text = "--loop trio: trio is not installed; pip install trio"
+        raise click.UsageError(text, ctx)
+    return value
+
+
+def loop_option(function: F) -> F:
+    """Add ``--loop``: asyncio or trio."""
+    return click.option(
+        "--loop",
+        type=click.Choice(["asyncio", "trio"]),
+        default="asyncio",
+        show_default=True,
+        callback=_installed,
+        help="The event loop of all processes.",
+    )(function)

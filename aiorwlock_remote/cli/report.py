@@ -1,4 +1,4 @@
-"""Errors as people see them: one line on stderr, what to do, and an exit code."""
+"""Errors as users see them: one line on stderr, what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from aiorwlock_remote.cli.exit_codes import REFUSED, SIGNAL, UNAVAILABLE, USAGE
-from aiorwlock_remote.cli.streams import nowhere
+from aiorwlock_remote.cli.streams import null_stream
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -33,11 +33,14 @@ _ADVICE: tuple[tuple[type[LockError], str], ...] = (
 
 
 class CommandFailed(Exception):
-    """What a command has to say when it cannot go on, in one line."""
+    """A command cannot go on; the text of the error is one line for the user."""
 
 
 def plain(text: str) -> str:
-    """Without anything that a terminal would act on: names are written by others."""
+    """Return the text with every unprintable character escaped.
+
+    Names are written by other programs, and must not steer the user's terminal.
+    """
     return "".join(
         c
         if c.isprintable()
@@ -46,44 +49,47 @@ def plain(text: str) -> str:
     )
 
 
-def tell(text: str) -> None:
-    """One line on stderr; if nobody reads that any more, what is to be done goes on."""
+def print_message(text: str) -> None:
+    """Print one line on stderr; do nothing if stderr has no reader any more."""
     try:
         click.echo(f"rwlock: {plain(text)}", err=True)
-    except OSError:  # what is left of it is not to fail at the end, either
-        sys.stderr = nowhere()
+    except OSError:
+        # The command goes on without its messages. The old stream still has the line
+        # in its buffer, and Python would fail to flush that at exit.
+        sys.stderr = null_stream()
 
 
 def report(error: Exception) -> int:
-    """Tell the error; its exit code.
+    """Print an error for the user, and return its exit code.
 
     Raises:
-        Exception: the error itself, if it is a bug and not a failure.
+        Exception: ``error`` itself, if it is a bug and not a failure.
     """
     for leaf in _leaves(error):
         match leaf:
             case LockError():
-                tell(_with_advice(leaf))
-                return next(
-                    (c for kind, c in _CODES if isinstance(leaf, kind)), REFUSED
-                )
+                print_message(_with_advice(leaf))
+                codes = (code for kind, code in _CODES if isinstance(leaf, kind))
+                return next(codes, REFUSED)
             case click.UsageError():
                 ctx = leaf.ctx
                 more = f"; see {ctx.command_path} --help" if ctx is not None else ""
-                tell(leaf.format_message().removesuffix(".") + more)
+                print_message(leaf.format_message().removesuffix(".") + more)
                 return USAGE
             case click.Abort():
                 return SIGNAL + 2
             case BrokenPipeError():
+                # Not a failure: main() ends `rwlock ls | head` with 0.
                 raise leaf
             case OSError() | CommandFailed():
-                tell(str(leaf))
+                print_message(str(leaf))
                 return REFUSED
             case _:
                 pass
     raise error
 
 
+# Commands that run tasks raise what went wrong in groups.
 def _leaves(error: Exception) -> Iterator[Exception]:
     if isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)

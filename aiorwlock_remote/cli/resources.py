@@ -1,13 +1,4 @@
-"""``rwlock ls``: what is held or waited for.
-
-``rwlock show``: everything about one resource.
-
-``rwlock stale``: holders that look left behind.
-
-``rwlock break``: ends one holder, as seen on screen.
-
-Resources whose names are too long to be shown: what people see of them is cut.
-"""
+"""The commands about resources and their holders: ls, show, stale and break."""
 
 from __future__ import annotations
 
@@ -28,7 +19,6 @@ from aiorwlock_remote.cli.format import (
     print_json,
     print_resources,
     resource_json,
-    resource_of,
     span,
     table,
     who,
@@ -40,7 +30,7 @@ from aiorwlock_remote.cli.options import (
     store_url,
     type_argument,
 )
-from aiorwlock_remote.cli.report import plain, tell
+from aiorwlock_remote.cli.report import plain, print_message
 from aiorwlock_remote.core.names import is_cut
 
 
@@ -54,17 +44,17 @@ from aiorwlock_remote.core.names import is_cut
 def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     """List the resources that are held or waited for, of all types or of one.
 
-    One line for each holder. A lease that ended stays on show until somebody asks for
-    the resource.
+    There is one line for each holder. A lease that ended stays on show until another
+    process asks for the resource.
     """
-    found = asyncio.run(_list(store_url(url, used=True), resource_type))
+
+    async def listed(url: str) -> list[LockInfo]:
+        async with connect(url) as locks:
+            return [seen async for seen in locks.list(resource_type)]
+
+    found = asyncio.run(listed(store_url(url, must_be_used=True)))
     none = nothing(resource_type, "is held or waited for")
     print_resources(found, as_json=as_json, none=none)
-
-
-async def _list(url: str, resource_type: str | None) -> list[LockInfo]:
-    async with connect(url) as locks:
-        return [seen async for seen in locks.list(resource_type)]
 
 
 @click.command(
@@ -79,7 +69,7 @@ async def _list(url: str, resource_type: str | None) -> list[LockInfo]:
     type=float,
     default=0.0,
     metavar="S",
-    help="Only holders that came at least so many seconds ago.",
+    help="Only holders that got their grant at least so many seconds ago.",
 )
 @type_argument
 def stale(
@@ -87,26 +77,24 @@ def stale(
 ) -> None:
     """List holders that look left behind, of all types or of one.
 
-    Nothing renews or ends them: grants that never expire, leases that ran out with
-    nobody asking since, records of programs that do not use this library, and leases
-    that nobody has renewed since the store's clock was set back. None of that proves
-    that the holder is dead; `rwlock break` ends one that is.
+    Their grants are neither renewed nor ended: grants that never expire, leases that
+    ran out unnoticed, records of programs that do not use this library, and leases that
+    were not renewed since the store's clock was set back. None of that proves that the
+    holder is dead; `rwlock break` ends the grant of one that is.
     """
-    given = store_url(url, used=True)
-    found = asyncio.run(_stale(given, older_than, resource_type))
+
+    async def left_behind(url: str) -> list[LockInfo]:
+        async with connect(url) as locks:
+            return [seen async for seen in locks.stale(older_than, resource_type)]
+
+    found = asyncio.run(left_behind(store_url(url, must_be_used=True)))
     none = nothing(resource_type, "looks left behind")
     print_resources(found, as_json=as_json, none=none)
 
 
-async def _stale(
-    url: str, older_than: float, resource_type: str | None
-) -> list[LockInfo]:
-    async with connect(url) as locks:
-        return [seen async for seen in locks.stale(older_than, resource_type)]
-
-
-async def look(locks: Locks, target: tuple[str, str]) -> LockInfo:
-    """As it stands; one that is named as it was shown is looked for in the list."""
+async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
+    # What is shown of a long name is cut and is no name of a resource: such a target is
+    # looked for among all resources, as it was shown.
     if any(map(is_cut, target)):
         async with aclosing(locks.list()) as listed:
             async for seen in listed:
@@ -115,15 +103,7 @@ async def look(locks: Locks, target: tuple[str, str]) -> LockInfo:
     return await locks.rwlock(*target).info()
 
 
-def whole(target: tuple[str, str]) -> tuple[str, str]:
-    """``target``, to be locked.
-
-    Raises:
-        click.UsageError: what is shown of a name is the name of another resource.
-    """
-    if any(map(is_cut, target)):
-        raise click.UsageError("TYPE/ID is cut where it is shown; the whole is needed.")
-    return target
+# ------------------------------------------------------------------------------ show
 
 
 @click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")
@@ -133,25 +113,25 @@ def whole(target: tuple[str, str]) -> tuple[str, str]:
 def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
     """Show who holds TYPE/ID and who waits for it.
 
-    A resource that nobody holds is shown, too: to the store there are no names that do
-    not exist.
+    A resource that is not held is shown as well: a store has no list of names, and does
+    not tell a mistyped name from a free one.
     """
-    seen = asyncio.run(_look(store_url(url, used=True), target))
+
+    async def info(url: str) -> LockInfo:
+        async with connect(url) as locks:
+            return await _info(locks, target)
+
+    seen = asyncio.run(info(store_url(url, must_be_used=True)))
     if as_json:
         print_json(resource_json(seen))
     else:
         _print(seen)
 
 
-async def _look(url: str, target: tuple[str, str]) -> LockInfo:
-    async with connect(url) as locks:
-        return await look(locks, target)
-
-
 def _print(seen: LockInfo) -> None:
     state = "held" if seen.locked else "free"
     last = f", last fence {seen.fence}" if seen.fence else ""
-    click.echo(plain(f"{resource_of(seen)} is {state}{last}"))
+    click.echo(plain(f"{seen.target.label} is {state}{last}"))
     if seen.clock_set_back:
         back = span(seen.clock_set_back)
         click.echo(f"the store's clock was set back by {back} since the last change")
@@ -180,6 +160,8 @@ def _print(seen: LockInfo) -> None:
         )
 
 
+# ----------------------------------------------------------------------------- break
+
 _EPILOG = """\b
 --json gives, whether it was broken or not:
   resource    "TYPE/ID"
@@ -188,26 +170,27 @@ _EPILOG = """\b
   now         the resource afterwards, with the keys of `rwlock show --json`
 """
 
-_DIGITS = 19
-"""Of the highest fence that a store can keep."""
+_MAX_FENCE_DIGITS = 19
+"""Digits of the highest fence that a store can keep."""
 
 
 @dataclass(frozen=True, slots=True)
-class SeenHolder:
-    """A holder as somebody saw it on screen; ``fence`` None: a foreign program."""
+class _SeenHolder:
+    """A holder as the user saw it on screen; a ``fence`` of None is a foreign one."""
 
     holder: str
     fence: int | None
 
     def matches(self, one: Holder) -> bool:
-        """Whether it is this one."""
         return (one.holder, one.fence) == (self.holder, self.fence)
 
 
 def _fence(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     if value == "-":
         return None
-    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS):
+    # int() of thousands of digits raises, and no store has such a fence
+    # (test_a_fence_beyond_all_fences).
+    if not (value.isascii() and value.isdigit() and len(value) <= _MAX_FENCE_DIGITS):
         raise click.BadParameter(f"{value!r} is neither a number nor -", ctx, param)
     return int(value)
 
@@ -230,7 +213,11 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Its fence as shown; - for a foreign program.",
 )
 @click.option(
-    "--reason", required=True, metavar="TEXT", callback=_reason, help="Why; is told."
+    "--reason",
+    required=True,
+    metavar="TEXT",
+    callback=_reason,
+    help="Why; stands in the answer.",
 )
 @resource_argument
 def break_(
@@ -244,17 +231,18 @@ def break_(
 ) -> int:
     """End the grant of one holder of TYPE/ID, if it is still the one seen on screen.
 
-    The holder and its fence as `rwlock ls` shows them have to match, so that whoever
-    came since is left alone: exit code 1 then. A holder that is alive learns of it at
-    its next renewal, up to a third of its lease later, and may go on until then: only
-    the fence keeps its writes out.
+    The holder and its fence as `rwlock ls` shows them have to match. A holder that came
+    since is left alone: exit code 1 then. A holder that is alive learns of it at its
+    next renewal, up to a third of its lease later, and may go on until then: only the
+    fence keeps its writes out.
     """
-    seen = SeenHolder(holder, fence)
-    broken, now = asyncio.run(_break(store_url(url, used=True), target, seen, reason))
+    seen = _SeenHolder(holder, fence)
+    given = store_url(url, must_be_used=True)
+    broken, now = asyncio.run(_break(given, target, seen, reason))
     if as_json:
         print_json(
             {
-                "resource": resource_of(now),
+                "resource": now.target.label,
                 "holder": holder,
                 "fence": fence,
                 "reason": reason,
@@ -263,25 +251,27 @@ def break_(
             }
         )
     elif broken:
-        click.echo(plain(f"broken: {resource_of(now)}, held by {holder} ({reason})"))
+        click.echo(plain(f"broken: {now.target.label}, held by {holder} ({reason})"))
     if not broken:
-        tell(_why_not(now, seen))
+        print_message(_why_not(now, seen))
         return REFUSED
     return 0
 
 
 async def _break(
-    url: str, target: tuple[str, str], seen: SeenHolder, reason: str
+    url: str, target: tuple[str, str], seen: _SeenHolder, reason: str
 ) -> tuple[bool, LockInfo]:
     async with connect(url) as locks:
-        found = await look(locks, target)
-        # A doorman with only that holder: force_release compares and deletes just it.
+        found = await _info(locks, target)
+        # force_release() compares and deletes what it is given: with this one holder
+        # in it, grants that came since are left alone
+        # (test_break_only_what_was_seen).
         one = tuple(holder for holder in found.holders if seen.matches(holder))
         broken = await locks.force_release(replace(found, holders=one), reason=reason)
-        return broken > 0, await look(locks, target)
+        return broken > 0, await _info(locks, target)
 
 
-def _why_not(now: LockInfo, seen: SeenHolder) -> str:
+def _why_not(now: LockInfo, seen: _SeenHolder) -> str:
     holders = [
         f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
         f" lease: {lease_left(one)})"
@@ -289,6 +279,6 @@ def _why_not(now: LockInfo, seen: SeenHolder) -> str:
     ]
     fence = "-" if seen.fence is None else seen.fence
     return (
-        f"nothing broken: {resource_of(now)} is not held by {seen.holder} with fence"
+        f"nothing broken: {now.target.label} is not held by {seen.holder} with fence"
         f" {fence}; held by {'; '.join(holders) or 'nobody'}"
     )

@@ -1,9 +1,4 @@
-"""``rwlock run``: a command under a lock.
-
-A command under a lock: wait, run, renew, release.
-
-The command that ``rwlock run`` runs.
-"""
+"""``rwlock run``: run a command while holding a lock, and release the lock after it."""
 
 from __future__ import annotations
 
@@ -18,35 +13,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any
 
 import anyio
 import click
 
 from aiorwlock_remote import BackendError, Held, LockLost, LockTimeout, connect
 from aiorwlock_remote.cli import exit_codes
-from aiorwlock_remote.cli.options import resource_argument, store_option, store_url
-from aiorwlock_remote.cli.report import tell
-from aiorwlock_remote.cli.resources import whole
-from aiorwlock_remote.cli.signals import ENDING, Signals
+from aiorwlock_remote.cli.options import (
+    check_whole,
+    resource_argument,
+    store_option,
+    store_url,
+)
+from aiorwlock_remote.cli.report import print_message
+from aiorwlock_remote.cli.signals import ENDING, SignalReceiver
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.locks.held import share_ticket, state_of
 
-_PYTHON_IGNORES = tuple(
+_IGNORED_BY_PYTHON = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
 )
 
 _SHELL = "/bin/sh"
 
 
-@final
-class Child:
-    """A process in our own process group, with our files.
+class ChildProcess:
+    """The running command, in our own process group and with our files.
 
-    As under flock(1) and `timeout --foreground`, not in a group of its own: so it may
-    read from the terminal, Ctrl-Z stops both of us, and Ctrl-C reaches it exactly once,
-    from the terminal. The price: only the command itself is sent signals, not what it
-    starts in turn.
+    A group of its own would keep the command from reading the terminal; in ours Ctrl-Z
+    stops both processes, and Ctrl-C reaches the command exactly once, from the terminal
+    (flock(1) and `timeout --foreground` decide likewise). The price: only the command
+    itself is sent signals, not the processes that the command starts.
+
+    ``code`` is the exit code, negative for a signal, or None while the command runs.
     """
 
     def __init__(
@@ -56,22 +56,27 @@ class Child:
         mask: Iterable[int],
         on_end: Callable[[], None],
     ) -> None:
-        """Start it with the signal mask ``mask``; ``on_end`` is called in the loop.
+        """Start the command; raise ``OSError`` if that fails.
 
-        Raises:
-            OSError: it cannot be started.
+        Args:
+            command: Program and arguments.
+            environment: All of the command's environment.
+            mask: Signals that are blocked in the command.
+            on_end: Called in the event loop when the command has ended.
         """
         self._loop, self._on_end = asyncio.get_running_loop(), on_end
         self.code: int | None = None
-        # Not subprocess: a child inherits the mask of the thread that starts it, and
-        # only posix_spawn sets another without running Python code after the fork.
-        # A SIGCHLD that came in ignored would reap it before we can.
+        # Not by subprocess: a child inherits the signal mask of the thread that starts
+        # it, and only posix_spawn sets another without running Python after the fork.
+        # If SIGCHLD were ignored, as this process may have inherited it, the kernel
+        # would reap the child and its exit code were lost (test_odd_surroundings).
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._pid = _spawn(command, environment, mask)
+        # waitpid() blocks, and has a thread of its own.
         threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
 
     def send(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send the command a signal, unless the command has ended."""
         if self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
@@ -88,15 +93,11 @@ class Child:
 def _spawn(
     command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int]
 ) -> int:
-    """Start the command as execvp would; return its process id.
-
-    Raises:
-        OSError: the command cannot be started.
-    """
+    """Start the command as execvp would, and return its process id."""
 
     def spawn(file: str, arguments: list[str]) -> int:
         return os.posix_spawnp(
-            file, arguments, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES
+            file, arguments, environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
         )
 
     try:
@@ -111,52 +112,59 @@ def _spawn(
         return spawn(_SHELL, [_SHELL, script, *command[1:]])
 
 
-_OURS = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
+# Those of an outer `rwlock run` are not passed on: its ticket is for another lock
+# (test_a_ticket_is_not_inherited_from_outside).
+_VARIABLES = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedCommandOptions:
-    """What was asked for. Seconds."""
+    """The options of ``rwlock run``; all times are seconds."""
 
-    url: str
+    url: str | None
     target: tuple[str, str]
     command: tuple[str, ...]
     write: bool
     timeout: float | None
     lease: float
-    reason: str
+    reason: str | None
     export_ticket: bool
     conflict_exit_code: int
     grace: float
 
 
-@final
 class LockedCommand:
-    """One command under one lock."""
+    """One run of one command under one lock."""
 
-    def __init__(self, job: LockedCommandOptions, signals: Signals) -> None:
+    def __init__(self, job: LockedCommandOptions, signals: SignalReceiver) -> None:
         self._job = job
         self._signals = signals
         self._changed = asyncio.Event()
         self._ended_by: signal.Signals | None = None
         self._ticket = ""
-        self._verdict: bool | None = None
-        self._told = False
+        self._lost: bool | None = None
+        self._loss_printed = False
 
     async def main(self) -> int:
-        """Wait, run, release; the exit code."""
+        """Acquire, run the command, release; return the exit code."""
         job = self._job
+        url, target = store_url(job.url), check_whole(job.target)
+        reason = _name_of(job.command[0]) if job.reason is None else job.reason
+        # connect() is entered inside the scope that a signal cancels, and has to be
+        # left after that scope: hence the stack.
         async with AsyncExitStack() as stack:
+            # A signal ends the wait, and cancelling it leaves the queue
+            # (test_signal_while_waiting_leaves_the_queue).
             with anyio.CancelScope() as waiting:
                 self._signals.start(lambda number, _: self._end_wait(number, waiting))
-                opening = connect(job.url, on_lost=self._wake)
+                opening = connect(url, on_lost=self._on_lost)
                 locks = await stack.enter_async_context(opening)
-                lock = locks.rwlock(*job.target, lease=job.lease)
+                lock = locks.rwlock(*target, lease=job.lease)
                 side = lock.writer if job.write else lock.reader
                 try:
-                    held = await side.acquire(job.timeout, reason=job.reason)
+                    held = await side.acquire(job.timeout, reason=reason)
                 except LockTimeout as exc:
-                    tell(str(exc))
+                    print_message(str(exc))
                     return job.conflict_exit_code
                 if job.export_ticket:
                     self._ticket = share_ticket(held)
@@ -174,34 +182,37 @@ class LockedCommand:
         try:
             child = self._start(held)
         except ValueError:  # an empty name, or a NUL in it
-            tell(f"{self._job.command[0]!r} is not the name of a command")
+            print_message(f"{self._job.command[0]!r} is not the name of a command")
             return exit_codes.NOT_FOUND
         except OSError as exc:
-            tell(f"{self._job.command[0]}: {exc.strerror}")
+            print_message(f"{self._job.command[0]}: {exc.strerror}")
             missing = exc.errno in (errno.ENOENT, errno.ENOTDIR)
             return exit_codes.NOT_FOUND if missing else exit_codes.NOT_EXECUTABLE
-        while child.code is None and held.lost is None:
-            await self._changed.wait()
-            self._changed.clear()
-        if child.code is None and self._lost(held):
+        await self._until(lambda: child.code is not None or held.lost is not None)
+        if child.code is None and self._is_lost(held):
             await self._stop(child, held)
-        while child.code is None:
-            await self._changed.wait()
-            self._changed.clear()
+        await self._until(lambda: child.code is not None)
         await self._release(held)
-        if self._lost(held):
+        if self._is_lost(held):
             return exit_codes.LOST
+        assert child.code is not None
         return child.code if child.code >= 0 else exit_codes.SIGNAL - child.code
 
-    def _start(self, held: Held) -> Child:
-        environment = {k: v for k, v in os.environ.items() if k not in _OURS}
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._changed.wait()
+            self._changed.clear()
+
+    def _start(self, held: Held) -> ChildProcess:
+        environment = {k: v for k, v in os.environ.items() if k not in _VARIABLES}
         environment["RWLOCK_RESOURCE"] = held.resource
         environment["RWLOCK_FENCE"] = str(held.fence)
         if self._ticket:
             environment["RWLOCK_TICKET"] = self._ticket
         mask = self._signals.mask_before
-        child = Child(self._job.command, environment, mask, self._changed.set)
+        child = ChildProcess(self._job.command, environment, mask, self._changed.set)
 
+        # What the terminal sends reaches the command without us.
         def forward(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
             if not from_terminal:
                 child.send(number)
@@ -209,43 +220,53 @@ class LockedCommand:
         self._signals.handler = forward
         return child
 
-    async def _stop(self, child: Child, held: Held) -> None:
-        tell(f"{_loss(held)}; the command gets SIGTERM")
-        self._told = True
+    async def _stop(self, child: ChildProcess, held: Held) -> None:
+        print_message(f"{_loss(held)}; the command gets SIGTERM")
+        self._loss_printed = True
         child.send(signal.SIGTERM)
         with anyio.move_on_after(self._job.grace):
-            while child.code is None:
-                await self._changed.wait()
-                self._changed.clear()
+            await self._until(lambda: child.code is not None)
         if child.code is None:
-            tell(f"it still runs after {self._job.grace:g} s and gets SIGKILL")
+            grace = self._job.grace
+            print_message(f"the command still runs after {grace:g} s and gets SIGKILL")
             child.send(signal.SIGKILL)
 
     async def _release(self, held: Held) -> None:
         try:
             await held.release()
-        except BackendError as exc:  # the work was protected; the lease does the rest
-            tell(f"not released: {exc}; it is free in {self._job.lease:g} s at most")
+        except BackendError as exc:
+            # The command was protected to its end, so its exit code is the result.
+            lease = self._job.lease
+            print_message(
+                f"not released: {exc}; the lock is free in {lease:g} s at most"
+            )
             return
-        if self._lost(held) and not self._told:
-            tell(f"{_loss(held)}, before the command had ended")
+        if self._is_lost(held) and not self._loss_printed:
+            print_message(f"{_loss(held)}, before the command had ended")
 
-    def _lost(self, held: Held) -> bool:
-        """Whether the lock was lost, and not ended by the command that adopted it.
+    def _is_lost(self, held: Held) -> bool:
+        """Return whether the lock was lost, and not released by the command itself.
 
-        The command did it if the store knows nothing of the grant, nobody broke it, and
-        its lease cannot be over; decided when that is first seen.
+        The command can adopt the exported ticket and release the lock. That is assumed
+        if the store has no such grant, the grant was not broken, and its lease cannot
+        have run out. Decided once: later the lease runs out in any case.
         """
-        if held.lost is not None and self._verdict is None:
+        if held.lost is not None and self._lost is None:
             left = state_of(held).lease.left
             running = left is not None and left > 0
             adopted = bool(self._ticket) and held.lost == "expired" and running
-            self._verdict = not adopted
-        return self._verdict is True
+            self._lost = not adopted
+        return self._lost is True
 
-    def _wake(self, held: Held) -> None:
-        self._lost(held)
+    def _on_lost(self, held: Held) -> None:
+        # Decided at once, while it can be seen whether the lease still runs.
+        self._is_lost(held)
         self._changed.set()
+
+
+def _name_of(program: str) -> str:
+    """Return the file name of the program, whose bytes need not be text."""
+    return os.fsencode(Path(program).name).decode(errors="replace")
 
 
 def _loss(held: Held) -> LockLost:
@@ -262,28 +283,37 @@ _HELP = """Run COMMAND while holding the lock TYPE/ID, as flock(1) does on one h
 \b
     rwlock run --timeout 60 deploy/web -- ./deploy.sh --now
 
-The lock is renewed while the command runs and released when it has ended; the exit
-code is the command's. In its environment:
+The lock is renewed while the command runs, and released when the command has ended;
+the exit code is the command's. In the environment of the command are:
 
 \b
   RWLOCK_RESOURCE  TYPE/ID
-  RWLOCK_FENCE     the fencing number: have what the command writes to refuse
-                   numbers smaller than the highest it has seen
+  RWLOCK_FENCE     the fencing number: let what the command writes to refuse
+                   every number smaller than the highest it has seen
   RWLOCK_TICKET    with --export-ticket: what Locks.adopt() takes, as often as
-                   you like: all share this one lock, which we go on renewing.
-                   Who releases it after that, or leaves its connect() without
-                   detach(), ends it.
+                   you like: all share this one lock, which rwlock goes on
+                   renewing. To release it, or to leave the connect() of an
+                   adopter without detach(), ends the lock.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command;
-the lock is released when it has ended. Ctrl-C reaches it directly: it runs in the
-same process group, with the same terminal. If the lock is lost (the store is out of
-reach for a lease, or somebody broke it) the command gets SIGTERM and, after --grace
-seconds, SIGKILL. Killed with SIGKILL itself, rwlock leaves the command running
+the lock is released when the command has ended. Ctrl-C reaches it directly: it runs
+in the same process group, with the same terminal. If the lock is lost (the store is
+out of reach for a lease, or the lock was broken) the command gets SIGTERM and, after
+--grace seconds, SIGKILL. If rwlock itself is killed with SIGKILL, the command runs on
 without a lock once the lease has run out; then only the fence protects.
 
 The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
 127 if the command cannot be run, 128 + n if signal n ended it.
 """
+
+
+def _command(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    command = value[1:] if value[:1] == ("--",) else value
+    if not command:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return command
 
 
 @click.command(
@@ -295,7 +325,7 @@ The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126
 @click.option(
     "--write/--read",
     default=True,
-    help="Alone (the default), or together with other readers.",
+    help="Hold the lock alone (the default), or with other readers.",
 )
 @click.option(
     "--timeout",
@@ -332,40 +362,12 @@ The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126
     help="Seconds from SIGTERM to SIGKILL when the lock is lost.",
 )
 @resource_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def run(
-    *,
-    url: str | None,
-    target: tuple[str, str],
-    command: tuple[str, ...],
-    write: bool,
-    timeout: float | None,
-    lease: float,
-    reason: str | None,
-    export_ticket: bool,
-    conflict_exit_code: int,
-    grace: float,
-) -> int:
-    """See ``_HELP``; the exit code."""
-    command = command[1:] if command[0] == "--" else command
-    if not command:
-        raise click.UsageError("Missing argument 'COMMAND...'.")
-    check_seconds("grace", grace)
-    job = LockedCommandOptions(
-        url=store_url(url),
-        target=whole(target),
-        command=command,
-        write=write,
-        timeout=timeout,
-        lease=lease,
-        reason=_name_of(command[0]) if reason is None else reason,
-        export_ticket=export_ticket,
-        conflict_exit_code=conflict_exit_code,
-        grace=grace,
-    )
-    return asyncio.run(LockedCommand(job, Signals()).main())
-
-
-def _name_of(program: str) -> str:
-    """Of its file, whose bytes need not be text."""
-    return os.fsencode(Path(program).name).decode(errors="replace")
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command
+)
+def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
+    """Run the command and return the exit code; ``_HELP`` is the text for users."""
+    check_seconds("grace", options["grace"])
+    job = LockedCommandOptions(**options)
+    # The receiver blocks its signals before the event loop starts any thread.
+    return asyncio.run(LockedCommand(job, SignalReceiver()).main())

@@ -1,11 +1,9 @@
-"""``rwlock doctor``: is this store fit for locks, and what is to be known of it.
-
-``rwlock schema``: the statements that make the tables of a store; runs none.
-"""
+"""The commands about a store as a whole: ``doctor`` and ``schema``."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import click
 
@@ -36,13 +34,20 @@ from aiorwlock_remote.ports import Finding
 @store_option
 @as_json
 def doctor(*, url: str | None, as_json: bool) -> int:
-    """Say what the store is like and what that means for locks.
+    """Examine the store, and say what that means for locks.
 
-    Latency, how waiters are woken, and, on a server, version, clock, persistence,
-    memory, events and rights. Nothing is changed. Exits with 1 if something is bad.
+    Shown are latency, how waiters are woken, and, of a server, version, clock,
+    persistence, memory, events and rights. Nothing is changed. Exits with 1 if
+    something is bad.
     """
-    found = asyncio.run(_examine(store_url(url, must_exist=True)))
-    with reader_may_leave():  # the exit code is for scripts
+
+    async def examine(url: str) -> list[Finding]:
+        async with connect(url) as locks:
+            return [finding async for finding in locks.examine()]
+
+    found = asyncio.run(examine(store_url(url, must_exist=True)))
+    # The exit code is for scripts, whatever `head` does with the table.
+    with reader_may_leave():
         if as_json:
             fields = ("name", "value", "meaning", "rating")
             print_json([{name: getattr(f, name) for name in fields} for f in found])
@@ -52,14 +57,12 @@ def doctor(*, url: str | None, as_json: bool) -> int:
     return REFUSED if any(f.rating == "bad" for f in found) else 0
 
 
-async def _examine(url: str) -> list[Finding]:
-    async with connect(url) as locks:
-        return [finding async for finding in locks.examine()]
+# ---------------------------------------------------------------------------- schema
 
 
 class _Stores(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Nothing else said, the help; as ``rwlock`` alone."""
+        # `rwlock schema` shows the help, as `rwlock` does.
         return super().parse_args(ctx, args or ["--help"])
 
 
@@ -69,7 +72,15 @@ class _Stores(click.Group):
     subcommand_metavar="STORE [OPTIONS]",
 )
 def schema() -> None:
-    """Print what to run where the locks are to live; nothing is run."""
+    """Print the statements that make the tables of a store; run none of them."""
+
+
+_user = click.option(
+    "--user",
+    metavar="NAME",
+    default="",
+    help="Grant this user the least rights that do, if it is not the owner.",
+)
 
 
 @schema.command()
@@ -83,10 +94,12 @@ def schema() -> None:
     help="The partition key: the pair of type and id, or the type alone as published.",
 )
 @click.option(
-    "--widen", is_flag=True, help="For a published table that is there already."
+    "--widen",
+    is_flag=True,
+    help="Statements for a published table that exists already.",
 )
 def cassandra(*, keyspace: str | None, table: str, layout: str, widen: bool) -> None:
-    """CQL.
+    """Print CQL.
 
     With the pair as key no resource waits for another. With the type, all integer ids
     of one type take turns.
@@ -94,62 +107,49 @@ def cassandra(*, keyspace: str | None, table: str, layout: str, widen: bool) -> 
     name = _shown(check_name("table", table))
     if keyspace is not None:
         name = f"{_shown(check_name('keyspace', keyspace))}.{name}"
-    click.echo(
-        statement_for_table("widen" if widen else f"schema_{layout}", name) + ";"
-    )
+    statement = "widen" if widen else f"schema_{layout}"
+    _print([statement_for_table(statement, name)])
 
 
 @schema.command()
-@click.option("--schema", "owner", metavar="NAME", default="", help="The owner.")
 @click.option(
-    "--user",
-    metavar="NAME",
-    default="",
-    help="Who is to use them, if not the owner: gets the least rights that do.",
+    "--schema", "owner", metavar="NAME", default="", help="Owner of the tables."
 )
+@_user
 def oracle(*, owner: str, user: str) -> None:
-    """Oracle's SQL, for 12.2 and later."""
-    for statement in statements_of(check_schema(owner), check_schema(user)):
-        click.echo(statement + ";")
+    """Print SQL of Oracle 12.2 and later."""
+    _print(statements_of(check_schema(owner), check_schema(user)))
 
 
 @schema.command()
 @click.option("--schema", "owner", metavar="NAME", default="", help="Of the tables.")
-@click.option(
-    "--user",
-    metavar="NAME",
-    default="",
-    help="Who is to use them, if not the owner: gets the least rights that do.",
-)
+@_user
 def postgresql(*, owner: str, user: str) -> None:
-    """SQL of PostgreSQL 12 and later."""
+    """Print SQL of PostgreSQL 12 and later."""
     check = postgresql_options.check_schema
-    for statement in postgresql_schema.statements_of(check(owner), check(user)):
-        click.echo(statement + ";")
+    _print(postgresql_schema.statements_of(check(owner), check(user)))
 
 
 @schema.command()
 @click.option("--database", metavar="NAME", default="", help="Of the tables.")
-@click.option(
-    "--user",
-    metavar="NAME",
-    default="",
-    help="Who is to use them, from any host: gets the least rights that do.",
-)
+@_user
 def mariadb(*, database: str, user: str) -> None:
-    """SQL of MariaDB 10.6 and later."""
+    """Print SQL of MariaDB 10.6 and later."""
     check = mariadb_options.check_name
-    for statement in mariadb_schema.statements_of(check(database), check(user)):
-        click.echo(statement + ";")
+    _print(mariadb_schema.statements_of(check(database), check(user)))
 
 
 @schema.command()
 def sqlite() -> None:
-    """SQL of SQLite; a file that is not there is made by whoever connects."""
-    for statement in statements_of_sqlite():
-        click.echo(statement + ";")
+    """Print SQL of SQLite, whose file connect() makes by itself."""
+    _print(statements_of_sqlite())
 
 
 def _shown(name: str) -> str:
-    """As it must stand in CQL, where capitals need quotes."""
+    """Return the name as it stands in CQL, where capitals need quotes."""
     return name if name == name.lower() else f'"{name}"'
+
+
+def _print(statements: Iterable[str]) -> None:
+    for statement in statements:
+        click.echo(statement + ";")

@@ -1,8 +1,9 @@
-"""In place of streams that nobody reads."""
+"""Standard streams without a reader: closed, or left early as by ``head``."""
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,21 +11,39 @@ from pathlib import Path
 from typing import TextIO
 
 
-def nowhere() -> TextIO:
-    """Open; what is written there is lost."""
+def null_stream() -> TextIO:
+    """Open a stream that discards what is written to it."""
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def discard_stdout() -> None:
-    """Send what is still to be printed, and what is buffered, nowhere."""
+    """Discard what stdout has buffered, and what is printed from now on."""
+    # Below Python's buffer: what is left in the buffer is flushed at exit, and would
+    # fail there.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Print what nobody may want to read to its end, and then tell an exit code."""
+    """Ignore that the reader of stdout leaves while the block prints.
+
+    The command then ends with its own exit code, which scripts ask for.
+    """
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
+
+
+def check_reader(fd: int) -> None:
+    """Check that the other end of a pipe or terminal is still open.
+
+    Raises:
+        BrokenPipeError: The other end was closed.
+    """
+    # No event is asked for: poll() reports a closed end in any case.
+    poll = select.poll()
+    poll.register(fd, 0)
+    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        raise BrokenPipeError

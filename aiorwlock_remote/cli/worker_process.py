@@ -1,7 +1,8 @@
-"""Processes that work for a command: given a plan and orders, and always ended.
+"""Worker processes of a command, which always end with the command.
 
-The plan is their first line on stdin, as JSON: a URL on the command line would show
-passwords to everybody. Later lines are orders; end of file is the last of them.
+A worker gets its plan as the first line on stdin, as JSON: a URL on the command line
+would show its password to every user of the host. Later lines are orders; the end of
+the file is the order to finish.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from aiorwlock_remote.cli.report import CommandFailed
 
 READY = "ready"
-"""What a helper says first, when it can take orders."""
-PR_SET_PDEATHSIG = 1
+"""First line of a worker, when it can take orders."""
 MAX_LINE_BYTES = 1 << 26
-"""Bytes of a line that a helper says."""
+"""Bytes of the longest line of a worker: all turns of an hour's bench."""
+PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcess:
-    """A process ``python -m module``, seen from the command.
+    """A process ``python -m module``, seen by the command that started it.
 
-    ``errors``: a file for what it writes to stderr. ``killed``: by us.
+    ``killed`` says whether the command killed the process. Every method but ``aclose``,
+    ``kill``, ``resume`` and ``wait`` raises ``CommandFailed`` if the worker has ended.
     """
 
     def __init__(self, name: str, process: Process, errors: Path) -> None:
@@ -47,13 +49,15 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
-        """Start its process and hand it the plan.
+        """Start a process that runs ``module``, and send the plan as its first line.
 
-        Raises:
-            CommandFailed: it ended at once.
+        ``name`` is for messages to the user; stderr is written to the file ``errors``.
         """
+        # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:
-            # The path of this very process, and nothing of the current folder's.
+            # The path of this very process, and nothing of the current folder (-P): a
+            # `json.py` there must not be imported by the worker
+            # (test_a_worker_needs_nothing_of_the_current_folder).
             process = await anyio.open_process(
                 [sys.executable, "-P", "-m", module],
                 stdin=subprocess.PIPE,
@@ -62,115 +66,95 @@ class WorkerProcess:
                 env=os.environ
                 | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-        helper = cls(name, process, errors)
-        await helper.say(f"{plan}\n".encode())
-        return helper
+        worker = cls(name, process, errors)
+        await worker.send(f"{plan}\n".encode())
+        return worker
 
-    async def ready(self) -> None:
-        """It takes orders now.
+    @property
+    def is_running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.returncode is None
 
-        Raises:
-            CommandFailed: it ended, or said something else.
-        """
-        line = await self.line()
+    async def wait_ready(self) -> None:
+        """Wait until the worker takes orders."""
+        line = await self.receive()
         if line != READY:
             raise CommandFailed(f"{self.name} said {line!r}")
 
-    async def say(self, line: bytes) -> None:
-        """Give it an order.
-
-        Raises:
-            CommandFailed: it has ended.
-        """
+    async def send(self, line: bytes) -> None:
+        """Send a line, which ends with a newline."""
         try:
             await self._stdin.send(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise self._failed() from None
 
-    async def line(self) -> str:
-        """The next line it says.
-
-        Raises:
-            CommandFailed: it ended before.
-        """
+    async def receive(self) -> str:
+        """Return the next line of the worker, without its newline."""
         try:
             return (await self._stdout.receive_until(b"\n", MAX_LINE_BYTES)).decode()
         except (anyio.IncompleteRead, anyio.EndOfStream):
             raise self._failed() from None
 
-    @property
-    def runs(self) -> bool:
-        """It has not ended."""
-        return self._process.returncode is None
+    async def dismiss(self) -> None:
+        """Send the order to finish."""
+        await self._stdin.aclose()
 
-    def stop(self) -> None:
-        """SIGSTOP."""
+    async def wait_finished(self) -> None:
+        """Wait for the end; raise if the worker failed, and was not killed by us."""
+        if await self._process.wait() != 0 and not self.killed:
+            raise self._failed()
+
+    async def wait(self) -> None:
+        """Wait for the end of the process, whatever its exit code is."""
+        await self._process.wait()
+
+    def suspend(self) -> None:
+        """Stop the process with SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def wake(self) -> None:
-        """SIGCONT, if it has not ended."""
-        if self.runs:
+    def resume(self) -> None:
+        """Let the process go on with SIGCONT, unless it has ended."""
+        if self.is_running:
             self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """SIGKILL; it is dead when this returns, stopped or not."""
+        """Kill the process, suspended or not, and wait for its end."""
         self.killed = True
-        if self.runs:
+        if self.is_running:
             self._process.kill()
         await self._process.wait()
 
     async def aclose(self) -> None:
-        """Dead, and its pipes closed."""
+        """Kill the process and close its pipes."""
         await self.kill()
         await self._process.aclose()
 
-    async def dismiss(self) -> None:
-        """No more orders: it finishes what it does and ends."""
-        await self._stdin.aclose()
-
-    async def ended(self) -> None:
-        """It has ended, well or killed by us.
-
-        Raises:
-            CommandFailed: it ended otherwise.
-        """
-        if await self._process.wait() != 0 and not self.killed:
-            raise self._failed()
-
-    async def left(self) -> None:
-        """It has ended, however."""
-        await self._process.wait()
-
     def _failed(self) -> CommandFailed:
-        told = self._errors.read_text(errors="replace").splitlines()
-        return CommandFailed(f"{self.name} ended early: {told[-1] if told else '?'}")
+        # The last line of a traceback names the error.
+        lines = self._errors.read_text(errors="replace").splitlines()
+        return CommandFailed(f"{self.name} ended early: {lines[-1] if lines else '?'}")
 
 
 @contextlib.contextmanager
-def within(seconds: float, whoever: str, what: str) -> Iterator[None]:
-    """The block is left in that time.
-
-    Raises:
-        CommandFailed: ``whoever`` did not do ``what``.
-    """
+def within(seconds: float, name: str, verb: str) -> Iterator[None]:
+    """Limit the time of a block; raise ``CommandFailed("NAME did not VERB in …")``."""
     try:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError:
-        raise CommandFailed(f"{whoever} did not {what} in {seconds:g} s") from None
+        raise CommandFailed(f"{name} did not {verb} in {seconds:g} s") from None
 
 
-# ------------------------------------------------------------- in the process
+def end_with_command() -> None:
+    """Prepare this process, a worker, to end when its command ends.
 
-
-def serve() -> None:
-    """What a terminal sends is the command's. We end when it does: by end of file.
-
-    Even if it is killed while we are stopped: then we are woken, where the system can
-    do that. Not killed, as the signal is sent when the *thread* ends that started us:
-    trio starts processes in threads of which it does not keep many.
+    What a terminal sends is for the command, which then closes the pipe of orders.
     """
-    for ours in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(ours, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # The command may be killed while this process is suspended: SIGCONT lets it read
+    # the end of its orders. Not SIGKILL: the signal comes when the thread ends that
+    # started this process, and trio does not keep such threads
+    # (test_it_outlives_the_thread_that_started_it).
     with contextlib.suppress(OSError, AttributeError):  # Linux only
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)

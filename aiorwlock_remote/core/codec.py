@@ -1,14 +1,14 @@
 """The stored form of a doorman: a versioned dict of plain JSON values.
 
 Fields of a newer minor version are kept as they are, so that two versions of this
-library can share a store during a rolling deploy. Another major version, or anything
-that is not what we write, is refused: a lock that guesses is no lock.
+library can share a store during a rolling deploy. Another major version, and any other
+damage, is refused: a lock that guessed would let two holders in.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast, get_args
 
 from aiorwlock_remote.core.doorman import (
@@ -32,47 +32,51 @@ Fields = Mapping[str, Any]
 _object = json.JSONEncoder(separators=(",", ":")).encode
 _text = json.encoder.encode_basestring_ascii
 
+# These names are published (the Lua scripts read them), whatever the attributes are
+# called in Python: a client id is stored as "gate".
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
     *("created", "updated"),
 )
 _GRANT = {"ticket", "mode", "fence", "since", "expires", "who", "lock_delay"}
-_PLACE = {"number", "gate", "mode", "since", "expires", "window", "waiting"} | {
-    "claim_until",
-    "who",
+_ENTRY = {
+    *("number", "gate", "mode", "since", "expires"),
+    *("window", "waiting", "claim_until", "who"),
+}
+_DOORMAN = {
+    *("v", "grants", "queue", "seat", "upgrader", "upgraded", "endings"),
+    *_SCALARS,
 }
 _REASONS = get_args(LossReason)
-_DOOR = {"v", "grants", "queue", "seat", "upgrader", "upgraded", "endings", *_SCALARS}
 
 
-def dumps(door: Doorman) -> str:
-    """A doorman as compact JSON text.
-
-    Written out, because every step makes one: an encoder takes four times as long.
-    """
-    grants = ",".join(map(_grant, door.grants))
-    queue = ",".join(map(_place, door.queue))
-    seat = "null" if door.seat is None else _text(door.seat)
+def dumps(doorman: Doorman) -> str:
+    """Return a doorman as compact JSON text."""
+    # Put together by hand because every step makes one: ``json`` takes four times as
+    # long (test_the_text_is_what_an_encoder_would_write compares the two).
+    grants = ",".join(map(_grant, doorman.grants))
+    queue = ",".join(map(_entry, doorman.queue))
+    seat = "null" if doorman.seat is None else _text(doorman.seat)
     return (
-        f'{{"v":{VERSION},"seat":{seat},"last":{door.last},"number":{door.number},'
-        f'"admit_upto":{door.admit_upto},"admit_until":{door.admit_until},'
-        f'"turns":{door.turns},"barred_until":{door.barred_until},'
-        f'"created":{door.created},"updated":{door.updated},'
-        f'"grants":[{grants}],"queue":[{queue}]{_rest(_seldom(door))}}}'
+        f'{{"v":{VERSION},"seat":{seat},"last":{doorman.last},"number":{doorman.number},'
+        f'"admit_upto":{doorman.admit_upto},"admit_until":{doorman.admit_until},'
+        f'"turns":{doorman.turns},"barred_until":{doorman.barred_until},'
+        f'"created":{doorman.created},"updated":{doorman.updated},'
+        f'"grants":[{grants}],"queue":[{queue}]{_rest(_seldom(doorman))}}}'
     )
 
 
 def loads(text: str) -> Doorman:
-    """The doorman of a JSON text.
+    """Return the doorman of a JSON text.
 
     Raises:
-        BadRecord: not JSON, not ours, or of an unknown version.
+        BadRecord: The text is not JSON, not ours, or of an unknown version.
     """
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except KeyError as exc:
         raise BadRecord(
-            what=f"the stored record is damaged ({exc.args[0]} is there twice)"
+            what=f"the stored record is damaged ({exc.args[0]} stands in it twice)"
         ) from exc
     except (ValueError, RecursionError) as exc:
         raise BadRecord(what="the stored record is not JSON") from exc
@@ -80,7 +84,7 @@ def loads(text: str) -> Doorman:
 
 
 def load(data: object) -> Doorman:
-    """The doorman of parsed JSON, of this version or a compatible one."""
+    """Return the doorman of parsed JSON, of this version or a compatible one."""
     try:
         fields = cast("dict[str, Any]", data)
         if not isinstance(data, dict) or fields["v"] != VERSION:
@@ -91,12 +95,12 @@ def load(data: object) -> Doorman:
         idle = fields.get("upgrader") is None
         return Doorman(
             grants=_grants(fields),
-            queue=_places(fields),
+            queue=_entries(fields),
             seat=_optional(fields, "seat", str),
-            upgrader=None if idle else _load_slot(fields),
+            upgrader=None if idle else _load_upgrader(fields),
             upgraded=fields.get("upgraded", False) is True,
             endings=_endings(fields),
-            extra=_extra(fields, _DOOR),
+            extra=_extra(fields, _DOORMAN),
             **{name: _typed(fields, name, int) for name in _SCALARS},
         )
     except KeyError as exc:
@@ -107,17 +111,16 @@ def load(data: object) -> Doorman:
         raise BadRecord(what=f"the stored record is damaged ({exc})") from exc
 
 
-def _seldom(door: Doorman) -> Extra:
-    """What most doormen have not."""
-    seldom = door.extra
-    if door.endings:
-        endings = [[e.fence, e.holder, e.reason] for e in door.endings]
+def _seldom(doorman: Doorman) -> Extra:
+    seldom = doorman.extra
+    if doorman.endings:
+        endings = [[e.fence, e.holder, e.reason] for e in doorman.endings]
         seldom = ("endings", endings), *seldom
-    if door.upgrader is not None:
-        slot = door.upgrader
+    if doorman.upgrader is not None:
+        slot = doorman.upgrader
         kept = [slot.ticket, slot.client_id, slot.expires, slot.called]
         seldom = ("upgrader", kept), *seldom
-    if door.upgraded:
+    if doorman.upgraded:
         seldom = ("upgraded", True), *seldom
     return seldom
 
@@ -133,13 +136,13 @@ def _grant(grant: Grant) -> str:
     )
 
 
-def _place(place: QueueEntry) -> str:
+def _entry(entry: QueueEntry) -> str:
     return (
-        f'{{"number":{place.number},"gate":{_text(place.client_id)},'
-        f'"mode":"{place.mode}","since":{place.since},"expires":{place.expires},'
-        f'"window":{place.claim_window},"waiting":{place.waiting},'
-        f'"claim_until":{_or_null(place.claim_until)},'
-        f'"who":{_who(place.who)}{_rest(place.extra)}}}'
+        f'{{"number":{entry.number},"gate":{_text(entry.client_id)},'
+        f'"mode":"{entry.mode}","since":{entry.since},"expires":{entry.expires},'
+        f'"window":{entry.claim_window},"waiting":{entry.waiting},'
+        f'"claim_until":{_or_null(entry.claim_until)},'
+        f'"who":{_who(entry.who)}{_rest(entry.extra)}}}'
     )
 
 
@@ -149,7 +152,6 @@ def _who(who: Requester) -> str:
 
 
 def _rest(fields: Extra) -> str:
-    """More fields of an object, behind others."""
     return f",{_object(dict(fields))[1:-1]}" if fields else ""
 
 
@@ -171,7 +173,7 @@ def _load_grant(data: object) -> Grant:
     )
 
 
-def _load_place(data: object) -> QueueEntry:
+def _load_entry(data: object) -> QueueEntry:
     fields = _object_of(data, "queue")
     return QueueEntry(
         number=_typed(fields, "number", int),
@@ -183,37 +185,27 @@ def _load_place(data: object) -> QueueEntry:
         waiting=_typed(fields, "waiting", int),
         claim_until=_optional(fields, "claim_until", int),
         who=_load_who(fields),
-        extra=_extra(fields, _PLACE),
+        extra=_extra(fields, _ENTRY),
     )
 
 
-def _load_slot(fields: Fields) -> PendingUpgrade:
-    slot = _named(fields, "upgrader", ("ticket", "gate", "expires", "called"))
-    return PendingUpgrade(
-        _typed(slot, "upgrader.ticket", str),
-        _typed(slot, "upgrader.gate", str),
-        _typed(slot, "upgrader.expires", int),
-        bool(slot["upgrader.called"]),
-    )
+def _load_upgrader(fields: Fields) -> PendingUpgrade:
+    kinds = {"ticket": str, "gate": str, "expires": int, "called": None}
+    ticket, client_id, expires, called = _items(fields, "upgrader", kinds)
+    return PendingUpgrade(ticket, client_id, expires, bool(called))
 
 
 def _load_ending(data: object) -> LossNote:
-    ending = _named({"endings": data}, "endings", ("fence", "holder", "reason"))
-    reason = ending["endings.reason"]
-    if reason not in _REASONS:
-        reason = "forced"
-    fence = _typed(ending, "endings.fence", int)
-    return LossNote(fence, _typed(ending, "endings.holder", str), reason)
+    kinds = {"fence": int, "holder": str, "reason": None}
+    fence, holder, reason = _items({"endings": data}, "endings", kinds)
+    # A reason of a newer version ends the grant all the same
+    # (test_an_unknown_reason_is_read_as_forced).
+    return LossNote(fence, holder, reason if reason in _REASONS else "forced")
 
 
 def _load_who(fields: Fields) -> Requester:
-    who = _named(fields, "who", ("host", "pid", "task", "reason"))
-    return Requester(
-        _typed(who, "who.host", str),
-        _typed(who, "who.pid", int),
-        _typed(who, "who.task", str),
-        _typed(who, "who.reason", str),
-    )
+    kinds = {"host": str, "pid": int, "task": str, "reason": str}
+    return Requester(*_items(fields, "who", kinds))
 
 
 def _extra(data: Fields, known: set[str]) -> Extra:
@@ -221,7 +213,8 @@ def _extra(data: Fields, known: set[str]) -> Extra:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a name that is there twice is a ``KeyError``: which one counts?"""
+    # A name that stands twice is refused: readers in other languages may take the first
+    # value where Python takes the last (test_a_name_that_is_there_twice).
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -230,28 +223,24 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _grants(fields: Fields) -> tuple[Grant, ...]:
-    """Of different tickets; a writer is alone."""
     grants = tuple(map(_load_grant, _list(fields, "grants")))
     if len({grant.ticket for grant in grants}) != len(grants):
-        raise ValueError("grants: one ticket is there twice")
+        raise ValueError("grants: two grants have one ticket")
     if len(grants) > 1 and any(grant.mode is Mode.WRITE for grant in grants):
-        raise ValueError("grants: a writer is not alone")
+        raise ValueError("grants: a writer beside other holders")
     return grants
 
 
-def _places(fields: Fields) -> tuple[QueueEntry, ...]:
-    """One for each process and mode."""
-    places = tuple(map(_load_place, _list(fields, "queue")))
-    if len({(place.client_id, place.mode) for place in places}) != len(places):
-        raise ValueError("queue: one place is there twice")
-    return places
+def _entries(fields: Fields) -> tuple[QueueEntry, ...]:
+    entries = tuple(map(_load_entry, _list(fields, "queue")))
+    if len({(entry.client_id, entry.mode) for entry in entries}) != len(entries):
+        raise ValueError("queue: one client has two entries for one mode")
+    return entries
 
 
 def _endings(fields: Fields) -> tuple[LossNote, ...]:
-    """Which most records have not."""
-    if "endings" not in fields:
-        return ()
-    return tuple(map(_load_ending, _list(fields, "endings")))
+    listed = _list(fields, "endings") if "endings" in fields else ()
+    return tuple(map(_load_ending, listed))
 
 
 def _object_of(data: object, what: str) -> Fields:
@@ -268,12 +257,17 @@ def _list(fields: Fields, name: str) -> list[Any]:
     return found
 
 
-def _named(fields: Fields, name: str, parts: Sequence[str]) -> Fields:
-    """A list whose first items have these names; a newer version may have more."""
+def _items(fields: Fields, name: str, kinds: Mapping[str, type | None]) -> list[Any]:
+    # A newer version may have added items behind these. None as a kind accepts any.
     found = _list(fields, name)
-    if len(found) < len(parts):
+    if len(found) < len(kinds):
         raise ValueError(f"{name}: {len(found)} items")
-    return {f"{name}.{part}": item for part, item in zip(parts, found, strict=False)}
+    return [
+        item
+        if kind is None
+        else _typed({f"{name}.{part}": item}, f"{name}.{part}", kind)
+        for (part, kind), item in zip(kinds.items(), found, strict=False)
+    ]
 
 
 def _mode(fields: Fields) -> Mode:

@@ -1,4 +1,7 @@
-"""What can be asked of a doorman, and what it answers. Frozen values, checked once."""
+"""The commands that change a doorman, and the replies. Frozen values, checked once.
+
+Times are microseconds, except where a name says seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 
+# Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s.
 ENTRY_TTL = 4_500_000
-"""How long a place lives unless refreshed: three poll intervals of 1.5 s."""
+# Microseconds for which a free resource is reserved for the head of the queue.
 CLAIM_WINDOW = 100_000
-"""How long the resource stands free for the head of the queue alone."""
+# Grants passed on inside one process until the mutex record is deleted once.
 MAX_LOCAL_TURNS = 100
-"""After so many turns inside one process the seat is vacated once for the others."""
 
 
 class IllegalCommand(ValueError):
@@ -33,28 +36,35 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.ticket:
-            raise IllegalCommand("a claim needs a ticket")
+            raise IllegalCommand("a claim needs a ticket that is not empty")
         if self.lease is not None and self.lease <= 0:
             raise IllegalCommand("a lease is positive or None")
 
     @property
     def seconds(self) -> float | None:
-        """How long a grant of it lives; None: for ever."""
+        """The lease in seconds; None if a grant of this claim never expires."""
         return None if self.lease is None else self.lease / MICROS
 
     def grant(self, mode: Mode, fence: int, now: int) -> Grant:
-        """What it gets if it is let in now."""
+        """Return the grant of this claim if it is admitted now."""
         ends = None if self.lease is None else now + self.lease
         return Grant(self.ticket, mode, fence, now, ends, self.who, self.lock_delay)
 
 
 @value
 class Acquire:
-    """Let these tickets in, or give their process a place in the queue.
+    """Command: admit these tickets, or give their client an entry in the queue.
 
-    Several claims only for readers: all readers a process has waiting enter in one
-    step. ``gate`` names the process (a nonce); ``waiting`` counts its waiting tasks;
-    with ``more`` it gets a new place at the tail after being served.
+    Several claims are allowed for readers only: all waiting readers of a process enter
+    in one step.
+
+    Attributes:
+        client_id: Random id of the client (one ``Locks``); needed for an entry.
+        may_queue: Whether a refused acquire takes an entry.
+        more: Tasks of the client that wait behind these claims. If it is not 0, the
+            client gets a new entry at the tail once it is served.
+        waiting: All waiting tasks of the client, shown to people and counted.
+        max_waiters: Waiting tasks of all clients from which on an entry is refused.
     """
 
     claims: tuple[Claim, ...]
@@ -70,22 +80,22 @@ class Acquire:
 
     def __post_init__(self) -> None:
         if not self.claims:
-            raise IllegalCommand("nobody asks")
+            raise IllegalCommand("an acquire needs a claim")
         if self.mode is Mode.WRITE and len(self.claims) > 1:
-            raise IllegalCommand("writers enter one at a time")
+            raise IllegalCommand("an acquire for writing has one claim")
         if len(self.claims) > 1:
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
-                raise IllegalCommand("one ticket asks twice")
+                raise IllegalCommand("two claims have one ticket")
         if (self.may_queue or self.more) and not self.client_id:
-            raise IllegalCommand("a place belongs to a gate")
+            raise IllegalCommand("an entry in the queue needs a client_id")
 
 
 @value
 class Release:
-    """End a grant, and in the same step let the process's next waiters ask.
+    """Command: end a grant, and let the client's next waiters ask in the same step.
 
-    ``mode``: only if held in that mode.
+    ``mode``: release only a grant of that mode.
     """
 
     ticket: str = field(repr=False)
@@ -95,9 +105,10 @@ class Release:
 
 @value
 class Withdraw:
-    """Take tickets back, whatever became of them; ``keep`` leaves the place.
+    """Command: undo tickets, whatever became of them, and give the entry up.
 
-    ``upgrader``: a reader that does not want to become a writer any more.
+    ``keep`` leaves the entry. ``upgrader``: the ticket of a reader that gives up
+    waiting for its upgrade.
     """
 
     client_id: str
@@ -109,7 +120,7 @@ class Withdraw:
 
 @value
 class Renew:
-    """Make grants live ``lease`` from now, or as long as they would anyway."""
+    """Command: let grants live ``lease`` from now, or as long as they would anyway."""
 
     tickets: tuple[tuple[str, int | None], ...] = field(repr=False)
 
@@ -120,7 +131,7 @@ class Renew:
 
 @value
 class Downgrade:
-    """Writer → reader without a gap; the claim's ticket replaces the old one."""
+    """Command: turn a writer into a reader without a gap, under the claim's ticket."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -128,7 +139,7 @@ class Downgrade:
 
 @value
 class Upgrade:
-    """The only reader → writer; with ``may_wait`` it keeps the one upgrader's slot."""
+    """Command: turn the only reader into a writer; ``may_wait``: wait for others."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -139,9 +150,9 @@ class Upgrade:
 
 @value
 class Adopt:
-    """From one owner to another; the claim's ticket replaces the old one.
+    """Command: give a grant to another owner, under the ticket of the claim.
 
-    Of several that ask for one ticket, the first gets it.
+    Of several adopters of one ticket, the first gets the grant.
     """
 
     ticket: str = field(repr=False)
@@ -150,9 +161,9 @@ class Adopt:
 
 @value
 class ForceRelease:
-    """Break a grant that is seen on screen: holder and fence must both match.
+    """Command: break a grant that a person saw; holder and fence must both match.
 
-    ``seat`` instead names a foreign seat by its exact value.
+    ``seat`` instead names a foreign mutex record by its exact value.
     """
 
     holder: str = ""
@@ -167,7 +178,10 @@ Command = (
 
 @value
 class Granted:
-    """These grants hold. Claims of the command that are not among them still wait."""
+    """Reply: these grants hold; the other claims of the command still wait.
+
+    ``placed``: whether the client has an entry in the queue after the step.
+    """
 
     grants: tuple[Grant, ...]
     now: int
@@ -176,7 +190,7 @@ class Granted:
 
 @value
 class Waiting:
-    """Not now; the process has a place. ``ahead`` places are before it.
+    """Reply: not granted; the client has an entry, behind ``ahead`` others.
 
     ``retry_after``: microseconds until the store expects a change by itself, or None.
     """
@@ -188,7 +202,7 @@ class Waiting:
 
 @value
 class Refused:
-    """Not now, and no place was taken."""
+    """Reply: not granted, and no entry was taken. ``why`` is one of the words below."""
 
     why: str
     retry_after: int | None = None
@@ -200,19 +214,19 @@ HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "
 
 @value
 class NotHeld:
-    """The ticket has no grant (any more), and why as far as is known."""
+    """Reply: the ticket has no grant (any more), and why, as far as it is known."""
 
     reason: LossReason = "expired"
 
 
 @value
 class Conflict:
-    """Another reader is upgrading already."""
+    """Reply: another reader is already waiting for its upgrade."""
 
 
 @value
 class Released:
-    """Whether the ticket held; answers to what the release carried along."""
+    """Reply: whether the ticket held, and the replies to the acquires it carried."""
 
     held: bool
     reason: LossReason = "expired"
@@ -221,34 +235,24 @@ class Released:
 
 @value
 class Withdrawn:
-    """Tickets among those withdrawn that had been granted."""
+    """Reply: the tickets among those withdrawn that had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @value
 class Renewed:
-    """For each ticket in order: its new expiry (None: never), or why it is gone."""
+    """Reply: for each ticket in order, its renewed grant or why it is gone."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 
 
 @value
 class Forced:
-    """Whether what was seen on screen was still there."""
+    """Reply: whether the grant that was seen still existed, and is now broken."""
 
     done: bool
 
 
 Answer = Granted | Waiting | Refused
-Reply = (
-    Granted
-    | Waiting
-    | Refused
-    | NotHeld
-    | Conflict
-    | Released
-    | Withdrawn
-    | Renewed
-    | Forced
-)
+Reply = Answer | NotHeld | Conflict | Released | Withdrawn | Renewed | Forced

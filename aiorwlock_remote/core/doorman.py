@@ -1,12 +1,11 @@
-"""The record: what a store (the "doorman") keeps beside a resource's seat.
+"""The doorman: what a store keeps beside the published mutex record of a resource.
 
-The *seat* is the published mutex record: a ticket, or ``readers``, sits there while
-somebody holds the resource. The doorman knows the rest: who holds it, who waits, and
-the last fence handed out. Both are changed together, in one atomic step.
+The *mutex record* (in code ``seat``, the field's name in stored JSON) is published:
+while the resource is held, it contains a ticket or the word ``readers``. The doorman
+knows the rest: the holders, the queue and the last fence. A step changes both together,
+atomically.
 
 All times are microseconds of the store's clock.
-
-What a step knows beside the record: the time, and who sits in the seat.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
+# Fields of a newer version that this one does not know, but keeps.
 Extra = tuple[tuple[str, object], ...]
-"""Fields of a newer version that this one does not know, but keeps."""
 
 
 @value
 class Requester:
-    """Who asked: for people, never for decisions."""
+    """Description of a client, shown to people and never used for decisions."""
 
     host: str = ""
     pid: int = 0
@@ -33,8 +32,8 @@ class Requester:
     reason: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.host}/{self.pid}" if self.host or self.pid else "?"
-        return f"{place}: {self.reason}" if self.reason else place
+        entry = f"{self.host}/{self.pid}" if self.host or self.pid else "?"
+        return f"{entry}: {self.reason}" if self.reason else entry
 
 
 UNKNOWN_REQUESTER = Requester()
@@ -42,7 +41,7 @@ UNKNOWN_REQUESTER = Requester()
 
 @value
 class Grant:
-    """One holder. ``expires`` None: never (a lease of None)."""
+    """One holder's right to the resource; ``expires`` is None for an endless lease."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -55,21 +54,23 @@ class Grant:
 
     @property
     def holder(self) -> str:
-        """The ticket's public name."""
         return holder_of(self.ticket)
 
     def dead(self, now: int) -> bool:
-        """Whether the lease has run out."""
+        """Return whether the lease has run out."""
         return self.expires is not None and self.expires <= now
 
 
 @value
 class QueueEntry:
-    """A place in the queue: one process waiting for one mode, however many tasks.
+    """One client waiting in one mode, however many of its tasks wait.
 
-    ``claim_until`` is set when the resource stands free for this place alone; a place
-    that has not claimed by then is *late*: it keeps its order, but blocks nobody until
-    its owner asks again. ``expires``: forgotten unless its owner asks before.
+    Attributes:
+        claim_until: End of the offer, while the resource is reserved for this entry. If
+            the client has not claimed by then, the entry keeps its order, but blocks no
+            other until its client asks again.
+        expires: When the entry is dropped unless its client asks before.
+        claim_window: How long an offer to this entry lasts.
     """
 
     number: int
@@ -84,7 +85,7 @@ class QueueEntry:
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
-        """Whether it was offered the resource and did not come."""
+        """Return whether the resource was offered and not claimed in time."""
         return self.claim_until is not None and self.claim_until <= now
 
 
@@ -100,7 +101,7 @@ class PendingUpgrade:
 
 @value
 class LossNote:
-    """Why grants of one fence ended early; ``holder`` "*" means all of them."""
+    """Why grants of one fence ended early; holder "*" stands for all of that fence."""
 
     fence: int
     holder: str
@@ -109,29 +110,36 @@ class LossNote:
 
 @value
 class MutexRecord:
-    """The published mutex record as it stands in the store right now."""
+    """The published mutex record as it stands in the store."""
 
     value: str = field(repr=False)
     expires: int | None = None
 
     @property
     def ticket(self) -> str:
-        """What stands before the comma: a ticket, or ``readers``."""
+        """The part before the comma: a ticket, or ``readers``."""
         return self.value.rpartition(",")[0] or self.value
 
 
 @value
 class Doorman:
-    """Everything about one resource but its seat. The default is one never used.
+    """All that is stored about one resource but its mutex record.
 
-    ``admit_upto``/``admit_until``: readers whose place has at most that number may
-    join the read phase until that time though a writer waits; 0: they have not been
-    called yet.
-    ``seat``: the exact seat value we wrote, to tell ours from a foreign one.
-    ``turns``: grants handed on inside one process since the seat was last vacant.
-    ``barred_until``: nobody enters before (``lock_delay`` after an expiry).
-    ``upgraded``: the writer was a reader before and passed the queue.
-    ``created``/``updated``: the store's wall clock, to show to people.
+    The default is the doorman of a resource that was never used.
+
+    Attributes:
+        last: The last fence given out; readers of one phase share it.
+        number: The last number given to a queue entry.
+        admit_upto: Readers with an entry up to this number may join although a writer
+            waits.
+        admit_until: End of that permission; 0 if they have not been called yet.
+        seat: The mutex record as we wrote it, to tell ours from a foreign one.
+        turns: Grants passed on inside one process since the record was last deleted.
+        barred_until: No client enters before (``lock_delay`` after an expiry).
+        upgraded: The writer was a reader before, and passed the queue.
+        endings: Why recent grants ended early.
+        created: Wall clock at the first step, shown to people; ``updated`` at the last.
+        extra: Stored fields of a newer version, kept as they are.
     """
 
     last: int = 0
@@ -152,26 +160,23 @@ class Doorman:
 
     @property
     def writing(self) -> bool:
-        """Whether a writer holds the resource."""
         return bool(self.grants) and self.grants[0].mode is Mode.WRITE
 
     def grant(self, ticket: str) -> Grant | None:
-        """The grant of a ticket, if it has one."""
         for grant in self.grants:
             if grant.ticket == ticket:
                 return grant
         return None
 
-    def entry(self, gate: str, mode: Mode) -> QueueEntry | None:
-        """The place of a process for a mode, if it has one."""
-        for place in self.queue:
-            if place.client_id == gate and place.mode is mode:
-                return place
+    def entry(self, client_id: str, mode: Mode) -> QueueEntry | None:
+        for entry in self.queue:
+            if entry.client_id == client_id and entry.mode is mode:
+                return entry
         return None
 
     @property
     def ends(self) -> int | None:
-        """When the last grant runs out; None if one never does or there is none."""
+        """When the last grant expires; None if one never does, or there is none."""
         ends = 0
         for grant in self.grants:
             if grant.expires is None:
@@ -180,7 +185,10 @@ class Doorman:
         return ends or None
 
     def after_reboot(self) -> Doorman:
-        """On a one-host store another boot ends everything but the fence."""
+        """Return the doorman with nothing kept but the fence."""
+        # A store of one host counts leases by a clock that restarts with the host.
+        # Their ends mean nothing after a boot
+        # (test_another_boot_ends_everything_but_the_fence).
         return replace(
             self,
             grants=(),
@@ -191,12 +199,12 @@ class Doorman:
         )
 
 
+# The doorman of a resource that was never used.
 UNUSED_DOORMAN: Doorman = Doorman()
-"""Of a resource that nobody has ever used."""
 
 
 def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
-    """The grants that end first, by expiry and ticket; those that never do last."""
+    """Return the grants that end first, by expiry and ticket; endless ones last."""
 
     def order(grant: Grant) -> tuple[bool, int, str]:
         return grant.expires is None, grant.expires or 0, grant.ticket
@@ -205,7 +213,7 @@ def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
 
 
 def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
-    """What the published mutex record holds: ticket, comma, unix seconds."""
+    """Return what the published mutex record contains: ticket, comma, Unix seconds."""
     first = grants[0]
     ticket = first.ticket if first.mode is Mode.WRITE else READERS
     return f"{ticket},{wall // 1_000_000}"
@@ -217,10 +225,10 @@ _FOREIGN = "foreign "
 
 @value
 class StepContext:
-    """One step's circumstances.
+    """The circumstances of one step.
 
-    ``turns``: what the turn counter becomes if somebody enters an idle resource.
-    ``vacate``: nobody enters in this step; the seat is shown vacant to foreigners.
+    ``turns``: the turn counter if a client enters an idle resource. ``vacate``: no
+    client enters in this step, so that foreign programs see the mutex record deleted.
     """
 
     now: int
@@ -231,9 +239,10 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """The moment without a foreign seat in which one of these tickets sits.
+    """Return the context without a foreign record that contains one of these tickets.
 
-    Their holders are told that they hold nothing, see ``seat``.
+    Their holders learn in this step that they hold nothing (see
+    ``core/mutex_record.py``).
     """
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
@@ -241,27 +250,25 @@ def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
     return replace(at, foreign=None)
 
 
-def new_fence(door: Doorman, floor: int) -> int:
-    """The number of a new phase: above all before, even if the record was lost."""
-    return max(door.last + 1, floor)
+def new_fence(doorman: Doorman, floor: int) -> int:
+    """Return the fence of a new phase: above all before, also of a lost doorman."""
+    return max(doorman.last + 1, floor)
 
 
-def describe_holders(door: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
-    """Who holds the resource, for people: mode, holder, host/pid and reason.
-
-    Those whose leases end first; among 10,000 readers a few are enough.
-    """
+def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
+    """Return texts that say who holds the resource: mode, holder, process, reason."""
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
-    return describe_grants(door.grants)
+    return describe_grants(doorman.grants)
 
 
 def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
-    """Return the texts of the grants that end first, as in ``describe_holders``."""
+    """Return texts for the grants that end first; see ``describe_holders``."""
+    # Of 10,000 readers a few are enough.
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 
 
 def is_foreign_holder(holders: tuple[str, ...]) -> bool:
-    """Whether it is a foreign seat that was described."""
+    """Return whether ``describe_holders`` described a foreign program."""
     return bool(holders) and holders[0].startswith(_FOREIGN)

@@ -1,18 +1,16 @@
-"""The plan of one process waiting at one resource for one mode: a lane.
+"""The waiting tasks of one client at one resource in one mode, without I/O.
 
-However many tasks of a process wait, the store sees one place and one request at a
-time. A lane is told what happens (somebody joins, leaves, an answer comes, the bell
-rings, time passes) and says what to send. It does no I/O and knows no clock.
-
-Inside a lane it is first come, first served. A writer lane asks for one ticket at a
-time, a reader lane for all its readers at once.
+However many tasks of a client wait, the store sees one queue entry and one request at a
+time. A ``ModeQueue`` is informed of each event (a task joins or leaves, a reply or a
+wake-up comes, time passes) and returns the request to send. The runtime does the rest
+(``runtime/wait_queue.py``).
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiorwlock_remote.core.commands import (
     FULL,
@@ -33,14 +31,18 @@ MAX_CLAIMS_PER_ACQUIRE = 500
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One task that waits. ``sent_at``: when the request that let it in was sent.
+    """One task that waits, and the grant it got.
 
-    (Or, if that one's answer was lost, a time not later than when the store carried it
-    out: the lease counts from there.)
-
-    ``until``: up to this local time a request that was certainly not carried out is
-    sent again. ``unheard``: how many answers its lane had when it joined, if a request
-    was under way then.
+    Attributes:
+        grant: The grant, once the task has been served.
+        sent_at: Local time from which the lease of the grant counts: when the request
+            that was granted was sent. If the reply to an earlier request was lost, a
+            time no later than when the store carried that one out.
+        last_reply: What the store replied last while the task waited; None if nothing.
+        until: Up to this local time a request that was certainly not carried out is
+            repeated.
+        unheard: Number of replies its queue had when the task joined while a request
+            was under way; -1 otherwise.
     """
 
     claim: Claim
@@ -48,92 +50,108 @@ class Waiter:
     max_waiters: int | None = None
     grant: Grant | None = None
     sent_at: float = 0.0
-    told: Waiting | None = None
+    last_reply: Waiting | None = None
     until: float = -math.inf
     unheard: int = -1
 
     @property
     def ticket(self) -> str:
-        """The secret of this attempt."""
+        """The secret ticket of the claim."""
         return self.claim.ticket
 
 
+@dataclass(slots=True, eq=False)
 class Effects:
-    """What an answer meant: who got in, who cannot, and what to send next."""
+    """What a reply means: tasks that are served or turned away, and what to send."""
 
-    __slots__ = ("send", "served", "turned_away")
-
-    def __init__(self) -> None:
-        """Nothing."""
-        self.served: list[Waiter] = []
-        self.turned_away: list[Waiter] = []
-        self.send: Acquire | Withdraw | None = None
+    served: list[Waiter] = field(default_factory=list[Waiter])
+    turned_away: list[Waiter] = field(default_factory=list[Waiter])
+    send: Acquire | Withdraw | None = None
 
 
 class ModeQueue:
-    """One mode's waiters of one process at one resource.
+    """First-in, first-out queue of one client's tasks for one mode of one resource.
 
-    At most one request is under way (``_asked``: for whom), and the store has at most
-    one place for all. What happens meanwhile is remembered until its answer is there:
-    ``_rung``: ask again at once; ``_dropped``: nobody was left, and the place it may
-    have given was withdrawn behind it. Of an answer that was lost nobody knows what it
-    did: ``_unsure`` are those it may have granted, ``_perhaps_placed`` the place.
-    ``_said``: the last answer, of ``_answers``, that told how the resource stands.
+    A queue for writing asks for one ticket at a time, one for reading for all its
+    readers at once. It reads no clock. Invariants, each with the test in
+    ``tests/core/test_mode_queue.py`` that fails without it:
+
+    * At most one acquire is under way; ``_asked`` are its tasks
+      (test_one_request_at_a_time).
+    * Tasks are served in the order they joined, in batches of readers
+      (test_whatever_happens_nothing_is_left_behind, test_readers_ask_together).
+    * A ticket that may have reached the store is withdrawn when its task leaves:
+      ``_asked``, and ``_unsure`` after a lost reply
+      (test_who_leaves_after_a_lost_answer_is_withdrawn).
+    * The store has at most one entry for all tasks, and the last of them to go gives it
+      back: ``_placed``, and ``_perhaps_placed`` after a lost reply
+      (test_a_place_that_may_have_been_made_is_given_back,
+      test_a_place_made_for_tasks_that_left_is_given_back).
+    * A withdrawal that follows an acquire under way undoes the entry this acquire may
+      make: ``_dropped`` (test_leaving).
+    * A wake-up while a request is under way is not lost: ``_woken`` asks again at once
+      (test_who_waits_looks_again_when_told_or_at_its_poll).
+    * A lease counts from the request that the store carried out
+      (test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request).
+    * ``due`` is None when no task waits (test_nobody_looks_for_those_who_left).
     """
 
-    def __init__(self, gate: str, mode: Mode, pace: PollPolicy) -> None:
-        """``gate`` is the process's nonce, ``pace`` how the store is waited for."""
+    def __init__(self, client_id: str, mode: Mode, pace: PollPolicy) -> None:
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
-        self._gate = gate
+        """Local time of the next poll."""
         self.mode: Mode = mode
+        self._client_id = client_id
         self._pace = pace
-        self._place_life = micros(pace.entry_ttl)
-        self._window = micros(pace.claim_window)
+        self._entry_ttl = micros(pace.entry_ttl)
+        self._claim_window = micros(pace.claim_window)
         self._asked: tuple[Waiter, ...] = ()
         self._unsure: set[Waiter] = set()
         self._placed = False
         self._perhaps_placed = False
-        self._said: Waiting | Granted | None = None
+        self._last_answer: Waiting | Granted | None = None
         self._answers = 0
-        self._rung = False
+        self._woken = False
         self._dropped = False
         self._failures = 0
 
     @property
     def idle(self) -> bool:
-        """Nobody waits and nothing is under way."""
+        """Whether no task waits and no request is under way."""
         return not self.waiters and not self._asked
 
     @property
     def watching(self) -> bool:
-        """Whether it has a place and waits for the bell."""
+        """Whether the queue has an entry in the store and waits for a wake-up."""
         return self._placed and bool(self.waiters)
 
     def join(self, waiter: Waiter) -> Acquire | None:
-        """Somebody waits from now on; what to send, if anything."""
+        """Add a task to the queue; return the request to send, if any."""
         self.waiters.append(waiter)
         if self._placed and not self._asked:
-            # It sends nothing, and waits at the place that there is already.
-            waiter.told = self._last_said()
+            # The entry in the store is already the new task's, too. Without a last
+            # reply an outage would turn the task away, while those before it wait on
+            # (test_who_joins_a_place_has_it).
+            waiter.last_reply = self._describe_last_answer()
             return None
         waiter.unheard = self._answers
         return None if self._asked else self.ask()
 
-    def said(self, waiter: Waiter) -> Waiting | None:
-        """Return what the store said last of the resource.
+    def last_reply_to(self, waiter: Waiter) -> Waiting | None:
+        """Return what the store replied last about the resource.
 
-        None if a request is under way for this waiter, and the store has not answered
-        since it joined. The store is not to blame if a waiter joins a lane that has a
-        place and leaves before the lane asks again
-        (``test_who_joins_later_is_told_what_the_store_said``).
+        None if a request is under way for this waiter and the store has not replied
+        since it joined.
         """
+        # A waiter that joins a queue with an entry, and leaves before the next request,
+        # must not report that the store did not reply
+        # (test_who_joins_later_is_told_what_the_store_said).
         if self._asked and waiter.unheard == self._answers:
             return None
-        return self._last_said()
+        return self._describe_last_answer()
 
     def leave(self, waiter: Waiter) -> Withdraw | None:
-        """Somebody gives up. Its ticket is withdrawn if it ever left the process."""
+        """Remove a task that gives up; return the withdrawal to send, if any."""
         asked = waiter in self._asked or waiter in self._unsure
         self._unsure.discard(waiter)
         if waiter in self.waiters:
@@ -146,18 +164,19 @@ class ModeQueue:
         if not asked and (keep or not placed):
             return None
         if not keep:
-            self._forget_place()
-        return Withdraw(self._gate, self.mode, tickets, keep=keep)
+            self._placed, self._perhaps_placed = False, False
+            self._dropped = bool(self._asked)
+        return Withdraw(self._client_id, self.mode, tickets, keep=keep)
 
     def wake(self) -> Acquire | None:
-        """The store has something for this lane; a hint, it may be mistaken."""
+        """Ask again because the store has sent a wake-up, which may be mistaken."""
         if self._asked:
-            self._rung = True
+            self._woken = True
             return None
         return self.ask()
 
     def ask(self) -> Acquire | None:
-        """The request for whoever waits, unless one is under way."""
+        """Return the request for the waiting tasks, unless one is under way."""
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]
@@ -165,87 +184,102 @@ class ModeQueue:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
+            # One request has one policy; readers of another policy ask next.
             alike = [w for w in self.waiters if w.policy is first.policy]
             self._asked = tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
             claims = tuple(w.claim for w in self._asked)
-        self.due, self._rung, self._dropped = None, False, False
+        self.due, self._woken, self._dropped = None, False, False
         return Acquire(
             claims,
             self.mode,
             first.policy,
-            self._gate,
+            self._client_id,
             may_queue=True,
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
+            # With an entry in the store already, the client is one of the waiters.
             max_waiters=None if self._placed else first.max_waiters,
-            entry_ttl=self._place_life,
-            claim_window=self._window,
+            entry_ttl=self._entry_ttl,
+            claim_window=self._claim_window,
         )
 
     def answered(
         self, answer: Answer, sent_at: float, now: float, random: float
     ) -> Effects:
-        """The answer to the request under way. Times in seconds, local clock."""
+        """Take the reply to the request under way.
+
+        Args:
+            answer: The reply of the store.
+            sent_at: Local time, in seconds, just before the request was sent.
+            now: Local time in seconds.
+            random: Jitter of the next poll, in [0, 1).
+        """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
+        # This reply covers what an earlier, lost one may have granted.
         if self._unsure:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
-        news = Effects()
+        effects = Effects()
         if isinstance(answer, Granted):
             self._placed = answer.placed and not self._dropped
             grants = {g.ticket: g for g in answer.grants}
             for waiter in asked:
                 grant = grants.get(waiter.claim.ticket)
-                if grant is not None and self._strike(waiter):
+                if grant is not None and self._remove(waiter):
                     waiter.grant, waiter.sent_at = grant, sent_at
                     if answer.now > grant.since:
-                        # A repeated request finds the grant of one whose answer was
-                        # lost.
+                        # The grant was made by an earlier request whose reply was lost.
+                        # Counted from this one, the holder would rely on the lease for
+                        # longer than the store honours it.
                         waiter.sent_at -= (answer.now - grant.since) / MICROS
-                    news.served.append(waiter)
-            self._said, wait = answer, None
+                    effects.served.append(waiter)
+            self._last_answer, wait = answer, None
         elif isinstance(answer, Waiting):
-            self._placed, self._said = not self._dropped, answer
+            self._placed, self._last_answer = not self._dropped, answer
             for waiter in self.waiters:
-                waiter.told = answer
+                waiter.last_reply = answer
             wait = answer.retry_after
         else:
             return self._refused(answer, asked)
-        self._next(news, wait, now, random)
-        return news
+        self._continue(effects, wait, now, random)
+        return effects
 
     def failed(self, now: float, random: float, *, repeat: bool = False) -> Effects:
-        """The store did not answer. Who had a place waits on; who had none is told.
+        """Take the failure of the request under way.
 
-        ``repeat``: the request was certainly not carried out, and may succeed soon. Who
-        had no place waits on as well, up to its ``until``.
+        Tasks that have an entry in the store wait on; the others are turned away.
+
+        Args:
+            now: Local time in seconds.
+            random: Jitter of the pause before the next request, in [0, 1).
+            repeat: The request was certainly not carried out, and may succeed soon.
+                Tasks without an entry wait on as well, up to their ``until``.
         """
         asked, self._asked = self._asked, ()
         self._failures += 1
         again = now + back_off(self._failures, random)
-        news = Effects()
+        effects = Effects()
         for waiter in asked:
-            stays = waiter.told is not None or (repeat and again < waiter.until)
-            if waiter in self.waiters and not stays:
-                self.waiters.remove(waiter)
-                news.turned_away.append(waiter)
+            stays = waiter.last_reply is not None or (repeat and again < waiter.until)
+            if not stays and self._remove(waiter):
+                effects.turned_away.append(waiter)
         if not repeat:
             self._unsure.update(w for w in asked if w in self.waiters)
             self._perhaps_placed = bool(self.waiters) and not self._dropped
         if self.waiters:
             self.due = again
         else:
-            news.send = self._give_up_place()
-        return news
+            effects.send = self._give_up_entry()
+        return effects
 
-    def _last_said(self) -> Waiting | None:
-        if isinstance(self._said, Granted):
-            self._said = _behind(self._said)
-        return self._said
+    def _describe_last_answer(self) -> Waiting | None:
+        if isinstance(self._last_answer, Granted):
+            self._last_answer = _seen_from_behind(self._last_answer)
+        return self._last_answer
 
-    def _strike(self, waiter: Waiter) -> bool:
-        """Off the list; False if it has left it already."""
+    def _remove(self, waiter: Waiter) -> bool:
+        """Remove the waiter from the queue. Return False if it is no longer queued."""
         if self.waiters and self.waiters[0] is waiter:
             self.waiters.popleft()
         elif waiter in self.waiters:
@@ -257,34 +291,30 @@ class ModeQueue:
     def _refused(self, answer: Refused, asked: tuple[Waiter, ...]) -> Effects:
         assert answer.why == FULL, answer  # a fresh ticket that may queue
         self._placed = False
-        news = Effects()
-        news.turned_away = [w for w in asked if w in self.waiters]
-        for waiter in news.turned_away:
-            self.waiters.remove(waiter)
-        news.send = self.ask()
-        return news
+        effects = Effects(turned_away=[w for w in asked if self._remove(w)])
+        effects.send = self.ask()
+        return effects
 
-    def _next(self, news: Effects, wait: int | None, now: float, random: float) -> None:
+    def _continue(
+        self, effects: Effects, wait: int | None, now: float, random: float
+    ) -> None:
         if not self.waiters:
-            news.send = self._give_up_place()
-        elif self._placed and not self._rung:
-            seconds = None if wait is None else wait / 1e6
+            effects.send = self._give_up_entry()
+        elif self._placed and not self._woken:
+            seconds = None if wait is None else wait / MICROS
             self.due = now + next_poll(self._pace, seconds, random)
         else:
-            news.send = self.ask()
+            effects.send = self.ask()
 
-    def _give_up_place(self) -> Withdraw | None:
-        """It was for tasks that have left, or were turned away, meanwhile."""
+    def _give_up_entry(self) -> Withdraw | None:
+        # The tasks it was made for left, or were turned away, meanwhile. The resource
+        # would be offered to it, and cost all others a claim window.
         placed, self._placed = self._placed, False
-        return Withdraw(self._gate, self.mode) if placed else None
-
-    def _forget_place(self) -> None:
-        self._placed, self._perhaps_placed = False, False
-        self._dropped = bool(self._asked)
+        return Withdraw(self._client_id, self.mode) if placed else None
 
 
-def _behind(granted: Granted) -> Waiting:
-    """What a grant says to those who wait on: who holds the lock, and until when."""
+def _seen_from_behind(granted: Granted) -> Waiting:
+    """Return what a grant means to tasks that wait on: its holders, and until when."""
     ends = [grant.expires for grant in granted.grants if grant.expires is not None]
     never = len(ends) < len(granted.grants)
     after = None if never or not ends else max(0, max(ends) - granted.now)

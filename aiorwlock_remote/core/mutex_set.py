@@ -1,7 +1,6 @@
-"""A mutex set: many mutexes under one name; take a named one, or any that is free.
+"""A mutex set: many mutexes under one name; take a named one, or any free one.
 
-The words in which a store that holds such sets is asked, and answers. Times are
-microseconds.
+The requests and replies of stores that hold such sets. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -10,39 +9,36 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.text import check_str, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
+# The target of a request that takes any free mutex; no mutex has that name.
 ANY_MEMBER = ""
-"""The target of who takes whatever is free; no mutex has that name."""
 
 
 class SetMember(Resource):
-    """One mutex of a set: ``type`` is the set's name, ``id`` its own, both as they are.
+    """One mutex of a set: ``type`` is the set's name, ``id`` its own, both unencoded.
 
-    Never equal to a ``Resource`` of the same names: it is another lock.
+    Never equal to a ``Resource`` of the same names, which is another lock.
     """
 
     __slots__ = ()
 
     def __new__(cls, type: str, id: str, kind: str = "member") -> Self:  # noqa: A002 - the fields of a resource
-        """As a ``Resource``."""
         return super().__new__(cls, type, id, kind)
 
     @property
     def shown(self) -> tuple[str, str]:
-        """As they are."""
         return self.type, self.id
 
     @property
     def label(self) -> str:
-        """``set/name``."""
         return f"{self.type}/{self.id or '(any)'}"
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """Somebody wants ``target``. ``more``: others of this process want the same."""
+    """A request for ``target``. ``more``: other tasks of this client want the same."""
 
     target: str
     ticket: str = field(repr=False)
@@ -52,7 +48,7 @@ class TakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Granted: which one, and the score it was given."""
+    """Granted: the mutex taken, and its score, which is the fence."""
 
     name: str
     fence: int
@@ -60,16 +56,16 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Refused; ``retry_after``: there may be a change then that nobody announces."""
+    """Refused; ``retry_after``: when a change may come without a wake-up, or None."""
 
     retry_after: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TakeReplies:
-    """The answers to all that was asked at once, in order; an error is one, too.
+    """Replies to requests sent together, in order; an error stands for a reply.
 
-    ``rung``: the targets for which this pool has to ask again.
+    ``rung``: targets for which this client has to ask again.
     """
 
     answers: tuple[Taken | Busy | BaseException, ...]
@@ -77,20 +73,15 @@ class TakeReplies:
 
 
 def check_set_name(what: str, name: object) -> str:
-    """The name of a set, or of a mutex in it.
-
-    Raises:
-        ConfigurationError: not text, empty, or not valid Unicode.
-    """
-    if not isinstance(name, str):
-        raise ConfigurationError(what=f"{what} must be str, not {type(name).__name__}")
-    if not name:
-        raise ConfigurationError(what=f"an empty {what} cannot be used")
+    """Return a valid name of a set or its mutex, or raise ``ConfigurationError``."""
+    text = check_str(what, name)
+    if not text:
+        raise ConfigurationError(what=f"{what} is empty")
     try:
-        # What other programs wrote may be no Unicode: it is named as we list it.
-        name.encode("utf-8", "surrogateescape")
+        # Other programs may have written a name that is not Unicode. ``list`` shows it
+        # with surrogate escapes, and such a name must be accepted here again.
+        text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ConfigurationError(
-            what=f"{quoted(name)} is not valid Unicode text"
-        ) from None
-    return name
+        what = f"{quoted(text)} is not valid Unicode text"
+        raise ConfigurationError(what=what) from None
+    return text

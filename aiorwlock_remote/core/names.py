@@ -1,11 +1,12 @@
-"""Names: any (type, id) a user may think of → one name each store accepts.
+"""Names: any (type, id) a user may choose → one name that every store accepts.
 
 The encoding is injective, and a plain name comes out exactly as the published layouts
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
-(``% { } , /`` and control characters) are percent-encoded; a name of more than 200
+(``% { } , /`` and control characters) are percent-encoded. A name of more than 200
 bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains.
 
-A readers-writer lock on a pair of published keys: a set and a string (S3).
+Functions that take users' names raise ``ConfigurationError`` for a name that is empty,
+of a wrong type, or not valid Unicode.
 """
 
 from __future__ import annotations
@@ -17,39 +18,45 @@ from typing import NamedTuple, Self
 from urllib.parse import unquote
 from uuid import UUID
 
-from aiorwlock_remote.core.text import check_text, quoted
+from aiorwlock_remote.core.text import (
+    check_str,
+    check_text,
+    check_unicode,
+    has_control_character,
+    quoted,
+)
 from aiorwlock_remote.errors import ConfigurationError
 
 ResourceId = int | str | UUID
-"""Counted by its text: 42 and "42" are one resource."""
+"""Compared by its text: 42 and "42" are one resource."""
 
 MAX_NAME_BYTES = 200
 _KEPT_WHEN_CUT = 100
+# Encoded names kept: the published calls pass their name each time.
 CACHE_SIZE = 1024
-"""Encoded names: S0's calls give theirs each time."""
 _ESCAPED = frozenset("%{},/")
 _SHOWN_CUT = re.compile("…[0-9a-f]{8}$")
+# A percent sign before anything else was written by another program.
 _ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})")
-"""A percent sign before anything else is a foreign program's."""
 _IDS = int, str, UUID
 _INT32 = range(-(2**31), 2**31)
 
 
 class Resource(NamedTuple):
-    """One lockable thing. 42 and "42" name the same one.
+    """One thing that can be locked. 42 and "42" are the same one.
 
-    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared. A
-    tuple, because every request looks it up in several tables.
+    ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """
 
+    # A tuple, because every request looks the resource up in several tables.
     type: str
     id: str
+    # Not empty for mutexes of a set and for key pairs: they are other locks.
     kind: str = ""
-    """What is no ordinary resource is another lock, whatever its names."""
 
     @property
     def key(self) -> str:
-        """``type,id``, as it stands in the published mutex record's name."""
+        """``type,id``, as in the key of the published mutex record."""
         return f"{self.type},{self.id}"
 
     @property
@@ -59,81 +66,68 @@ class Resource(NamedTuple):
 
     @property
     def label(self) -> str:
-        """``type/id``, for errors, logs and tables.
-
-        A slash in the type is ``%2F``: else two resources would be shown as one, and a
-        person could not name the one of them.
-        """
+        """``type/id``, for errors, logs and tables."""
+        # A plain slash in the type would make two resources look the same, and a person
+        # could name only one of them (test_slashes_as_they_are_shown).
         kind, name = self.shown
         return f"{kind.replace('%', '%25').replace('/', '%2F')}/{name}"
 
     @property
     def row(self) -> tuple[str, int]:
-        """The published SQL key: small integers in the integer column, others encoded.
-
-        The comma cannot occur in an encoded type, so the two forms never meet.
-        """
+        """The key of the published SQL row: small integers in the integer column."""
+        # All other ids go into the text column, after a comma. No encoded type has one,
+        # so the two forms never meet (test_rows).
         return _row(self.type, self.id)
 
 
 class _Prefixed(Resource):
-    """A resource as a ``Locks`` with a prefix shows it: without the prefix.
+    """A resource as a ``Locks`` with a prefix shows it: without the prefix."""
 
-    The prefix takes no part in comparisons: the resource is equal to the same one of a
-    ``Locks`` without a prefix, and to what a store reads from its keys.
-    """
-
-    prefix: str  # in the instance's dictionary: a tuple has no slots
+    # In the instance's dictionary, because a tuple has no slots; and so no part of
+    # comparisons: the resource equals the one a store reads from its keys.
+    prefix: str
 
     @property
     def shown(self) -> tuple[str, str]:
-        """Type and id as the user wrote them."""
         kind, name = super().shown
         return kind.removeprefix(self.prefix), name
 
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
-    """Return the resource of that name in a ``Locks`` with that prefix.
-
-    Raises:
-        ConfigurationError: an empty part, a wrong type, text that is not Unicode.
-    """
+    """Return the resource of that name in a ``Locks`` with that prefix."""
     try:
         return _named(resource_type, resource_id, prefix)
-    except TypeError:  # it cannot be looked up: it is none, or a strange kind of one
+    # A part that is not hashable cannot be looked up in the cache. The plain function
+    # refuses it with a clear error, or takes a strange subclass of an allowed type.
+    except TypeError:
         return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
-@lru_cache(CACHE_SIZE, typed=True)  # 1 is a name, and equal to True, which is none
+# ``typed``: 1 is a name and equals True, which is not
+# (test_what_is_equal_to_a_name_is_none).
+@lru_cache(CACHE_SIZE, typed=True)
 def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
     kind = encode_type(resource_type, prefix)
     return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:
-    """Return the first part of a name: the prefix and the type are one text.
-
-    Raises:
-        ConfigurationError: empty, a wrong type, text that is not Unicode.
-    """
-    if not isinstance(resource_type, str):
-        raise ConfigurationError(
-            what=f"resource type must be str, not {type(resource_type).__name__}"
-        )
+    """Return the first part of a name: prefix and type, encoded as one text."""
+    check_str("resource type", resource_type)
     return encode(prefix + resource_type if resource_type else "")
 
 
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
     """Return the resource as a ``Locks`` with that prefix shows it.
 
-    None: the resource has no name there. A resource of another kind, as a pair of keys,
-    has the same names everywhere: its store puts the prefix before them.
+    None if the resource has no name there. Key pairs and mutexes of a set have the same
+    names everywhere: their store puts the prefix before them.
     """
     if found.kind:
         return found
     if not prefix:
-        return Resource(*found)  # it may be shown otherwise to somebody else
-    start = encode(prefix)  # never cut: see ``check_prefix``
+        return Resource(*found)  # without the prefix under which it was found
+    start = encode(prefix)
     ours = found.type.startswith(start) and found.type != start
     return _shown(found, prefix) if ours else None
 
@@ -147,97 +141,83 @@ def _shown(found: Resource, prefix: str) -> Resource:
 
 
 def resource_from_row(row_type: str, row_id: int) -> Resource:
-    """The resource a published SQL row stands for: the inverse of ``Resource.row``."""
+    """Return the resource of a published SQL row: the inverse of ``Resource.row``."""
     kind, comma, name = row_type.partition(",")
     return Resource(kind, name) if comma else Resource(row_type, str(row_id))
 
 
 def resource_from_key(key: str) -> Resource:
-    """The resource of a ``type,id`` key: the inverse of ``Resource.key``."""
+    """Return the resource of a ``type,id`` key: the inverse of ``Resource.key``."""
     kind, _, name = key.partition(",")
     return Resource(kind, name)
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """The type and id of a ``type/id``: split at the first slash; empty if missing."""
+    """Return the type and id of a ``type/id`` label; a missing id is empty."""
     kind, _, name = label.partition("/")
     return type_from_label(kind), name
 
 
 def type_from_label(shown: str) -> str:
-    """The type that stands in a label; slashes and percent signs may be plain, too."""
+    """Return the type in a label; slashes and percent signs may also be plain there."""
     return unquote(shown)
 
 
 @lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
-    """One part of a name, percent-encoded, at most 200 bytes long."""
+    """Return one part of a name, percent-encoded, at most 200 bytes long."""
     if not text:
         raise ConfigurationError(what="an empty name cannot be locked")
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(
-            what=f"{quoted(text)} is not valid Unicode text"
-        ) from None
+    check_unicode(quoted(text), text)
     safe = "".join(_escape(c) for c in text)
     if len(safe.encode()) <= MAX_NAME_BYTES:
         return safe
-    return _cut(text) + "%~" + sha256(raw).hexdigest()
+    return _cut(text) + "%~" + sha256(text.encode()).hexdigest()
 
 
 def decode(name: str) -> str:
-    """The name as the user wrote it; one that was cut stays as it is stored.
+    """Return the name as the user wrote it; a cut name keeps eight digits of its hash.
 
-    What is no text, as a file's name may be, is shown with signs for that.
+    Bytes that are not text, as a file's name may contain, become replacement signs.
     """
     head, mark, digest = name.partition("%~")
     raw = head.encode(errors="surrogateescape")
-    text = _ENCODED.sub(_byte, raw).decode(errors="replace")
-    return text + ("…" + digest[:8] if mark else "")
-
-
-def _byte(encoded: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(encoded[1].decode())
+    plain = _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), raw)
+    return plain.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 
 
 def is_cut(shown: str) -> bool:
-    """Whether it is what ``decode`` gives of a name that was cut."""
+    """Return whether ``decode`` made this text of a name that was cut."""
     return _SHOWN_CUT.search(shown) is not None
 
 
 def check_prefix(prefix: object) -> str:
-    """Return the prefix: with it begins the text of each type of one ``Locks``.
+    """Return the prefix with which the text of each type of one ``Locks`` begins.
 
     Raises:
-        ConfigurationError: ``{`` or ``}`` (they would move a Redis Cluster slot), a
-            comma, ``%`` or a control character; what is no Unicode text; or so long
-            that a type that is cut would not begin with all of it.
+        ConfigurationError: The prefix has a comma, brace, percent sign or control
+            character, is not Unicode text, or is too long.
     """
-    if not isinstance(prefix, str):
+    text = check_str("prefix", prefix)
+    # Braces would move the keys to another slot of a Redis Cluster.
+    if any(c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise ConfigurationError(
-            what=f"prefix must be str, not {type(prefix).__name__}"
-        )
-    if any(c in "{},%" or ord(c) < 0x20 or ord(c) == 0x7F for c in prefix):
-        raise ConfigurationError(
-            what=f"prefix {quoted(prefix)} cannot be used",
+            what=f"prefix {quoted(text)} has a character that is not allowed",
             hint="no braces, commas, percent signs or control characters",
         )
-    check_text("prefix", prefix)
-    if prefix and len(encode(prefix).encode()) > _KEPT_WHEN_CUT:
+    check_text("prefix", text)
+    # A type that is cut must still begin with the whole prefix, by which
+    # ``resource_under_prefix`` finds it.
+    if text and len(encode(text).encode()) > _KEPT_WHEN_CUT:
         raise ConfigurationError(
-            what=f"prefix {quoted(prefix)} is too long",
+            what=f"prefix {quoted(text)} is too long",
             hint=f"at most {_KEPT_WHEN_CUT} bytes, a slash counting as three",
         )
-    return prefix
+    return text
 
 
 def id_text(resource_id: ResourceId) -> str:
-    """An id as text: 42 and "42" are the same.
-
-    Raises:
-        ConfigurationError: a wrong type, or an integer of thousands of digits.
-    """
+    """Return an id as text: 42 and "42" are the same."""
     if isinstance(resource_id, bool) or not isinstance(resource_id, _IDS):
         raise ConfigurationError(
             what="resource id must be int, str or UUID, "
@@ -252,7 +232,7 @@ def id_text(resource_id: ResourceId) -> str:
 
 
 def _escape(char: str) -> str:
-    if char in _ESCAPED or ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0:
+    if char in _ESCAPED or has_control_character(char):
         return "".join(f"%{byte:02X}" for byte in char.encode())
     return char
 
@@ -286,70 +266,48 @@ WRITE_LOCK_PREFIX = "writelock:"
 
 
 class KeyPair(Resource):
-    """One resource that is locked by ``readlock:<name>`` and ``writelock:<name>``.
+    """A resource locked by two published keys, ``readlock:`` and ``writelock:<name>``.
 
-    The name is ``type:id``, as it is. Never equal to a ``Resource`` of the same names:
-    it is another lock.
+    The name is ``type:id``, not encoded. It never equals a ``Resource`` of the same
+    names, which is another lock.
     """
 
     __slots__ = ()
 
     def __new__(cls, type: str, id: str, kind: str = "pair") -> Self:  # noqa: A002 - the fields of a resource
-        """As a ``Resource``."""
         return super().__new__(cls, type, id, kind)
 
     @property
     def shown(self) -> tuple[str, str]:
-        """As they are."""
         return self.type, self.id
 
     @property
     def key(self) -> str:
-        """What both keys end in."""
+        """The name in which both keys end."""
         return f"{self.type}:{self.id}"
 
     @property
     def label(self) -> str:
-        """The same, for people."""
         return self.key
 
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
-    """The pair of that name.
-
-    The keys are published and not encoded: ``("a", "b:c")`` and ``("a:b", "c")`` have
-    the same, so they are the same lock, and equal.
-
-    Raises:
-        ConfigurationError: a part that is empty, of a wrong type, not valid Unicode, or
-            has a control character in it.
-    """
-    if not isinstance(datatype, str):
-        raise ConfigurationError(
-            what=f"datatype must be str, not {type(datatype).__name__}"
-        )
-    parts = (datatype, id_text(resource_id))
+    """Return the pair of that name."""
+    # The keys are published and not encoded: ("a", "b:c") and ("a:b", "c") have the
+    # same keys, so they are the same lock, and equal.
+    parts = (check_str("datatype", datatype), id_text(resource_id))
     if not all(parts):
         raise ConfigurationError(what="an empty name cannot be locked")
     return key_pair_from(":".join(parts))
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """The pair whose keys end in this name.
-
-    Raises:
-        ConfigurationError: it can be no such name.
-    """
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(
-            what=f"{quoted(name)} is not valid Unicode text"
-        ) from None
-    if any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name):
+    """Return the pair whose keys end in this name."""
+    check_unicode(quoted(name), name)
+    if has_control_character(name):
         raise ConfigurationError(
             what=f"{quoted(name)} has a control character in it",
-            hint="names stand in published keys as they are",
+            hint="names are part of published keys, unencoded",
         )
     kind, _, rest = name.partition(":")
     if not (kind and rest):

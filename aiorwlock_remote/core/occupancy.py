@@ -1,36 +1,38 @@
-"""Pending → using: how objects that were always there are occupied (S4).
+"""Pending → using: the protocol by which objects that always exist are occupied (S4).
 
-``next_action`` has every transition of a contender, and knows no store, no clock. Who
-drives it carries out each move and says what came of it.
+All transitions of a contender are in ``next_action``. The function knows no store and
+no clock: its caller carries out each action and passes the result in.
 
 ================  ======================  =========================================
-move              answer                  next
+action            result                  next
 ================  ======================  =========================================
 WRITE             done                    LOOK_PENDING
 LOOK_PENDING      another                 REMOVE, then REST, then WRITE
 ..                only dead ones          DROP_PENDING, then LOOK_PENDING
-..                nobody                  LOOK_USING
+..                none                    LOOK_USING
 LOOK_USING        another                 REMOVE, then BUSY
 ..                only dead ones          DROP_USING, then LOOK_USING
-..                nobody                  PROMOTE
+..                none                    PROMOTE
 PROMOTE           done                    USING, or CONFIRM
 ..                refused                 REMOVE, then REST, then WRITE
 CONFIRM           another                 REMOVE, then REST, then WRITE
-..                nobody, or dead ones    USING
+..                none, or dead ones      USING
 ================  ======================  =========================================
 
-Why nobody uses together with another: each writes its pending before it looks. Of two,
-one wrote last, and finds the other where it looks: among the pendings or, because that
-is looked at later, where a pending goes. The other order of looks misses who moves in
-between. Neither look needs to be a snapshot.
+Why two contenders never use an object together: each writes its pending record before
+it looks. Of two, the one that wrote last finds the other: among the pending records or,
+because those are looked at later, among the using ones. The other order of looks misses
+a record that moves in between (test_control_usings_looked_at_first). Neither look needs
+to be a snapshot.
 
-A pending that was dropped as dead cannot become using: PROMOTE is refused unless the
-pending is still there. So a contender that was only slow begins again. And nobody gets
-past a pending that may be promoted yet: what could not be dropped is found by the next
-look.
+A pending record that was dropped as dead cannot become a using one: PROMOTE is refused
+unless the record still exists (test_control_a_dropped_pending_must_not_become_using). A
+contender that was only slow begins again. No contender passes a pending record that may
+still be promoted: if it could not be dropped, the next look finds it.
 
-CONFIRM is for stores where LOOK_USING may show what was there a moment ago (a shared
-mount caches folders): a look after a change of one's own is never old.
+CONFIRM is for stores where LOOK_USING may show an old state (a shared mount caches
+folders): a look after a change of one's own is never old
+(test_control_an_old_look_that_nothing_confirms).
 """
 
 from __future__ import annotations
@@ -41,21 +43,22 @@ from enum import Enum, auto
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, key_pair
-from aiorwlock_remote.core.text import one_line, quoted
+from aiorwlock_remote.core.text import check_str, check_unicode, one_line, quoted
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError
 
+# Bytes of an object's name: a column and a file's name must hold it.
 MAX_OBJECT_NAME_BYTES = 200
-"""Of an object's name: a column and a file's name must hold it."""
+# Bytes of a contender's label.
 MAX_LABEL = 64
 NONCE_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
+# Seconds: at a shorter age a contender of a slow store would count as dead.
 MIN_PENDING = 1.0
-"""Seconds: a shorter one would age who only waits for a slow store."""
 
 
 class Action(Enum):
-    """What a contender does next."""
+    """What a contender does next; BUSY and USING are the last ones."""
 
     WRITE = auto()
     LOOK_PENDING = auto()
@@ -72,11 +75,13 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContenderRecord:
-    """Another contender, as a store tells of it.
+    """Another contender's record in a store.
 
-    ``age``: seconds by the store's clock. ``dead``: its process is proved to be gone.
-    ``mark``: what tells it from a later record of the same ``who``, if anything does.
-    ``label``: who it is, for people; as ``who`` says unless a store knows better.
+    Attributes:
+        age: Seconds by the store's clock.
+        dead: The contender's process has certainly ended.
+        mark: Distinguishes the record from a later one of the same ``who``.
+        label: Name shown to people, if the store knows a better one than ``who``.
     """
 
     who: str
@@ -87,7 +92,6 @@ class ContenderRecord:
 
     @property
     def shown(self) -> str:
-        """Who it is, for people."""
         return self.label or label_of(self.who)
 
 
@@ -99,16 +103,15 @@ class ExpiryAges:
     using: float | None = 600.0
 
     def __post_init__(self) -> None:
-        """Refuse what would drop the living."""
         check_seconds("pending_age", self.pending, least=MIN_PENDING, endless=False)
         check_seconds("using_age", self.using, least=MIN_PENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """What to do; ``records``: what to drop, or who is in the way.
+    """The action, and the ``records`` to drop or that are in the way.
 
-    ``then``: what REMOVE leads to.
+    ``then``: the action after REMOVE.
     """
 
     do: Action
@@ -117,7 +120,7 @@ class NextAction:
 
 
 ActionResult = Sequence[ContenderRecord] | bool | None
-"""What came of a move: who was found, whether it was promoted; else nothing."""
+"""The records a look found, whether PROMOTE was done, or None for other actions."""
 
 FIRST_ACTION = NextAction(Action.WRITE)
 
@@ -125,51 +128,45 @@ FIRST_ACTION = NextAction(Action.WRITE)
 def next_action(
     move: NextAction, answer: ActionResult, ages: ExpiryAges, *, confirm: bool = False
 ) -> NextAction:
-    """The next move. BUSY and USING are the last ones.
+    """Return the action that follows the result of ``move``.
 
-    Raises:
-        ValueError: this answer does not belong to that move.
+    ``confirm``: whether the store's looks may be old. A result that does not belong to
+    the action raises ``ValueError``.
     """
     match move.do, answer:
         case Action.WRITE | Action.DROP_PENDING, None:
             return NextAction(Action.LOOK_PENDING)
         case Action.LOOK_PENDING, list() | tuple():
-            living = _living(answer, ages.pending)
-            if living:
-                return NextAction(Action.REMOVE, living, Action.REST)
-            return _drop(Action.DROP_PENDING, answer) or NextAction(Action.LOOK_USING)
+            return (
+                _give_way(answer, ages.pending, Action.REST)
+                or _drop(Action.DROP_PENDING, answer)
+                or NextAction(Action.LOOK_USING)
+            )
         case Action.DROP_USING, None:
             return NextAction(Action.LOOK_USING)
         case Action.LOOK_USING, list() | tuple():
-            living = _living(answer, ages.using)
-            if living:
-                return NextAction(Action.REMOVE, living, Action.BUSY)
-            return _drop(Action.DROP_USING, answer) or NextAction(Action.PROMOTE)
+            return (
+                _give_way(answer, ages.using, Action.BUSY)
+                or _drop(Action.DROP_USING, answer)
+                or NextAction(Action.PROMOTE)
+            )
         case Action.PROMOTE, True:
             return NextAction(Action.CONFIRM if confirm else Action.USING)
         case Action.PROMOTE, False:
             return NextAction(Action.REMOVE, then=Action.REST)
         case Action.CONFIRM, list() | tuple():
-            living = _living(answer, ages.using)
-            return (
-                NextAction(Action.REMOVE, living, Action.REST)
-                if living
-                else NextAction(Action.USING)
-            )
+            way = _give_way(answer, ages.using, Action.REST)
+            return way or NextAction(Action.USING)
         case Action.REMOVE, None if move.then is not None:
             return NextAction(move.then, move.records)
         case Action.REST, None:
             return FIRST_ACTION
         case _:
-            raise ValueError(f"{answer!r} is no answer to {move.do.name}")
+            raise ValueError(f"{answer!r} is not a result of {move.do.name}")
 
 
 def object_name(thing: object) -> tuple[str, ResourceId]:
-    """The name of an object that is one already.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """Return the (kind, id) pair of an object, or raise ``ConfigurationError``."""
     match thing:
         case (str() as kind, int() | str() | UUID() as object_id):
             return kind, object_id
@@ -181,12 +178,7 @@ def object_name(thing: object) -> tuple[str, ResourceId]:
 
 
 def object_key(kind: str, object_id: ResourceId) -> str:
-    """The name of an object in a store: ``kind:id``, as it is.
-
-    Raises:
-        ConfigurationError: a part that is empty or of a wrong type, a control
-            character, or more than 200 bytes.
-    """
+    """Return the name of an object in a store: ``kind:id``, not encoded."""
     name = key_pair(kind, object_id).key
     if len(name.encode()) > MAX_OBJECT_NAME_BYTES:
         raise ConfigurationError(
@@ -197,54 +189,43 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """A name in a store for each object: ``%s``, once, stands for the object's.
-
-    Raises:
-        ConfigurationError: it cannot be one.
-    """
+    """Return the pattern of record names; its one ``%s`` is the object's name."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",
             hint=f'"{what}:%s": the object\'s name takes the place of %s',
         )
-    try:
-        pattern.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+    check_unicode(what, pattern)
     return pattern
 
 
 def check_label(text: str) -> str:
-    """What people are shown of a contender: one line, not too long.
-
-    Raises:
-        ConfigurationError: no text.
-    """
-    if not isinstance(text, str):
-        raise ConfigurationError(what=f"who must be str, not {type(text).__name__}")
-    return one_line(text, MAX_LABEL)
+    """Return a contender's label for people: one line, shortened if need be."""
+    return one_line(check_str("who", text), MAX_LABEL)
 
 
 def contender_id(label: str, nonce: bytes) -> str:
-    """Who a contender is in a store: another one at each attempt."""
+    """Return a contender's id in a store, a new one for each attempt."""
     return f"{label},{nonce.hex()}"
 
 
 def label_of(who: str) -> str:
-    """The inverse; what another program wrote is shown as it is."""
+    """Return the label in a contender's id; ids of other programs come back whole."""
     label, _, nonce = who.rpartition(",")
+    # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX
     return label if label and ours else who
 
 
-def _living(
-    records: Sequence[ContenderRecord], age: float | None
-) -> tuple[ContenderRecord, ...]:
-    return tuple(
+def _give_way(
+    records: Sequence[ContenderRecord], age: float | None, then: Action
+) -> NextAction | None:
+    living = tuple(
         record
         for record in records
         if not (record.dead or (age is not None and record.age > age))
     )
+    return NextAction(Action.REMOVE, living, then) if living else None
 
 
 def _drop(do: Action, records: Sequence[ContenderRecord]) -> NextAction | None:

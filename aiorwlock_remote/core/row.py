@@ -1,4 +1,4 @@
-"""A readers-writer lock in the resource's own row (S2): its columns, what may be there.
+"""A readers-writer lock in the resource's own row: its columns, states and steps.
 
 The published rules, each ONE conditional UPDATE; no row changed means refused:
 
@@ -11,13 +11,11 @@ WLock    ``Unlock``                             ``WriteLock``
 WUnlock  ``WriteLock``                          ``Unlock``
 =======  =====================================  ================================
 
-All of them store a reason. A row that these steps cannot have made (no mark, another
-word, a count that does not go with the mark) is refused by ours: two wrongs would make
-a lock that nobody holds and nobody gets.
+Each step stores a reason. Our steps refuse a row that these steps cannot have made (no
+mark, another word, a count that does not fit the mark): a step on a damaged row could
+leave a lock without holder that no client ever gets.
 
-The steps of a row lock as plans: which statements, and what comes of them.
-
-A plan knows no driver: it yields statements and is sent what they did, so that one text
+Steps are plans: a plan yields statements and is sent their results, so that one text
 serves drivers that block, drivers that await, and tests.
 """
 
@@ -29,28 +27,26 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from aiorwlock_remote.core.text import check_text, quoted
+from aiorwlock_remote.core.text import check_str, check_text, quoted
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import ConfigurationError
 
 UNLOCK, READ_LOCK, WRITE_LOCK = "Unlock", "ReadLock", "WriteLock"
 MARKS = (UNLOCK, READ_LOCK, WRITE_LOCK)
+# Hint of errors in which the database refused a step.
 CONSTRAINT_HINT = "a constraint of the table refuses what a lock writes there"
-"""A hint."""
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
-
+# Signed or not: MariaDB has both.
 _INT64 = range(-(2**63), 2**64)
-"""Signed or not: MariaDB has both."""
-
 RowKey = int | str | UUID
 
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """A user's table and the columns that a lock needs of it.
+    """A user's table, and the columns a row lock needs in it.
 
-    ``name`` may begin with a schema and a dot. ``key`` tells one row from all others.
+    ``name`` may begin with a schema and a dot. ``key`` is the column that identifies a
+    row.
     """
 
     name: str
@@ -61,27 +57,23 @@ class RowTable:
     grants: str = "lock_grants"
 
     def __post_init__(self) -> None:
-        """Refuse what is no plain identifier: they go into statements."""
+        # Names become part of statements: anything but a plain identifier would be SQL.
         columns: tuple[object, ...]
         columns = (self.key, self.mark, self.count, self.reason, self.grants)
         names: tuple[object, ...] = (*table_name_parts(self.name), *columns)
         for name in names:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ConfigurationError(
-                    what=f"{quoted(name)} cannot name a table or a column here",
+                    what=f"{quoted(name)} is not a plain name of a table or column",
                     hint="letters, digits, _ and $; no digit first; at most 63",
                 )
         if len({str(name).casefold() for name in columns}) < len(columns):
-            raise ConfigurationError(what=f"{self.name}: one column for two purposes")
+            raise ConfigurationError(what=f"{self.name}: two columns have one name")
 
 
 def table_name_parts(table: str) -> tuple[str, ...]:
-    """The schema, if there is one, and the table."""
-    if not isinstance(table, str):
-        raise ConfigurationError(
-            what=f"a table's name must be str, not {type(table).__name__}"
-        )
-    parts = tuple(table.split("."))
+    """Return the table's name, after its schema if there is one."""
+    parts = tuple(check_str("a table's name", table).split("."))
     if len(parts) > 2:
         raise ConfigurationError(
             what=f"table {quoted(table)}: at most one schema and a dot"
@@ -90,12 +82,7 @@ def table_name_parts(table: str) -> tuple[str, ...]:
 
 
 def check_key(key: RowKey) -> RowKey:
-    """What tells the row from the others.
-
-    Raises:
-        ConfigurationError: not an int, str or UUID; an int of more than 64 bits; a text
-            that no database can hold.
-    """
+    """Return the value that identifies a row, or raise ``ConfigurationError``."""
     if isinstance(key, bool) or not isinstance(key, int | str | UUID):
         raise ConfigurationError(
             what=f"a row's key must be int, str or UUID, not {type(key).__name__}"
@@ -111,7 +98,7 @@ def check_key(key: RowKey) -> RowKey:
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """What stands in a row: ``mark``, how many ``readers``, the last step's reason."""
+    """The state of a row: its mark, the number of readers, the last step's reason."""
 
     mark: str
     readers: int
@@ -123,9 +110,10 @@ class RowState:
 
 
 def parse_row_state(found: tuple[object, ...]) -> RowState | None:
-    """What a lock made of these; None: no lock can have."""
+    """Return the state in mark, count and reason; None if no lock can have made it."""
     mark, count, reason = found
-    text = mark.rstrip() if isinstance(mark, str) else ""  # CHAR(9) is padded
+    # A CHAR column pads its text, and some collations compare without case.
+    text = mark.rstrip() if isinstance(mark, str) else ""
     known = next((m for m in MARKS if m.casefold() == text.casefold()), None)
     readers = _whole(count)
     if known is None or readers is None or readers < 0:
@@ -153,7 +141,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One for a driver. ``tells``: it finds rows and changes none."""
+    """One statement for a driver. ``tells``: whether it only reads."""
 
     text: str
     values: tuple[object, ...] = field(repr=False)
@@ -162,7 +150,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What a statement did: ``count`` rows changed, ``rows`` found."""
+    """The result of a statement: how many rows it changed, and the rows it found."""
 
     count: int = 0
     rows: tuple[tuple[object, ...], ...] = ()
@@ -170,9 +158,9 @@ class StatementResult:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """What came of a step: ``count`` rows changed, 1 if it was done.
+    """The result of a step: the ``count`` of rows changed, 1 if it was done.
 
-    ``found``: mark, count and reason as they stand, if it was refused; None: no row.
+    ``found``: mark, count and reason of the row if the step was refused; None: no row.
     """
 
     count: int
@@ -180,57 +168,43 @@ class RowStep:
 
     @property
     def done(self) -> bool:
-        """Whether it changed its row, and no other."""
+        """Whether the step changed its row, and no other."""
         return self.count == 1
 
 
 class RowStatements(Protocol[S_co]):
-    """The published statements for one row, in whatever form they are carried out."""
+    """The published statements for one row, in whatever form a driver takes them."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
-        """RLock or WLock."""
+        """Lock the row: RLock or WLock."""
 
     def unlock(self, mode: Mode, reason: str) -> S_co:
-        """RUnlock or WUnlock."""
+        """Unlock the row: RUnlock or WUnlock."""
 
     def look(self) -> S_co:
-        """Mark, count and reason."""
+        """Read mark, count and reason."""
 
 
 class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
-    """The same, and two more for a row with a column of grants."""
+    """The published statements, and two more for a row with a column of grants."""
 
     def read(self) -> S_co:
-        """Mark, count, reason, grants; and the time there, see ``micros_at``."""
+        """Read mark, count, reason, grants and the time (see ``micros_at``)."""
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
-        """Put mark, count, reason and grants there if mark, count and grants are so."""
+        """Write the new columns if mark, count and grants still are the old ones."""
 
 
 Plan = Generator[S, StatementResult, T]
-"""Statements one after the other; what each did is sent in. It never raises itself."""
+"""Yields statements and is sent the result of each; it never raises by itself."""
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
-    """What the plan makes of what its statements did, by a driver that blocks."""
+    """Run a plan with a driver that blocks, and return its result."""
     try:
         statement = next(plan)
         while True:
             statement = plan.send(run(statement))
-    except StopIteration as done:
-        value: T = done.value
-        return value
-
-
-def note_changes(plan: Plan[S, T], changed: Callable[[], object]) -> Plan[S, T]:
-    """The same; ``changed()`` is called when one of its statements changed rows."""
-    try:
-        statement = next(plan)
-        while True:
-            ran = yield statement
-            if ran.count:
-                changed()
-            statement = plan.send(ran)
     except StopIteration as done:
         value: T = done.value
         return value
@@ -244,14 +218,12 @@ def lock_plan(
     check: bool = False,
     alone: bool = False,
 ) -> Plan[S, RowStep]:
-    """Take it; where that changed several rows, they are changed back.
+    """Lock the row; undo the step if it changed several rows.
 
-    ``check``: look whether the mark stands there now. A column that is too narrow or no
-    text takes anything, where a database is not strict.
-
-    ``alone``: look before whether it is one row. If there are more, and somebody else
-    has locked one of them, changing ours back would change that one, too.
+    ``check``: read the row back. ``alone``: read first whether it is one row.
     """
+    # If the key matches several rows, and another program holds one of them, undoing
+    # our step would undo that lock, too.
     if alone:
         ran = yield words.look()
         if len(ran.rows) > 1:
@@ -259,6 +231,8 @@ def lock_plan(
     ran = yield words.lock(mode, reason)
     if ran.count > 1:
         yield words.unlock(mode, reason)
+    # A database that is not strict cuts or converts a word that does not fit its
+    # column, and the row would have a mark that no step can undo.
     if ran.count == 1 and check:
         found = next(iter((yield words.look()).rows), None)
         state = None if found is None else parse_row_state(found)
@@ -269,13 +243,13 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Give it back."""
+    """Unlock the row, and return the row's state if it was not locked so."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 
 
 def look_plan(words: RowStatements[S]) -> Plan[S, RowStep]:
-    """What stands there."""
+    """Read the row, and change nothing."""
     return (yield from _step_result(words, 0))
 
 

@@ -1,4 +1,4 @@
-"""How the databases want the statements of a row lock."""
+"""SQL dialects of the statements of a row lock."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a database wants its statements, and which columns it is to be given.
+    """How a database wants its statements, and which columns it gets.
 
-    ``bind``: a parameter, by its number from 1. ``alters``: statements that give a
-    table the columns. ``grant``: what gives a user the rights. ``capitals``: a name in
-    small letters is one that was made without quotes, and stands there in capitals.
-    ``uuids``: the driver takes them as they are. ``condition``: one that is always
-    true, for what it does. ``leases``: the statement for the column that leases need.
-    ``now``: microseconds of Unix time as a number, or UTC as text, by the server.
-    ``freed``: the end of an UPDATE that may free the row: tells those who wait for it.
+    Attributes:
+        quote: The sign around names.
+        bind: A parameter, by its number from 1.
+        alters: Statements that add the published columns to a table.
+        leases: The statement that adds the column for leases.
+        now: The server's time: microseconds of Unix time, or UTC as text.
+        grant: The statement that gives a user the rights.
+        capitals: Names in small letters were made without quotes: they are upper case.
+        uuids: Whether the driver takes UUIDs as they are.
+        condition: A condition that is always true, for its side effect.
+        freed: End of an UPDATE that may free the row: notifies tasks that wait for it.
     """
 
     quote: str
@@ -30,26 +34,24 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """The same; PostgreSQL waits so long at most for a row somebody has locked.
-
-        A statement that waits for a row goes on waiting when its client has hung up,
-        and would lock the row for nobody. ``set_config`` is evaluated before that wait,
-        and holds until the end of the transaction.
-        """
+        """Return the dialect with a limit to waits for locked rows (PostgreSQL)."""
         if self is not POSTGRESQL:
             return self
+        # A statement that waits for a row goes on waiting after its client has hung up,
+        # and would then lock the row for a client that is gone. ``set_config`` is
+        # evaluated before that wait, and holds until the end of the transaction.
         condition = f"set_config('lock_timeout', '{milliseconds}', true) IS NOT NULL"
         return replace(self, condition=condition)
 
     def quoted(self, name: str) -> str:
-        """A column or a table, which was checked before."""
+        """Return a checked name of a column or table in quotes."""
         if self.capitals and name == name.lower():
             name = name.upper()
         return f"{self.quote}{name}{self.quote}"
 
 
+# Begins ``Dialect.freed``. A statement cut off before it wakes no task.
 WAKES = " RETURNING "
-"""Begins ``Dialect.freed``: without it a statement does the same, and wakes nobody."""
 _ROW = (
     "CAST(CAST('{table}' AS regclass) AS oid)::int4, "
     "hashtext('rwlock ' || CAST({key} AS text))"
@@ -66,8 +68,9 @@ POSTGRESQL = Dialect(
     leases="ALTER TABLE {table} ADD {grants} text",
     now="CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)",
     uuids=True,
-    # Who waits for a row has a shared lock on these two numbers. `NOTIFY` takes a lock
-    # of the whole server while its transaction commits: for those who wait alone.
+    # A waiting client has a shared advisory lock on these two numbers. ``NOTIFY`` locks
+    # the whole server while its transaction commits, so it is sent only if a client
+    # waits.
     freed=(
         f"{WAKES}CASE WHEN {{mark}} = 'Unlock'"
         f" AND NOT pg_try_advisory_xact_lock({_ROW})"
@@ -86,7 +89,7 @@ MARIADB = Dialect(
     leases="ALTER TABLE {table} ADD {grants} text",
     now="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
 )
-# Double quotes would do, but a name in them that is no column's is taken for a text.
+# In double quotes SQLite would take the name of a missing column for a text.
 SQLITE = Dialect(
     quote="`",
     bind=":{}",
@@ -111,6 +114,7 @@ ORACLE = Dialect(
     now="TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD HH24:MI:SS.FF6')",
     capitals=True,
 )
+# Dialects by the names SQLAlchemy and Django use.
 DIALECTS = {
     "mariadb": MARIADB,
     "mysql": MARIADB,
@@ -118,4 +122,3 @@ DIALECTS = {
     "postgresql": POSTGRESQL,
     "sqlite": SQLITE,
 }
-"""By the names that SQLAlchemy and Django have for them."""

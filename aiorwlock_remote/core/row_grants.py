@@ -1,10 +1,15 @@
-"""Leases on a row lock: who of ours holds it, in one more column of the row.
+"""Leases on a row lock: our grants, listed in one more column of the row.
 
-The published columns say only how many hold the row. A fourth one, NULL in the rows of
-other programs, lists our grants: a ticket, a mode, when it ends by the database's
-clock, a fence. Each step reads the row and swaps all of it, if nobody has changed it
-since. What the other columns say goes first: grants they do not leave room for are
-void. Each change has a nonce, so that a late one finds another text and does nothing.
+The published columns say only how many readers hold the row. A fourth column, NULL in
+rows that only other programs lock, lists our grants: ticket, mode, end by the
+database's clock, fence. Each step reads the row and swaps all of it if nothing has
+changed since.
+
+* The published columns win: grants for which they leave no room are void
+  (test_what_the_columns_leave_no_room_for_is_void).
+* A writer's grant is ours only while the row has our reason: another program's WLock
+  after ours has its own (test_a_writer_is_known_by_its_reason).
+* Each change has a nonce, so that a late one finds another text and does nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +21,15 @@ from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
 from aiorwlock_remote.core.ticket import Mode, holder_of
 
 VERSION = "1"
+# Characters in the narrowest column that our schema asks for.
 MAX_GRANTS_TEXT = 4000
-"""Characters: what the narrowest column that is asked for can hold."""
+# Characters of a reason that are compared with the row's.
 MAX_KEPT_REASON = 40
-"""Characters of a reason by which it is known again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGrant:
-    """A lease on a row. ``expires``: microseconds of Unix time by the database."""
+    """A grant on a row. ``expires``: microseconds of Unix time by the database."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -33,15 +38,15 @@ class RowGrant:
 
     @property
     def holder(self) -> str:
-        """What people see of the ticket."""
         return holder_of(self.ticket)
 
 
 @dataclass(frozen=True, slots=True)
 class RowGrants:
-    """A row with our grants in it. ``last``: the highest fence. ``wrote``: our reason.
+    """A row with our grants in it.
 
-    ``nonce``: of the last change.
+    ``last``: the highest fence. ``wrote``: the reason we wrote last. ``nonce``: of the
+    last change.
     """
 
     state: RowState
@@ -51,11 +56,12 @@ class RowGrants:
     nonce: str = ""
 
     def grant(self, ticket: str) -> RowGrant | None:
-        """The one of that ticket."""
         return next((g for g in self.grants if g.ticket == ticket), None)
 
     def valid(self) -> RowGrants:
-        """Without the grants that the published columns leave no room for."""
+        """Return the row without grants that the published columns rule out."""
+        # Another program may have unlocked the row under us: then our grants are void,
+        # and must not be given back a second time.
         modes = {grant.mode for grant in self.grants}
         if modes == {Mode.READ}:
             fits = self.state.readers >= len(self.grants)
@@ -64,7 +70,7 @@ class RowGrants:
         return self if fits else replace(self, grants=())
 
     def without(self, gone: Callable[[RowGrant], bool]) -> RowGrants:
-        """What is left when these have unlocked it."""
+        """Return the row after the matching grants have unlocked it."""
         left = tuple(grant for grant in self.grants if not gone(grant))
         fewer = len(self.grants) - len(left)
         if not fewer:
@@ -76,14 +82,13 @@ class RowGrants:
         )
 
     def kept(self, mine: RowGrant, expires: int) -> RowDecision:
-        """With a grant that lives until then at least."""
+        """Return the decision that ``mine`` lives until ``expires`` at least."""
         kept = replace(mine, expires=max(mine.expires, expires))
         grants = tuple(kept if grant is mine else grant for grant in self.grants)
         return RowDecision(replace(self, grants=grants), self.state, kept, held=True)
 
     def _is_ours(self) -> bool:
-        # Another program's WriteLock after ours has its own reason. A column that is
-        # too narrow may have cut ours.
+        # A column that is too narrow may have cut our reason.
         found, wrote = (
             self.state.reason[:MAX_KEPT_REASON].rstrip(),
             self.wrote[:MAX_KEPT_REASON].rstrip(),
@@ -93,7 +98,7 @@ class RowGrants:
 
 @dataclass(frozen=True, slots=True)
 class RowDecision:
-    """What a step on a ledger says. ``change``: to be swapped in; None: nothing is.
+    """What a step decides. ``change``: the row to be swapped in; None: nothing is.
 
     ``grant``: what the ticket holds now; ``held``: whether it held something before.
     """
@@ -105,12 +110,12 @@ class RowDecision:
 
 
 Decide = Callable[[RowGrants, int], RowDecision]
-"""``decide(ledger, now)``: a step; microseconds of the database's clock."""
+"""``decide(row, now)``: a step; ``now`` in microseconds of the database's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """RLock or WLock with a lease of so many microseconds; repeatable by its ticket."""
+    """RLock or WLock with a lease in microseconds; repeatable by its ticket."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -118,10 +123,10 @@ class TakeRow:
     reason: str
 
     def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
-        """Granted or not."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
-        if mine is not None and mine.expires > now:  # asked again
+        # A repeated step whose first reply was lost: the ticket holds already.
+        if mine is not None and mine.expires > now:
             return current.kept(mine, now + self.lease)
         current = current.without(lambda grant: grant.expires <= now)
         state = current.state
@@ -129,6 +134,8 @@ class TakeRow:
         if not (free or (self.mode is Mode.READ and state.mark == READ_LOCK)):
             return RowDecision(None, state)
         joins = self.mode is Mode.READ and bool(current.grants)
+        # At least the database's clock, so that fences rise even if the column was
+        # lost.
         last = current.last if joins else max(current.last + 1, now)
         grant = RowGrant(self.ticket, self.mode, now + self.lease, last)
         readers = state.readers + (self.mode is Mode.READ)
@@ -145,13 +152,12 @@ class TakeRow:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRow:
-    """RUnlock or WUnlock; repeated, it finds nothing to do."""
+    """RUnlock or WUnlock; if it is repeated, it changes nothing."""
 
     ticket: str = field(repr=False)
     reason: str
 
     def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
-        """Whether it was held until now."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
         if mine is None:
@@ -164,13 +170,12 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class RenewRow:
-    """Its lease begins anew, if it has not ended."""
+    """Renewal of a lease that has not ended."""
 
     ticket: str = field(repr=False)
     lease: int
 
     def __call__(self, ledger: RowGrants, now: int) -> RowDecision:
-        """What it holds."""
         current = ledger.valid()
         mine = current.grant(self.ticket)
         if mine is None or mine.expires <= now:
@@ -179,7 +184,7 @@ class RenewRow:
 
 
 def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
-    """As it stands in the column."""
+    """Return the text of the fourth column."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
         for grant in ledger.grants
@@ -189,7 +194,7 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
 
 
 def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
-    """What stands in the row; None: nothing that we have written."""
+    """Return the row with the grants in its text; None if we did not write the text."""
     if not text:
         return RowGrants(state)
     try:

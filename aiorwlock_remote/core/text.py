@@ -1,6 +1,6 @@
-"""What users give and are shown again: reasons, names of tasks, values in errors.
+"""Checks of texts that users give, and their short forms in errors and logs.
 
-Names of files, as users give them.
+Each check raises ``ConfigurationError`` for what it refuses.
 """
 
 from __future__ import annotations
@@ -11,22 +11,35 @@ from difflib import get_close_matches
 
 from aiorwlock_remote.errors import ConfigurationError
 
+# Characters in the longest reason.
 MAX_REASON = 1000
-"""Characters of a reason."""
+# Characters of a refused value that an error shows.
 MAX_SHOWN = 80
-"""Characters of a value in an error."""
+
+
+def check_str(what: str, value: object) -> str:
+    """Return the value if it is a str; ``what`` names it in the error."""
+    if not isinstance(value, str):
+        raise ConfigurationError(what=f"{what} must be str, not {type(value).__name__}")
+    return value
+
+
+def check_unicode(what: str, text: str) -> None:
+    """Refuse text that has no UTF-8 form; ``what`` names it in the error."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+
+
+def has_control_character(text: str) -> bool:
+    """Return whether any character is an ASCII or Latin-1 control character."""
+    return any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in text)
 
 
 def check_reason(reason: str) -> str:
-    """What is written beside a lock for others to read.
-
-    Raises:
-        ConfigurationError: no text, too long, or one that no store can hold.
-    """
-    if not isinstance(reason, str):
-        raise ConfigurationError(
-            what=f"a reason must be str, not {type(reason).__name__}"
-        )
+    """Return a reason that fits: it is stored beside a lock for people to read."""
+    check_str("a reason", reason)
     if len(reason) > MAX_REASON:
         raise ConfigurationError(
             what=f"a reason of {len(reason)} characters", hint=f"at most {MAX_REASON}"
@@ -36,26 +49,20 @@ def check_reason(reason: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Whether every store can hold it.
-
-    Raises:
-        ConfigurationError: a NUL, or half a character.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(what=f"{what} is not valid Unicode text") from None
+    """Refuse text that some store cannot hold; ``what`` names it in the error."""
+    check_unicode(what, text)
+    # PostgreSQL stores no NUL in a text, whatever the client's driver allows.
     if "\0" in text:
         raise ConfigurationError(what=f"{what} has a NUL character in it")
 
 
 def quoted(value: object) -> str:
-    """A value that was refused, for the error: short, on one line, whatever it is."""
+    """Return a refused value for an error text: short and on one line."""
     if isinstance(value, str):
         value = value[: MAX_SHOWN + 1]
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - integers of 4,300 digits, and objects of users
+    except Exception:  # noqa: BLE001 - integers of 4,300 digits, and users' objects
         text = f"<{type(value).__name__}>"
     if len(text) > MAX_SHOWN:
         text = f"{text[:MAX_SHOWN]}…"
@@ -63,9 +70,9 @@ def quoted(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *others: str) -> str:
-    """The hint for a name that is not known: the one it is most like, or all of them.
+    """Return the hint for an unknown name: a similar known one, or all known ones.
 
-    ``others`` may be meant as well, and are not listed.
+    ``others`` may be meant as well, but are not listed.
     """
     every = sorted(known)
     like = get_close_matches(name, (*every, *others), n=1, cutoff=0.75)
@@ -75,25 +82,23 @@ def nearest(name: str, known: Iterable[str], *others: str) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Of whatever it is, so many bytes: nobody is refused for a name."""
+    """Return at most ``most`` bytes of the text, on one line.
+
+    Names of hosts and tasks, for example: they are shortened, never refused.
+    """
     line = "".join(char if char.isprintable() else "?" for char in text)
     return line.encode()[:most].decode(errors="ignore")
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """It, as a text; nothing is looked at.
-
-    Raises:
-        ConfigurationError: no text, an empty one, or one that no file can have.
-    """
+    """Return the path as text, if a file can have that name; nothing is looked up."""
     name: object = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(name, str):
-        raise ConfigurationError(what=f"a path is a str, not {type(name).__name__}")
+    text = check_str("a path", name)
     try:
-        os.fsencode(name)
+        os.fsencode(text)
     except UnicodeEncodeError:
         pass
     else:
-        if name and "\0" not in name:
-            return name
-    raise ConfigurationError(what=f"{name!r} is not the name of a file or folder")
+        if text and "\0" not in text:
+            return text
+    raise ConfigurationError(what=f"{text!r} cannot be the name of a file or folder")

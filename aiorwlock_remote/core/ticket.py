@@ -1,7 +1,8 @@
 """Modes, policies and tickets.
 
-A ticket is the secret that proves a grant: whoever knows it may release. It is never
-shown; people see a ``holder``, the first 12 hex digits of its SHA-256.
+A ticket is the secret that proves a grant: any program that knows it may release the
+lock. It is never shown. People see a ``holder`` id: the first 12 hex digits of the
+ticket's SHA-256.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Literal
 
-from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.text import (
+    check_str,
+    check_unicode,
+    has_control_character,
+    quoted,
+)
 from aiorwlock_remote.errors import ConfigurationError
 
+# The word in the published mutex record while readers hold the resource.
 READERS = "readers"
-"""The ticket that stands in the published mutex record while readers hold it."""
-
+# Characters in the longest ticket.
 MAX_TICKET = 200
-
-
 ModeName = Literal["read", "write"]
-"""How a lock is held, as users see it."""
+"""The name of a mode, as users see it."""
 
 
 class Mode(StrEnum):
@@ -32,34 +36,29 @@ class Mode(StrEnum):
 
     @property
     def shown(self) -> ModeName:
-        """As users see it."""
         return "read" if self is Mode.READ else "write"
 
 
 def mode_of(mode: str) -> Mode:
-    """The mode of that name.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+    """Return the mode of that name, or raise ``ConfigurationError``."""
     try:
         return Mode(mode)
     except ValueError:
-        raise ConfigurationError(
-            what=f"mode {quoted(mode)}", hint="'read' or 'write'"
-        ) from None
+        what = f"mode {quoted(mode)} does not exist"
+        raise ConfigurationError(what=what, hint="'read' or 'write'") from None
 
 
 class Policy(StrEnum):
-    """Who goes first when readers and writers both wait.
+    """Which side goes first when readers and writers both wait.
 
-    ``FAIR`` is phase-fair FIFO: after a writer all readers waiting at that moment,
-    after a read phase the oldest writer; nobody starves. (Brandenburg and Anderson,
-    "Reader-writer synchronization for shared-memory multiprocessor real-time
-    systems", ECRTS 2009.) ``WRITER`` and ``READER`` starve the other side by design.
-    ``BARGE`` ignores the queue: an unfair mutex.
+    ``FAIR`` is phase-fair FIFO: after a writer come all readers waiting at that moment,
+    after a read phase the oldest writer, and no waiter starves. ``WRITER`` and
+    ``READER`` starve the other side by design. ``BARGE`` ignores the queue: an unfair
+    mutex.
     """
 
+    # Brandenburg and Anderson, "Reader-writer synchronization for shared-memory
+    # multiprocessor real-time systems", ECRTS 2009.
     FAIR = "fair"
     WRITER = "writer"
     READER = "reader"
@@ -68,30 +67,21 @@ class Policy(StrEnum):
 
 @lru_cache(maxsize=4096)
 def holder_of(ticket: str) -> str:
-    """The public name of a ticket: 12 hex digits, safe to log and to show."""
+    """Return the public id of a ticket's holder: 12 hex digits, safe to log."""
     return sha256(ticket.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def check_ticket(ticket: str) -> str:
-    """A caller's own ticket, if it can stand in the published mutex record.
-
-    Raises:
-        ConfigurationError: empty, too long, ``readers``, or with a comma or a control
-            character in it.
-    """
-    if not isinstance(ticket, str):
-        raise ConfigurationError(
-            what=f"ticket must be str, not {type(ticket).__name__}"
-        )
+    """Return a caller's own ticket if the published mutex record can contain it."""
+    check_str("ticket", ticket)
+    # The word ``readers`` would make the record of this ticket a read phase's.
     if not ticket or len(ticket) > MAX_TICKET or ticket == READERS:
         raise ConfigurationError(
             what="ticket is empty, longer than 200 characters, or the word 'readers'",
             hint="use a random string",
         )
-    if any(c == "," or ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in ticket):
+    # A comma separates the ticket from the time in the record.
+    if "," in ticket or has_control_character(ticket):
         raise ConfigurationError(what="ticket has a comma or a control character in it")
-    try:
-        ticket.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(what="ticket is not valid Unicode text") from None
+    check_unicode("ticket", ticket)
     return ticket

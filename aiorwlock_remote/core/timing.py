@@ -1,10 +1,9 @@
-"""Leases and deadlines: seconds as users write them, microseconds as stores count.
+"""Leases, deadlines and polls: seconds for users, microseconds for stores.
 
-A lease is counted from BEFORE the request that got or renewed it was sent, so the
-holder stops believing before the store stops honouring. (A reply-anchored deadline
-lets two clients believe at once: model ``LeaseTime``, config T2.)
-
-How long to wait between looks at the store, as a function of given randomness.
+A lease counts from BEFORE the request that got or renewed it was sent, so that the
+holder stops relying on it before the store stops honouring it. A deadline counted from
+the reply lets two clients rely on the lock at once (model ``LeaseTime``, config
+``reply``).
 """
 
 from __future__ import annotations
@@ -15,28 +14,27 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError
 
 MICROS = 1_000_000
+# All in seconds.
 MIN_LEASE = 0.2
 MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
+# A lease is renewed each time a third of it has passed.
 RENEWALS_PER_LEASE = 3
-"""A lease is renewed each time a third of it has passed."""
 _NUMBERS = int, float
 
 
 def micros(seconds: float) -> int:
-    """Seconds → whole microseconds."""
+    """Convert seconds to whole microseconds."""
     return round(seconds * MICROS)
 
 
 def check_seconds(
     name: str, value: float | None, *, least: float = 0.0, endless: bool = True
 ) -> None:
-    """Refuse what is not a finite number of seconds ≥ ``least``.
+    """Refuse a value that is not a finite number of seconds from ``least`` up.
 
-    ``endless``: whether None is allowed.
-
-    Raises:
-        ConfigurationError: NaN, infinite, negative, too small, or not a number.
+    ``name``: the option, for the error. ``endless``: whether None is allowed. A refused
+    value raises ``ConfigurationError``.
     """
     given: object = value
     if given is None and endless:
@@ -45,7 +43,7 @@ def check_seconds(
         raise ConfigurationError(
             what=f"{name} must be a number of seconds, not {type(given).__name__}"
         )
-    if not least <= given <= MAX_SECONDS:  # so is NaN
+    if not least <= given <= MAX_SECONDS:  # NaN fails this, too
         raise ConfigurationError(
             what=f"{name}={quoted(given)} is out of range",
             hint=f"from {least:g} s to ten years",
@@ -53,29 +51,35 @@ def check_seconds(
 
 
 def default_margin(lease: float) -> float:
-    """Seconds by which a holder stops before its lease ends: clocks drift and step."""
+    """Return the seconds by which a holder stops early: clocks drift and step."""
     return max(0.01 * lease, 0.05)
 
 
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
-    """Local time until which a grant may be believed; ``sent_at`` precedes sending."""
+    """Return the local time up to which a holder may rely on its grant.
+
+    All times are seconds. ``sent_at`` precedes the request; ``margin`` is kept back.
+    """
     kept_back = default_margin(lease) if margin is None else margin
     return sent_at + lease - kept_back
 
 
 def renew_at(sent_at: float, lease: float) -> float:
-    """Local time at which the next renewal is due."""
+    """Return the local time at which the next renewal is due."""
     return sent_at + lease / RENEWALS_PER_LEASE
 
 
 @dataclass(frozen=True, slots=True)
 class PollPolicy:
-    """How a store wants to be waited for; seconds.
+    """How a store wants its waiters to wait. All times are seconds.
 
-    A waiter is normally woken by the store; ``poll_min``..``poll_max`` is the jittered
-    poll behind that, which also refreshes its place. ``entry_ttl`` is at least three
-    polls; ``claim_window`` covers a round trip and its jitter. ``sees_ends``: the store
-    wakes also when a lease or a window has ended; nobody needs to look then.
+    Attributes:
+        poll_min, poll_max: Range of the jittered poll behind the store's wake-ups. A
+            poll also refreshes the queue entry.
+        entry_ttl: Life of a queue entry without a refresh: at least three polls.
+        claim_window: Time to claim an offered resource: a round trip and its jitter.
+        sees_ends: Whether the store also wakes waiters when a lease or claim window
+            ends, so that no poll is needed then.
     """
 
     poll_min: float = 1.0
@@ -86,15 +90,17 @@ class PollPolicy:
 
     def __post_init__(self) -> None:
         if not 0 < self.poll_min <= self.poll_max <= self.entry_ttl / 3:
-            raise ValueError("a place must live for three polls")
+            raise ValueError("entry_ttl must be at least three times poll_max")
 
 
 def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> float:
-    """Seconds until a waiter looks again; ``random`` is in [0, 1).
+    """Return the seconds until a waiter polls again; ``random`` is in [0, 1).
 
-    ``retry_after`` is what the store told of the next change by itself (an expiry, the
-    end of a claim window): a waiter is there right then, and never later than its poll.
+    ``retry_after``: seconds until the store expects a change by itself (an expiry, the
+    end of a claim window). The waiter polls right then, and never later than its usual
+    poll.
     """
+    # Such a store wakes the waiter then; a poll at that moment would only be traffic.
     if pace.sees_ends:
         retry_after = None
     poll = pace.poll_min + (pace.poll_max - pace.poll_min) * random
@@ -104,9 +110,11 @@ def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> flo
 def back_off(
     attempt: int, random: float, *, first: float = 0.05, longest: float = 1.5
 ) -> float:
-    """Seconds before attempt ``attempt`` + 1 at a store that failed.
+    """Return the seconds before the next attempt after so many failed ones.
 
-    "Full jitter": Brooker, "Exponential backoff and jitter" (2015), but never zero.
+    ``random`` is in [0, 1); ``first`` and ``longest`` bound the first and any pause.
     """
     ceiling = min(longest, first * 2.0 ** min(attempt, 10))
+    # "Full jitter" (Brooker, "Exponential backoff and jitter", 2015), but never zero: a
+    # pause of nothing would send the next request into the same failure.
     return ceiling * (0.2 + 0.8 * random)

@@ -1,31 +1,30 @@
 """The transition: one command against one doorman, as a total pure function.
 
 ``transition(record, seat, command, now, floor)`` is the definition of this library's
-locks. Stores either run it under their own mutual exclusion or implement the same
-function in their own language and are held equal to it by a differential test.
+locks. A store either runs it under its own mutual exclusion or implements the same
+function in its own language (Lua on Redis), which a differential test compares with
+this one.
 
-``now``: microseconds of the store's clock, read inside the step; or, where a store only
-compares and sets, the least that clock can show (``cas/server_time.py``: the swap
-is refused if it came too late for that to be true enough). ``floor``: the
-store's wall clock in microseconds, the least value a new fence may have, so that
-fences rise even when the record was lost. A store that numbers its records otherwise
-gives 0, and its wall clock apart.
+Invariants of every step. ``tests/core/judge.py`` asserts them on random histories
+(test_machine.py), and ``tests/core/test_controls.py`` breaks one rule after the other
+to show that each is noticed. The models in ``spec/`` prove most of them for few
+clients.
 
-Entering: acquire, and taking an acquire back.
-
-Moves: writer → reader, reader → writer, and from one owner to another.
-
-A downgrade that kept its phase number would let a reader's session accept what its own
-expired writer still sends (model LockRec, config ``downgrade_keeps_phase``). So each
-move of a writer, or to one, starts a new phase. Readers share a phase, and who adopts
-a reader's grant is one more of them.
-
-Short cuts of the transition for whoever is alone: in, and out again.
-
-Most locks are free when somebody comes, and nobody waits when they are given back.
-Both steps are told here at a fraction of the cost, and exactly as the transition would
-tell them (``tests/core/test_fast_path.py``). Records are made anew: little outlives
-them.
+* A writer holds alone (``exclusion``; model LockRec).
+* A new phase has a greater fence than all before; only readers join a phase
+  (``fences``).
+* A ticket is granted once, and only to a command that asks for it
+  (``nothing_comes_back``).
+* A live grant ends only by a command that names it (``nothing_gets_lost``).
+* The mutex record agrees with the grants; a foreign one stays as it is (``the_seat``;
+  model Seat).
+* A client has at most one queue entry for each mode, in order of arrival (``places``).
+* An entry that may be granted has been called: no wake-up is lost (``calls``; model
+  LockLive).
+* A waiter under ``Policy.FAIR`` is granted in bounded time
+  (test_from_any_state_every_fair_waiter_is_served,
+  test_nobody_starves_while_others_come_and_go).
+* An illegal command raises and changes nothing (test_an_illegal_move_changes_nothing).
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from aiorwlock_remote.core import mutex_record as seats
 from aiorwlock_remote.core.admission import (
     admitted,
     may_enter,
@@ -87,226 +85,192 @@ from aiorwlock_remote.core.doorman import (
     new_fence,
     without_own_record,
 )
-from aiorwlock_remote.core.mutex_record import drop_grants, why_gone
+from aiorwlock_remote.core.mutex_record import (
+    drop_grants,
+    expire,
+    foreign_seat,
+    reconcile,
+    remember,
+    sync_mutex_record,
+    why_gone,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.value import replace, value
+from aiorwlock_remote.errors import LossReason
+
+
+@value
+class Step:
+    """What a command made of a doorman. ``wakes``: clients that may claim now."""
+
+    record: Doorman
+    seat: MutexRecord | None
+    reply: Reply
+    wakes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """An acquire that waits; what it is told depends on how the step ends."""
+    """Reply to an acquire or upgrade that waits; completed at the end of the step."""
 
+    # The rest (entries ahead, when to ask again) depends on what the step leaves.
     client_id: str
     mode: Mode
 
 
 AcquireReply = Granted | Refused | MustWait
-
-
-def acquire(
-    door: Doorman, cmd: Acquire, at: StepContext
-) -> tuple[Doorman, AcquireReply]:
-    """Grant, or give a place, or refuse; idempotent by ticket."""
-    live = tuple(g for c in cmd.claims if (g := door.grant(c.ticket)) is not None)
-    if any(g.mode is not cmd.mode for g in live):
-        return door, Refused(OTHER_MODE, None, describe_holders(door, at.foreign))
-    own = door.entry(cmd.client_id, cmd.mode) if cmd.client_id else None
-    if len(live) == len(cmd.claims):
-        return door, Granted(live, at.now, placed=own is not None)
-    if own:
-        place = _refreshed_entry(own, cmd, at.now)
-        queue = tuple(place if p is own else p for p in door.queue)
-        door = replace(door, queue=queue)
-    else:
-        place = _new_entry(door, cmd, at.now)
-    open_now = at.foreign is None and not at.vacate
-    if open_now and may_enter(door, place, cmd.policy, at.now):
-        return _enter(door, cmd, place, at)
-    if not cmd.may_queue:
-        wait = retry_after(door, place, at.foreign, at.now)
-        return door, Refused(
-            _refusal_reason(door, cmd, at), wait, describe_holders(door, at.foreign)
-        )
-    if own is None:
-        limit = cmd.max_waiters
-        if limit is not None and sum(p.waiting for p in door.queue) >= limit:
-            return door, Refused(FULL, None, describe_holders(door, at.foreign))
-        door = replace(door, number=place.number, queue=(*door.queue, place))
-    if live:  # a repeated request: some of its readers are in already
-        return door, Granted(live, at.now, placed=True)
-    return door, MustWait(cmd.client_id, cmd.mode)
-
-
-def withdraw(
-    door: Doorman, cmd: Withdraw, at: StepContext
-) -> tuple[Doorman, StepContext, Withdrawn]:
-    """Undo an acquire, whether it was granted, queued or never arrived."""
-    gone = tuple(g for t in cmd.tickets if (g := door.grant(t)) is not None)
-    door = drop_grants(door, gone)
-    held = tuple(g.ticket for g in gone)
-    if at.foreign is not None and at.foreign.ticket in cmd.tickets:
-        held = (at.foreign.ticket,)  # the record was lost; the seat is enough
-        at = replace(at, foreign=None)
-    slot = door.upgrader
-    if slot is not None and slot.ticket == cmd.upgrader:
-        door = replace(door, upgrader=None)
-    own = None if cmd.keep else door.entry(cmd.client_id, cmd.mode)
-    if own is not None:
-        door = replace(door, queue=tuple(p for p in door.queue if p is not own))
-    return door, at, Withdrawn(held)
-
-
-def _enter(
-    door: Doorman, cmd: Acquire, place: QueueEntry, at: StepContext
-) -> tuple[Doorman, Granted]:
-    joins = bool(door.grants)  # may_enter lets only readers past live grants
-    fence = door.last if joins else new_fence(door, at.floor)
-    granted = tuple(
-        door.grant(claim.ticket) or claim.grant(cmd.mode, fence, at.now)
-        for claim in cmd.claims
-    )
-    others = tuple(g for g in door.grants if g not in granted)
-    queue = tuple(p for p in door.queue if p.number != place.number)
-    number = door.number
-    if cmd.more:  # served once; its other tasks queue up behind the other processes
-        number += 1
-        tail = replace(
-            place, number=number, waiting=cmd.more, claim_window=cmd.claim_window
-        )
-        queue = (*queue, tail)
-    writing = cmd.mode is Mode.WRITE
-    door = replace(
-        door,
-        last=fence,
-        grants=others + granted,
-        queue=queue,
-        number=number,
-        admit_upto=0 if writing else door.admit_upto,
-        admit_until=0 if writing else door.admit_until,
-        turns=door.turns if joins else at.turns,
-        upgraded=False,
-    )
-    return door, Granted(granted, at.now, placed=bool(cmd.more))
-
-
-def _new_entry(door: Doorman, cmd: Acquire, now: int) -> QueueEntry:
-    return QueueEntry(
-        number=door.number + 1,
-        client_id=cmd.client_id,
-        mode=cmd.mode,
-        since=now,
-        expires=now + cmd.entry_ttl,
-        claim_window=cmd.claim_window,
-        waiting=cmd.waiting,
-        who=cmd.claims[0].who,
-    )
-
-
-def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
-    """Its owner asks: it is not late, and it lives on.
-
-    Whoever missed its claim window gets one twice as long until it is served: too short
-    a window, missed each time, would starve it (LockLive, ``drawn_missed_window_r`` and
-    ``_w``), too long a one lets a place whose owner died cost more than it must.
-    """
-    window = max(own.claim_window, cmd.claim_window)
-    if own.missed_claim(now):
-        window = min(2 * window, cmd.entry_ttl)
-    return replace(
-        own,
-        expires=now + cmd.entry_ttl,
-        claim_window=window,
-        waiting=cmd.waiting,
-        claim_until=None,
-        who=cmd.claims[0].who,
-    )
-
-
-def _refusal_reason(door: Doorman, cmd: Acquire, at: StepContext) -> str:
-    if at.foreign is not None:
-        return HELD
-    if door.barred_until > at.now:
-        return BARRED
-    shared = cmd.mode is Mode.READ and not door.writing
-    return HELD if door.grants and not shared else AHEAD
-
-
-def downgrade(
-    door: Doorman, cmd: Downgrade, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld]:
-    """Writer → reader; the readers waiting at that moment may join."""
-    done = door.grant(cmd.claim.ticket)
-    if done is not None and done.mode is Mode.READ:
-        return door, Granted((done,), at.now)
-    old = door.grant(cmd.ticket)
-    if old is None:
-        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
-    if old.mode is not Mode.WRITE:
-        raise IllegalCommand("only a writer can be downgraded")
-    return _converted(drop_grants(door, (old,)), Mode.READ, cmd.claim, at)
-
-
-def upgrade(
-    door: Doorman, cmd: Upgrade, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """The only reader → writer; among several, one at most may wait to be the only."""
-    done = door.grant(cmd.claim.ticket)
-    if done is not None and done.mode is Mode.WRITE:
-        return door, Granted((done,), at.now)
-    old = door.grant(cmd.ticket)
-    if old is None:
-        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
-    if old.mode is not Mode.READ:
-        raise IllegalCommand("only a reader can be upgraded")
-    slot = door.upgrader
-    if slot is not None and slot.ticket != cmd.ticket:
-        return door, Conflict()
-    barred = door.barred_until > at.now  # another reader's lease ran out just now
-    # Admitted readers go first: who upgrades is in already, and would lock them out
-    # again and again (LockLive, ``drawn_upgrade_rushes``).
-    first = admitted(door, at.now)
-    if len(door.grants) == 1 and not barred and not first:
-        door = replace(drop_grants(door, (old,)), admit_upto=0, admit_until=0)
-        door, granted = _converted(door, Mode.WRITE, cmd.claim, at)
-        return replace(door, upgraded=True), granted
-    if not cmd.may_wait:
-        why, wait = HELD, None
-        if barred:
-            why, wait = BARRED, door.barred_until - at.now
-        return door, Refused(why, wait, describe_holders(door, at.foreign))
-    slot = PendingUpgrade(cmd.ticket, cmd.client_id, at.now + cmd.entry_ttl)
-    return replace(door, upgrader=slot), MustWait(cmd.client_id, Mode.WRITE)
-
-
-def adopt(
-    door: Doorman, cmd: Adopt, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld]:
-    """From one owner to another; nobody left, so nobody who waits is let in."""
-    done = door.grant(cmd.claim.ticket)
-    if done is not None:
-        return door, Granted((done,), at.now)
-    old = door.grant(cmd.ticket)
-    if old is None:
-        return door, NotHeld(why_gone(door, holder_of(cmd.ticket)))
-    fence = new_fence(door, at.floor) if old.mode is Mode.WRITE else door.last
-    grant = cmd.claim.grant(old.mode, fence, at.now)
-    grants = tuple(grant if g is old else g for g in door.grants)
-    slot = door.upgrader
-    if slot is not None and slot.ticket == old.ticket:
-        slot = None  # who waited there gave it away
-    door = replace(door, last=fence, grants=grants, upgrader=slot)
-    return door, Granted((grant,), at.now)
-
-
-def _converted(
-    door: Doorman, mode: Mode, claim: Claim, at: StepContext
-) -> tuple[Doorman, Granted]:
-    fence = new_fence(door, at.floor)
-    grant = claim.grant(mode, fence, at.now)
-    return replace(door, last=fence, grants=(grant,)), Granted((grant,), at.now)
-
-
 FastStep = tuple[Doorman, MutexRecord | None, Granted | Released]
+
+
+@value
+class _ReleaseDraft:
+    """A release whose carried acquires may still be ``MustWait``."""
+
+    held: bool
+    reason: LossReason
+    then: tuple[AcquireReply, ...]
+
+
+_Draft = Reply | MustWait | _ReleaseDraft
+
+
+def transition(
+    record: Doorman | None,
+    seat: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
+    wall: int | None = None,
+) -> Step:
+    """Apply one command to one doorman.
+
+    Args:
+        record: What the store keeps of the resource; None if the store has no record.
+        seat: The published mutex record as it stands in the store, None if there is
+            none.
+        command: What a client asks for.
+        now: Microseconds of the store's clock, read inside the step. A store that only
+            compares and sets passes the least that clock can show, and refuses the swap
+            if it comes too late for that (``cas/server_time.py``).
+        floor: The least fence of a new phase: the store's wall clock in microseconds,
+            so that fences rise even if the record was lost. A store that numbers its
+            records otherwise passes 0.
+        wall: The store's wall clock in microseconds, for times shown to people. None
+            means that ``floor`` is that clock.
+
+    Raises:
+        IllegalCommand: The command makes no sense in this state; nothing was changed.
+    """
+    before = record or UNUSED_DOORMAN
+    wall = floor if wall is None else wall
+    short = fast_path(before, seat, command, now, floor, wall)
+    if short is not None:
+        return Step(*short)
+    return _step(before, seat, command, now, floor, wall)
+
+
+def _step(
+    before: Doorman,
+    seat: MutexRecord | None,
+    command: Command,
+    now: int,
+    floor: int,
+    wall: int,
+) -> Step:
+    at = StepContext(now, floor, foreign_seat(before, seat))
+    doorman = reconcile(expire(before, now), seat)
+    doorman = (settle if at.foreign is None else suspend)(doorman, now)
+    draft: _Draft
+    match command:
+        case Acquire():
+            doorman, draft = acquire(doorman, command, at)
+        case Release():
+            doorman, at, draft = _release(doorman, command, at)
+        case Withdraw():
+            doorman, at, draft = withdraw(doorman, command, at)
+        case Renew():
+            doorman, at, draft = _renew(doorman, command, at)
+        case Downgrade() | Upgrade() | Adopt():
+            doorman, at, draft = _convert(doorman, command, at)
+        case ForceRelease():
+            doorman, at, draft = _force(doorman, command, at)
+    wakes: tuple[str, ...] = ()
+    if at.foreign is None:
+        # While a foreign program holds the mutex record nothing may be offered: a claim
+        # window would open and close unused
+        # (test_a_window_that_a_foreign_program_sat_through_opens_anew).
+        doorman, wakes = offer(doorman, now)
+    # The reply comes after the offer: a waiter to which this very step offers the
+    # resource has ``retry_after`` 0
+    # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
+    reply = _reply(draft, doorman, at)
+    ours, after = sync_mutex_record(doorman, at.foreign, wall)
+    # The very object the store passed in: by identity it sees that nothing is written.
+    if doorman == before and ours == before.seat:
+        return Step(before, after, reply, wakes)
+    created = before.created or wall
+    doorman = replace(doorman, seat=ours, created=created, updated=wall)
+    return Step(doorman, after, reply, wakes)
+
+
+def peek(
+    record: Doorman, seat: MutexRecord | None, now: int
+) -> tuple[Doorman, MutexRecord | None]:
+    """Return the doorman as the next step would find it, and the record if foreign."""
+    foreign = foreign_seat(record, seat)
+    doorman = reconcile(expire(record, now), seat)
+    # As a step does: whether the resource is offered decides what a waiter sees.
+    if foreign is None:
+        doorman, _ = offer(doorman, now)
+    return doorman, foreign
+
+
+def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
+    """Return the step with the offer passed on from clients that cannot be reached.
+
+    For stores that know whether a wake-up has a receiver. Their entries count as having
+    missed their claim, and ``wakes`` names only the clients called instead. Repeat the
+    call with those until every client is reachable or ``wakes`` is empty. The reply
+    stays as it was. An upgrader that is gone keeps its slot until the slot expires.
+
+    Args:
+        step: The step as the transition made it.
+        client_ids: The clients of ``step.wakes`` that cannot be reached.
+        now: Microseconds of the store's clock.
+    """
+    doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
+    return Step(doorman, step.seat, step.reply, wakes)
+
+
+def next_attempt(
+    record: Doorman, seat: MutexRecord | None, client_id: str, now: int
+) -> tuple[tuple[object, ...], int] | None:
+    """Return when a client should ask again: its cause and microseconds from now.
+
+    For stores whose waiters watch the record themselves. None if the client has no
+    entry in the queue, or nothing changes by itself. The cause stays equal as long as
+    the reason is the same, so that a poller does not ask twice for one reason.
+    """
+    doorman, foreign = peek(record, seat, now)
+    slot = doorman.upgrader
+    if slot is not None and slot.client_id == client_id and slot.called:
+        return ("upgrade", slot.ticket), 0
+    soonest: tuple[tuple[object, ...], int] | None = None
+    for entry in doorman.queue:
+        if entry.client_id != client_id:
+            continue
+        free = foreign is None and may_enter(doorman, entry, Policy.FAIR, now)
+        wait = 0 if free else retry_after(doorman, entry, foreign, now)
+        if wait is not None and (soonest is None or wait < soonest[1]):
+            due_to = (
+                entry.number,
+                free,
+                doorman.last,
+                len(doorman.grants),
+                now + wait,
+            )
+            soonest = (due_to[:4] if free else due_to), wait
+    return soonest
 
 
 def fast_path(
@@ -317,7 +281,10 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Record, seat and reply after the step; None: it is not that simple."""
+    """Return the step of a lone writer, or None if the full transition is needed."""
+    # Most locks are free when an acquire comes, and nothing waits when they are
+    # released. These steps take a fraction of the full transition's time, with the same
+    # result (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
         return None
     if seat is None:
@@ -331,7 +298,6 @@ def fast_path(
 def _fast_acquire(
     before: Doorman, cmd: Acquire, now: int, floor: int, wall: int
 ) -> FastStep | None:
-    """One writer enters an idle resource."""
     if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
         return None
     claim = cmd.claims[0]  # writers come one at a time
@@ -355,7 +321,6 @@ def _fast_acquire(
 def _fast_release(
     before: Doorman, cmd: Release, now: int, wall: int
 ) -> FastStep | None:
-    """The one writer leaves."""
     if cmd.then or len(before.grants) != 1 or before.upgraded or before.endings:
         return None
     grant = before.grants[0]
@@ -374,236 +339,337 @@ def _fast_release(
     return record, None, Released(held=True)
 
 
-@value
-class Step:
-    """What a command made of a record. ``wakes``: gates with something to claim.
-
-    A step that changed nothing gives the very record it got: nothing to be stored.
-    """
-
-    record: Doorman
-    seat: MutexRecord | None
-    reply: Reply
-    wakes: tuple[str, ...] = ()
-
-
-@value
-class _ReleaseDraft:
-    """A release, with what it carried along still to be answered."""
-
-    held: bool
-    reason: NotHeld
-    then: tuple[AcquireReply, ...]
-
-
-def transition(
-    record: Doorman | None,
-    seat: MutexRecord | None,
-    command: Command,
-    now: int,
-    floor: int,
-    wall: int | None = None,
-) -> Step:
-    """Apply one command.
-
-    ``wall``: the wall clock, to show to people; None: ``floor`` is it.
-
-    Raises:
-        IllegalCommand: the command makes no sense in this state; nothing changes.
-    """
-    before = record or UNUSED_DOORMAN
-    wall = floor if wall is None else wall
-    short = fast_path(before, seat, command, now, floor, wall)
-    if short is not None:
-        return Step(*short)
-    return _step(before, seat, command, now, floor, wall)
+def acquire(
+    doorman: Doorman, cmd: Acquire, at: StepContext
+) -> tuple[Doorman, AcquireReply]:
+    """Grant the claims, or queue their client, or refuse; idempotent by ticket."""
+    # Idempotent by ticket: a client repeats an acquire whose reply was lost.
+    live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
+    if any(g.mode is not cmd.mode for g in live):
+        return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
+    own = doorman.entry(cmd.client_id, cmd.mode) if cmd.client_id else None
+    # A repeated request of a client whose first reply was lost gets the same grants
+    # (test_asked_again_the_same_ticket_has_the_same_grant).
+    if len(live) == len(cmd.claims):
+        return doorman, Granted(live, at.now, placed=own is not None)
+    if own:
+        entry = _refreshed_entry(own, cmd, at.now)
+        queue = tuple(entry if p is own else p for p in doorman.queue)
+        doorman = replace(doorman, queue=queue)
+    else:
+        entry = _new_entry(doorman, cmd, at.now)
+    open_now = at.foreign is None and not at.vacate
+    if open_now and may_enter(doorman, entry, cmd.policy, at.now):
+        return _enter(doorman, cmd, entry, at)
+    if not cmd.may_queue:
+        wait = retry_after(doorman, entry, at.foreign, at.now)
+        return doorman, Refused(
+            _refusal_reason(doorman, cmd, at),
+            wait,
+            describe_holders(doorman, at.foreign),
+        )
+    if own is None:
+        limit = cmd.max_waiters
+        if limit is not None and sum(p.waiting for p in doorman.queue) >= limit:
+            return doorman, Refused(FULL, None, describe_holders(doorman, at.foreign))
+        doorman = replace(doorman, number=entry.number, queue=(*doorman.queue, entry))
+    # A repeated request whose first attempt admitted some of its readers: their grants
+    # must be reported, or they would be held by no task
+    # (test_a_repeated_batch_tells_who_is_in_already).
+    if live:
+        return doorman, Granted(live, at.now, placed=True)
+    return doorman, MustWait(cmd.client_id, cmd.mode)
 
 
-def _step(
-    before: Doorman,
-    seat: MutexRecord | None,
-    command: Command,
-    now: int,
-    floor: int,
-    wall: int,
-) -> Step:
-    """The transition, whoever is there."""
-    at = StepContext(now, floor, seats.foreign_seat(before, seat))
-    door = seats.reconcile(seats.expire(before, now), seat)
-    door = (settle if at.foreign is None else suspend)(door, now)
-    draft: Reply | MustWait | _ReleaseDraft
-    match command:
-        case Acquire():
-            door, draft = acquire(door, command, at)
-        case Release():
-            door, at, draft = _release(door, command, at)
-        case Withdraw():
-            door, at, draft = withdraw(door, command, at)
-        case Renew():
-            door, at, draft = _renew(door, command, at)
-        case Downgrade() | Upgrade() | Adopt():
-            door, at, draft = _convert(door, command, at)
-        case ForceRelease():
-            door, at, draft = _force(door, command, at)
-    wakes: tuple[str, ...] = ()
-    if at.foreign is None:
-        door, wakes = offer(door, now)
-    reply = _reply(draft, door, at)
-    ours, after = seats.sync_mutex_record(door, at.foreign, wall)
-    if door == before and ours == before.seat:
-        return Step(before, after, reply, wakes)
-    created = before.created or wall
-    door = replace(door, seat=ours, created=created, updated=wall)
-    return Step(door, after, reply, wakes)
+def _enter(
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+) -> tuple[Doorman, Granted]:
+    # ``may_enter`` lets only readers past live grants, and they share the phase's fence
+    # (LockRec, ``fence_for_each_reader``).
+    joins = bool(doorman.grants)
+    fence = doorman.last if joins else new_fence(doorman, at.floor)
+    granted = tuple(
+        doorman.grant(claim.ticket) or claim.grant(cmd.mode, fence, at.now)
+        for claim in cmd.claims
+    )
+    others = tuple(g for g in doorman.grants if g not in granted)
+    queue = tuple(p for p in doorman.queue if p.number != entry.number)
+    number = doorman.number
+    # Served once, the client's other tasks queue up behind all other clients: a busy
+    # process would keep the lock to itself (test_more_puts_the_process_at_the_tail).
+    if cmd.more:
+        number += 1
+        tail = replace(
+            entry, number=number, waiting=cmd.more, claim_window=cmd.claim_window
+        )
+        queue = (*queue, tail)
+    writing = cmd.mode is Mode.WRITE
+    doorman = replace(
+        doorman,
+        last=fence,
+        grants=others + granted,
+        queue=queue,
+        number=number,
+        admit_upto=0 if writing else doorman.admit_upto,
+        admit_until=0 if writing else doorman.admit_until,
+        turns=doorman.turns if joins else at.turns,
+        upgraded=False,
+    )
+    return doorman, Granted(granted, at.now, placed=bool(cmd.more))
 
 
-def skip_unreachable(step: Step, gates: Collection[str], now: int) -> Step:
-    """The step, when some of those it wakes turned out to be gone.
-
-    They are passed over and the next are called: ``wakes`` are those alone. To be
-    repeated until everybody hears or nobody is left. The reply stays as it was; an
-    upgrader that is gone costs the rest of its slot's life.
-    """
-    door, wakes = offer(skip_entries(step.record, gates, now), now)
-    return Step(door, step.seat, step.reply, wakes)
-
-
-def peek(
-    record: Doorman, seat: MutexRecord | None, now: int
-) -> tuple[Doorman, MutexRecord | None]:
-    """The record as the next step would find it, and the seat if it is foreign."""
-    foreign = seats.foreign_seat(record, seat)
-    door = seats.reconcile(seats.expire(record, now), seat)
-    if foreign is None:
-        door, _ = offer(door, now)
-    return door, foreign
+def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
+    return QueueEntry(
+        number=doorman.number + 1,
+        client_id=cmd.client_id,
+        mode=cmd.mode,
+        since=now,
+        expires=now + cmd.entry_ttl,
+        claim_window=cmd.claim_window,
+        waiting=cmd.waiting,
+        who=cmd.claims[0].who,
+    )
 
 
-def next_attempt(
-    record: Doorman, seat: MutexRecord | None, gate: str, now: int
-) -> tuple[tuple[object, ...], int] | None:
-    """When a process should ask again: (what that is due to, microseconds from now).
+def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
+    # A window that is always too short starves its client (LockLive,
+    # ``drawn_missed_window_r`` and ``_w``); one that is always long makes an entry
+    # whose client died cost more. So each missed claim doubles it, until the client is
+    # served.
+    window = max(own.claim_window, cmd.claim_window)
+    if own.missed_claim(now):
+        window = min(2 * window, cmd.entry_ttl)
+    return replace(
+        own,
+        expires=now + cmd.entry_ttl,
+        claim_window=window,
+        waiting=cmd.waiting,
+        claim_until=None,
+        who=cmd.claims[0].who,
+    )
 
-    For stores whose waiters watch the record themselves. None: nothing to expect, or
-    no place there. The first part is equal as long as the reason is the same.
-    """
-    door, foreign = peek(record, seat, now)
-    slot = door.upgrader
-    if slot is not None and slot.client_id == gate and slot.called:
-        return ("upgrade", slot.ticket), 0
-    soonest: tuple[tuple[object, ...], int] | None = None
-    for place in door.queue:
-        if place.client_id != gate:
-            continue
-        free = foreign is None and may_enter(door, place, Policy.FAIR, now)
-        wait = 0 if free else retry_after(door, place, foreign, now)
-        if wait is not None and (soonest is None or wait < soonest[1]):
-            due_to = (place.number, free, door.last, len(door.grants), now + wait)
-            soonest = (due_to[:4] if free else due_to), wait
-    return soonest
+
+def _refusal_reason(doorman: Doorman, cmd: Acquire, at: StepContext) -> str:
+    if at.foreign is not None:
+        return HELD
+    if doorman.barred_until > at.now:
+        return BARRED
+    shared = cmd.mode is Mode.READ and not doorman.writing
+    return HELD if doorman.grants and not shared else AHEAD
+
+
+def withdraw(
+    doorman: Doorman, cmd: Withdraw, at: StepContext
+) -> tuple[Doorman, StepContext, Withdrawn]:
+    """Undo an acquire, whether it was granted, queued or never arrived."""
+    gone = tuple(g for t in cmd.tickets if (g := doorman.grant(t)) is not None)
+    doorman = drop_grants(doorman, gone)
+    held = tuple(g.ticket for g in gone)
+    if at.foreign is not None and at.foreign.ticket in cmd.tickets:
+        # The doorman was lost; the ticket in the mutex record proves the grant
+        # (test_withdraw_after_the_record_was_lost).
+        held = (at.foreign.ticket,)
+        at = replace(at, foreign=None)
+    slot = doorman.upgrader
+    if slot is not None and slot.ticket == cmd.upgrader:
+        doorman = replace(doorman, upgrader=None)
+    own = None if cmd.keep else doorman.entry(cmd.client_id, cmd.mode)
+    if own is not None:
+        doorman = replace(
+            doorman, queue=tuple(p for p in doorman.queue if p is not own)
+        )
+    return doorman, at, Withdrawn(held)
 
 
 def _release(
-    door: Doorman, cmd: Release, at: StepContext
+    doorman: Doorman, cmd: Release, at: StepContext
 ) -> tuple[Doorman, StepContext, _ReleaseDraft]:
-    grant = door.grant(cmd.ticket)
+    grant = doorman.grant(cmd.ticket)
     turns = 0
     if grant is not None and cmd.mode in (None, grant.mode):
-        held, turns = True, door.turns + 1
-        door = seats.drop_grants(door, (grant,))
+        held, turns = True, doorman.turns + 1
+        doorman = drop_grants(doorman, (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
-        held = cmd.mode is not Mode.READ  # the record was lost; the seat is enough
+        # The doorman was lost; the ticket in the mutex record proves the grant.
+        held = cmd.mode is not Mode.READ
         at = replace(at, foreign=None) if held else at
     else:
         held = False
-    gone = NotHeld() if held else NotHeld(seats.why_gone(door, holder_of(cmd.ticket)))
-    # Inside one process the seat goes from ticket to ticket; now and then it is left
-    # vacant until the process asks again, so that foreign pollers get a chance.
+    reason = "expired" if held else why_gone(doorman, holder_of(cmd.ticket))
+    # Inside one process the mutex record goes from ticket to ticket without a gap. Once
+    # in MAX_LOCAL_TURNS releases it is deleted until the process asks again: a foreign
+    # program that polls with INSERT would starve otherwise
+    # (test_after_a_hundred_turns_the_seat_is_vacated_once).
     vacate = turns > MAX_LOCAL_TURNS
     carried = replace(at, turns=0 if vacate else turns, vacate=vacate)
     answers: list[AcquireReply] = []
     for command in cmd.then:
-        door, answer = acquire(door, command, carried)
+        doorman, answer = acquire(doorman, command, carried)
         answers.append(answer)
-    return door, at, _ReleaseDraft(held, gone, tuple(answers))
+    return doorman, at, _ReleaseDraft(held, reason, tuple(answers))
 
 
 def _renew(
-    door: Doorman, cmd: Renew, at: StepContext
+    doorman: Doorman, cmd: Renew, at: StepContext
 ) -> tuple[Doorman, StepContext, Renewed]:
     leases = dict(cmd.tickets)
     renewed = {
         g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], at.now))
-        for g in door.grants
+        for g in doorman.grants
         if g.ticket in leases
     }
-    grants = tuple(renewed.get(g.ticket, g) for g in door.grants)
+    grants = tuple(renewed.get(g.ticket, g) for g in doorman.grants)
     outcomes: list[Grant | NotHeld] = [
-        renewed.get(t) or NotHeld(seats.why_gone(door, holder_of(t)))
+        renewed.get(t) or NotHeld(why_gone(doorman, holder_of(t)))
         for t, _ in cmd.tickets
     ]
     at = without_own_record(at, leases.keys() - renewed.keys())
-    return replace(door, grants=grants), at, Renewed(tuple(outcomes))
+    return replace(doorman, grants=grants), at, Renewed(tuple(outcomes))
+
+
+def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
+    if expires is None or lease is None:
+        return None
+    return max(expires, now + lease)  # the holder may rely on the earlier promise
 
 
 def _convert(
-    door: Doorman, cmd: Downgrade | Upgrade | Adopt, at: StepContext
+    doorman: Doorman, cmd: Downgrade | Upgrade | Adopt, at: StepContext
 ) -> tuple[Doorman, StepContext, Granted | NotHeld | Conflict | Refused | MustWait]:
     draft: Granted | NotHeld | Conflict | Refused | MustWait
     match cmd:
         case Downgrade():
-            door, draft = downgrade(door, cmd, at)
+            doorman, draft = downgrade(doorman, cmd, at)
         case Upgrade():
-            door, draft = upgrade(door, cmd, at)
+            doorman, draft = upgrade(doorman, cmd, at)
         case Adopt():
-            door, draft = adopt(door, cmd, at)
-    if isinstance(draft, NotHeld):  # neither of both tickets is a grant any more
+            doorman, draft = adopt(doorman, cmd, at)
+    # Neither ticket is a grant any more: the caller learns it now, so its own ticket
+    # must leave the mutex record, where nothing else could remove it (model Seat).
+    if isinstance(draft, NotHeld):
         at = without_own_record(at, (cmd.ticket, cmd.claim.ticket))
-    return door, at, draft
+    return doorman, at, draft
 
 
-def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
-    """A renewal never shortens: its holder may believe what it was told before."""
-    if expires is None or lease is None:
-        return None
-    return max(expires, now + lease)
+def downgrade(
+    doorman: Doorman, cmd: Downgrade, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld]:
+    """Turn a write grant into a read grant; readers waiting at this moment may join."""
+    done = doorman.grant(cmd.claim.ticket)
+    if done is not None and done.mode is Mode.READ:
+        return doorman, Granted((done,), at.now)
+    old = doorman.grant(cmd.ticket)
+    if old is None:
+        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
+    if old.mode is not Mode.WRITE:
+        raise IllegalCommand("only a writer can be downgraded")
+    # In a new phase: with the writer's fence, a session of the reader would accept what
+    # its own expired writer still sends (model LockRec, ``downgrade_keeps_phase``).
+    return _converted(drop_grants(doorman, (old,)), Mode.READ, cmd.claim, at)
+
+
+def upgrade(
+    doorman: Doorman, cmd: Upgrade, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
+    """Turn the only reader into the writer; at most one waits to be the only reader."""
+    done = doorman.grant(cmd.claim.ticket)
+    if done is not None and done.mode is Mode.WRITE:
+        return doorman, Granted((done,), at.now)
+    old = doorman.grant(cmd.ticket)
+    if old is None:
+        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
+    if old.mode is not Mode.READ:
+        raise IllegalCommand("only a reader can be upgraded")
+    slot = doorman.upgrader
+    # Two waiting upgraders would wait for each other for ever (LockLive,
+    # ``two_upgraders``).
+    if slot is not None and slot.ticket != cmd.ticket:
+        return doorman, Conflict()
+    # An expired reader's lock delay holds for an upgrade as for any writer
+    # (test_no_upgrade_during_a_lock_delay).
+    barred = doorman.barred_until > at.now
+    # Admitted readers go first. A reader that upgrades at once is admitted again by the
+    # end of its own write phase, and would lock them out each time (LockLive,
+    # ``drawn_upgrade_rushes``).
+    first = admitted(doorman, at.now)
+    if len(doorman.grants) == 1 and not barred and not first:
+        doorman = replace(drop_grants(doorman, (old,)), admit_upto=0, admit_until=0)
+        doorman, granted = _converted(doorman, Mode.WRITE, cmd.claim, at)
+        return replace(doorman, upgraded=True), granted
+    if not cmd.may_wait:
+        why, wait = HELD, None
+        if barred:
+            why, wait = BARRED, doorman.barred_until - at.now
+        return doorman, Refused(why, wait, describe_holders(doorman, at.foreign))
+    slot = PendingUpgrade(cmd.ticket, cmd.client_id, at.now + cmd.entry_ttl)
+    return replace(doorman, upgrader=slot), MustWait(cmd.client_id, Mode.WRITE)
+
+
+def adopt(
+    doorman: Doorman, cmd: Adopt, at: StepContext
+) -> tuple[Doorman, Granted | NotHeld]:
+    """Give a grant to the claim's ticket; no waiter enters, because no holder left."""
+    done = doorman.grant(cmd.claim.ticket)
+    if done is not None:
+        return doorman, Granted((done,), at.now)
+    old = doorman.grant(cmd.ticket)
+    if old is None:
+        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
+    # A writer's new owner has a new phase, so that what the former owner still sends is
+    # stale (LockRec, ``adopted_phase``). A reader stays in the phase of all readers.
+    fence = new_fence(doorman, at.floor) if old.mode is Mode.WRITE else doorman.last
+    grant = cmd.claim.grant(old.mode, fence, at.now)
+    grants = tuple(grant if g is old else g for g in doorman.grants)
+    slot = doorman.upgrader
+    if slot is not None and slot.ticket == old.ticket:
+        # It was the former owner that waited; the new one did not ask for an upgrade
+        # (test_who_adopts_an_upgrader_does_not_upgrade).
+        slot = None
+    doorman = replace(doorman, last=fence, grants=grants, upgrader=slot)
+    return doorman, Granted((grant,), at.now)
+
+
+def _converted(
+    doorman: Doorman, mode: Mode, claim: Claim, at: StepContext
+) -> tuple[Doorman, Granted]:
+    fence = new_fence(doorman, at.floor)
+    grant = claim.grant(mode, fence, at.now)
+    return replace(doorman, last=fence, grants=(grant,)), Granted((grant,), at.now)
 
 
 def _force(
-    door: Doorman, cmd: ForceRelease, at: StepContext
+    doorman: Doorman, cmd: ForceRelease, at: StepContext
 ) -> tuple[Doorman, StepContext, Forced]:
     if cmd.seat is not None:
         if at.foreign is None or at.foreign.value != cmd.seat:
-            return door, at, Forced(done=False)
-        return door, replace(at, foreign=None), Forced(done=True)
-    for grant in door.grants:
+            return doorman, at, Forced(done=False)
+        return doorman, replace(at, foreign=None), Forced(done=True)
+    for grant in doorman.grants:
         if grant.holder == cmd.holder and grant.fence == cmd.fence:
-            door = seats.drop_grants(door, (grant,))
+            doorman = drop_grants(doorman, (grant,))
             note = LossNote(grant.fence, grant.holder, "forced")
-            return seats.remember(door, note), at, Forced(done=True)
-    return door, at, Forced(done=False)
+            return remember(doorman, note), at, Forced(done=True)
+    return doorman, at, Forced(done=False)
 
 
-def _reply(
-    draft: Reply | MustWait | _ReleaseDraft, door: Doorman, at: StepContext
-) -> Reply:
+def _reply(draft: _Draft, doorman: Doorman, at: StepContext) -> Reply:
     if isinstance(draft, MustWait):
-        return _waiting(draft, door, at)
+        return _waiting(draft, doorman, at)
     if isinstance(draft, _ReleaseDraft):
         then: tuple[Answer, ...] = tuple(
-            _waiting(entry, door, at) if isinstance(entry, MustWait) else entry
-            for entry in draft.then
+            _waiting(reply, doorman, at) if isinstance(reply, MustWait) else reply
+            for reply in draft.then
         )
-        return Released(draft.held, draft.reason.reason, then)
+        return Released(draft.held, draft.reason, then)
     return draft
 
 
-def _waiting(queued: MustWait, door: Doorman, at: StepContext) -> Waiting:
-    holders = describe_holders(door, at.foreign)
-    place = door.entry(queued.client_id, queued.mode)
-    if place is None:  # an upgrader: its slot is not in the queue
+def _waiting(queued: MustWait, doorman: Doorman, at: StepContext) -> Waiting:
+    holders = describe_holders(doorman, at.foreign)
+    entry = doorman.entry(queued.client_id, queued.mode)
+    if entry is None:  # an upgrader, whose slot is not in the queue
         return Waiting(0, None, holders)
-    ahead = sum(p.number < place.number for p in door.queue)
-    if place.claim_until is not None:  # the resource stands free for it right now
+    ahead = sum(p.number < entry.number for p in doorman.queue)
+    if entry.claim_until is not None:  # the resource is offered to it right now
         return Waiting(ahead, 0, holders)
-    return Waiting(ahead, retry_after(door, place, at.foreign, at.now), holders)
+    return Waiting(ahead, retry_after(doorman, entry, at.foreign, at.now), holders)

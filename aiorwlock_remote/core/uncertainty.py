@@ -4,7 +4,7 @@ The rule of all stores, locks and recipes: a failed request may have been carrie
 in part or whole, unless its error proves the contrary. Proof is ``nothing_done`` of a
 ``BackendError``, set where the driver's error is mapped, or another type of
 ``LockError``: a store raises those (``ConfigurationError``, ``Closed``) before it
-changes anything. What is in doubt is taken back.
+changes anything. A request in doubt is withdrawn.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ def is_uncertain(error: BaseException | None) -> bool:
         return False
     if isinstance(error, BackendError):
         return not error.nothing_done
+    # Any other exception is a bug or a driver's error that was not mapped: it proves
+    # nothing about the store.
     return not isinstance(error, LockError | IllegalCommand)
 
 
 def may_be_repeated(error: BaseException) -> bool:
-    """Return True if the same request may succeed soon, and cannot be done twice."""
+    """Return True if the same request may succeed soon, and was certainly not done."""
     return (
         isinstance(error, BackendUnavailable)
         and error.nothing_done
@@ -34,7 +36,7 @@ def may_be_repeated(error: BaseException) -> bool:
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
-    """What failed after something else had been done: nobody knows what stands now."""
+    """Return the error of a request that failed after it had changed something."""
     doubtful = BackendUnavailable(
         what=error.what, hint=error.hint, retry_after=error.retry_after
     )
@@ -43,9 +45,13 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without its proof: an earlier request may have been done."""
+    """Return the error without its proof that nothing was done.
+
+    For a request that was sent twice: the first attempt may have been carried out.
+    """
     if is_uncertain(error):
         return error
+    # The error itself stays as it is: other tasks may raise it, too.
     doubtful: BackendError = BackendUnavailable(what=str(error))
     if isinstance(error, BackendError):
         doubtful = copy(error)

@@ -1,4 +1,4 @@
-"""URLs: ``scheme://…?option=value`` → where the store is and how to use it."""
+"""Store URLs: ``scheme://…?option=value`` → where the store is and how to use it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from aiorwlock_remote.core.text import check_text, nearest, quoted
+from aiorwlock_remote.core.text import check_str, check_text, nearest, quoted
 from aiorwlock_remote.errors import ConfigurationError
 
+# Options of ``connect`` that no lock has.
 CONNECT_ONLY_OPTIONS = frozenset(
     {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"}
 )
-"""Options of ``connect`` alone."""
+# Options passed to ``connect`` beside the URL.
 CONNECT_OPTIONS = CONNECT_ONLY_OPTIONS | {
     *("lease", "lock_delay", "margin", "max_hold", "max_stall", "max_waiters"),
     *("fair", "on_lost", "policy", "slow_wait"),
 }
-"""Options that are given to ``connect`` beside the URL."""
-_DIGITS = 18
-"""Of a whole number in a URL."""
+# Digits of a whole number in a URL.
+_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """A parsed store URL. Its ``repr`` and ``str`` never show a password.
 
-    ``query`` holds the options as text; backends take the typed ones they know and
-    refuse the rest.
+    ``query`` holds the options as text; backends read those they know and refuse the
+    rest. Each method that reads an option raises ``ConfigurationError`` if its text
+    does not fit.
     """
 
     scheme: str
@@ -45,12 +46,10 @@ class Address:
         return f"{self.scheme}://{user}{self.host}{port}{self.path}"
 
     def only(self, *known: str) -> None:
-        """Refuse options other than these.
-
-        Raises:
-            ConfigurationError: naming the first unknown option and the known ones.
-        """
+        """Refuse options other than these; the error names the known ones."""
         for name in self.query:
+            # A misspelt option that was ignored would leave a lock with other settings
+            # than its owner believes.
             if name not in known:
                 ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(
@@ -59,26 +58,27 @@ class Address:
                 )
 
     def without_prefix(self, given: str) -> tuple[Address, str]:
-        """Take ``?prefix=`` out: it is ``connect``'s, whatever the store.
+        """Return the address without ``?prefix=``, and the prefix.
 
-        ``given``: what ``connect`` was told itself.
+        The prefix is an option of ``connect``, whatever the store. ``given``: the
+        prefix passed to ``connect`` itself.
 
         Raises:
-            ConfigurationError: the two differ.
+            ConfigurationError: The two prefixes differ.
         """
-        told = self.query.get("prefix")
-        if told is None:
+        in_url = self.query.get("prefix")
+        if in_url is None:
             return self, given
-        if given not in {"", told}:
+        if given not in {"", in_url}:
             raise ConfigurationError(
                 what=f"prefix is {quoted(given)} for connect and "
-                f"{quoted(told)} in the URL"
+                f"{quoted(in_url)} in the URL"
             )
         rest = {name: text for name, text in self.query.items() if name != "prefix"}
-        return replace(self, query=rest), told
+        return replace(self, query=rest), in_url
 
     def number(self, name: str, default: float) -> float:
-        """An option that is a number."""
+        """Return an option that is a number."""
         text = self.query.get(name)
         if text is None:
             return default
@@ -92,22 +92,23 @@ class Address:
     def seconds(
         self, name: str, default: float, *, least: float = 0.0, most: float = 86_400.0
     ) -> float:
-        """An option that is a time, from ``least`` to ``most``."""
+        """Return an option that is a time in seconds, from ``least`` to ``most``."""
         number = self.number(name, default)
         return in_range(f"{self.scheme}: {name}", number, least, most)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """An option that is a whole number, from ``least`` to ``most``."""
+        """Return an option that is a whole number, from ``least`` to ``most``."""
         text = self.query.get(name, str(default))
         number = whole_number(text)
         if number is not None and least <= number <= most:
             return number
         raise ConfigurationError(
-            what=f"{self.scheme}: {name}={quoted(text)}", hint=f"from {least} to {most}"
+            what=f"{self.scheme}: {name}={quoted(text)} is not a whole number in range",
+            hint=f"from {least} to {most}",
         )
 
     def choice(self, name: str, default: str, known: tuple[str, ...]) -> str:
-        """An option that is one of these words."""
+        """Return an option that is one of the known words."""
         text = self.query.get(name, default)
         if text not in known:
             raise ConfigurationError(
@@ -117,22 +118,18 @@ class Address:
         return text
 
     def yes(self, name: str, *, default: bool) -> bool:
-        """An option that is yes or no."""
+        """Return an option that is yes or no."""
         return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
 
 
 def whole_number(text: str) -> int | None:
-    """What the digits say; None: it is no number from 0, or one beyond all use."""
-    plain = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    """Return the number that the digits form; None if they do not, or are too many."""
+    plain = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     return int(text) if plain else None
 
 
 def in_range(what: str, seconds: float, least: float, most: float) -> float:
-    """A time that is from ``least`` to ``most``.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Return the seconds if they are in range, or raise ``ConfigurationError``."""
     if not least <= seconds <= most:  # NaN neither
         raise ConfigurationError(
             what=f"{what}={seconds:g} is out of range",
@@ -142,16 +139,13 @@ def in_range(what: str, seconds: float, least: float, most: float) -> float:
 
 
 def parse(url: str) -> Address:
-    """Take a store URL apart.
+    """Return the parts of a store URL.
 
     Raises:
-        ConfigurationError: no scheme, a bad port, an option given twice, or what is no
-            text: half a character, a NUL.
+        ConfigurationError: No scheme, a bad port, an option given twice, a NUL, or text
+            that is not Unicode.
     """
-    if not isinstance(url, str):
-        raise ConfigurationError(
-            what=f"a store URL must be str, not {type(url).__name__}"
-        )
+    check_str("a store URL", url)
     check_text("the store URL", url)
     try:
         parts = _split(url)
@@ -179,11 +173,7 @@ def parse(url: str) -> Address:
 
 
 def with_prefix(url: str, prefix: str) -> str:
-    """Return the URL with ``?prefix=`` added, unless the same is there already.
-
-    Raises:
-        ConfigurationError: the URL is bad, or has another prefix.
-    """
+    """Return the URL with ``?prefix=`` added; refuse a URL with another prefix."""
     if "prefix" in parse(url).query:
         parse(url).without_prefix(prefix)
         return url
@@ -205,7 +195,7 @@ def _options(query: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _split(url: str) -> SplitResult:
-    """By ``urlsplit``, which takes no brackets in several hosts since Python 3.13.4."""
+    """Split the URL; ``urlsplit`` of Python 3.13.4 refuses several bracketed hosts."""
     scheme, mark, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     user, at, hosts = authority.rpartition("@")
@@ -216,7 +206,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _port(parts: SplitResult) -> int | None:
-    # Several hosts ("h1,h2:9042") stay in ``host``; only the last one's port is parsed.
+    # Several hosts ("h1,h2:9042") stay in ``host``, with their ports.
     return None if "," in _hosts(parts) else parts.port
 
 
@@ -234,9 +224,10 @@ def _unquoted(text: str | None) -> str | None:
 
 
 def _reason(exc: ValueError) -> str:
-    # The offending part is not shown: it may be a password, or one cut in two.
+    # The offending part is not shown: it may be a password, or half of one
+    # (test_secrets_are_not_shown).
     if isinstance(exc, UnicodeError):
-        return "what is written by %xx is not UTF-8"
+        return "its %xx escapes are not UTF-8"
     return (
         "the port is not a number from 0 to 65535"
         if "port" in str(exc).lower()

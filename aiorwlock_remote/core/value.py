@@ -1,9 +1,4 @@
-"""Values: small objects that are never changed once they are made.
-
-Type checkers treat them as frozen. At runtime they are not: every request makes a
-handful of them, and freezing makes each five times as dear to create (1.2 µs against
-0.2 µs for eleven fields).
-"""
+"""Values: small objects that never change after they are made."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ _COPY: dict[type, Callable[[Any], Any]] = {}
 
 
 def _copier(cls: type) -> Callable[[Any], Any]:
-    """A function that copies one, in a third of the time of a loop over its fields."""
+    # Generated code copies one in a third of the time of a loop over its fields.
     names: tuple[str, ...] = getattr(cls, "__slots__")  # noqa: B009 - slots=True
     lines = "".join(f"    new.{name} = old.{name}\n" for name in names)
     code = f"def copied(old):\n    new = blank(cls)\n{lines}    return new\n"
@@ -30,7 +25,9 @@ def _copier(cls: type) -> Callable[[Any], Any]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """A slotted dataclass, equal and hashed by its fields, frozen to type checkers."""
+    """Make a slotted, hashable dataclass that type checkers take for a frozen one."""
+    # Frozen for type checkers only. Every request makes a handful of values, and a
+    # frozen dataclass of eleven fields takes 1.2 µs to create, this one 0.2 µs.
     made = dataclass(slots=True, unsafe_hash=True)(cls)
     _COPY[made] = _copier(made)
     return made
@@ -41,9 +38,9 @@ if TYPE_CHECKING:
 else:
 
     def replace(old: T, /, **changes: object) -> T:
-        """Another one with some fields changed; a fifth of the time of Python's own.
+        """Return a copy with some fields changed, without running ``__post_init__``.
 
-        What ``__post_init__`` checks is not checked again.
+        It takes a fifth of the time of ``dataclasses.replace``.
         """
         new = _COPY[type(old)](old)
         for name, changed in changes.items():

@@ -1,4 +1,4 @@
-"""Which boot of this host it is, by which clock, and what another makes of a record."""
+"""Which boot of the host the times of a store are of, and by which clock."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SELF = Path("/proc/self")
 _NAMESPACES = "time", "time_for_children"
-_NOT_TOLD = FileNotFoundError, NotADirectoryError, PermissionError
-"""Neither now nor later: a system without /proc, or one that confines us."""
+_NEVER_READABLE = FileNotFoundError, NotADirectoryError, PermissionError
+"""Errors that stay: a system without /proc, or one that confines this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootId:
-    """What the times in a store are of. Empty: not told.
+    """Identity of the clock that a store's times are of; empty parts are unknown."""
 
-    ``id`` changes with each boot of the host. ``shift``: how far its clocks are set off
-    in a time namespace, which is the same for all who have the same clock.
-    """
-
+    # Changes with each boot of the host.
     id: str = ""
+    # The clocks' offsets in a time namespace, equal for all processes with one clock.
     shift: str = ""
 
     def joining(self, kept: BootId | None, path: str) -> BootId:
-        """What the store has to keep once we use it; ``kept``: what it keeps so far.
+        """Return what the store at ``path`` must keep; ``kept`` is what it kept so far.
 
         Raises:
-            ConfigurationError: whoever uses it knows more than we, or another clock.
+            ConfigurationError: the store's users have another clock than this process,
+                or know their boot while this process does not.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self
         if kept.id and not self.id:
             raise ConfigurationError(
-                what=f"{path} is used by processes that see {_BOOT_ID}, which is not "
-                "there for this one",
+                what=f"{path} is used by processes that see {_BOOT_ID}, which does not "
+                "exist for this process",
                 hint="boots could not be told apart: let all of them see /proc; to go "
                 "on without it, stop them all and remove the locks",
             )
@@ -52,51 +51,55 @@ class BootId:
 
 
 def this_boot() -> BootId:
-    """That of this process.
+    """Return the boot and clock of this process.
 
     Raises:
-        BackendUnavailable: the system tells, but not now.
+        BackendUnavailable: the system has a boot id that cannot be read at the moment.
     """
     try:
         return BootId(_boot_id(), _shift())
     except OSError as exc:
         raise BackendUnavailable(
-            what=f"which boot of the host this is cannot be read ({exc})",
+            what=f"the boot id of the host cannot be read ({exc})",
             nothing_done=True,
         ) from exc
 
 
 def is_another_boot(written: str, boot: str) -> bool:
-    """Whether it is certain; of what is not known nothing follows."""
+    """Return True if both boots are known, and differ."""
     return bool(written and boot) and written != boot
 
 
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
-    """The record, written in boot ``written``, as it counts in ``boot``.
+    """Return the record as it counts in ``boot``, at ``now`` of its clock.
 
-    Where one of them is not told, a clock that began anew gives another boot away.
+    Another boot than the one in which it was ``written`` ended all its grants.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):
+        # The boots are unknown, but the clock began anew: no grant lies in its future.
         over = any(grant.since > now for grant in record.grants)
     return record.after_reboot() if over else record
 
 
 @cache
 def _boot_id() -> str:
-    """Read once: later the process may be out of descriptors."""
+    # Read once: later the process may be out of descriptors (test_boot_id.py:
+    # test_an_id_that_cannot_be_read_is_not_one_that_is_not_there).
     try:
         return _BOOT_ID.read_text("ascii").strip()
-    except _NOT_TOLD:
+    except _NEVER_READABLE:
         return ""
 
 
 def _shift() -> str:
-    """Read each time: a forked child may live in another namespace."""
+    # Read each time: a forked child may live in another namespace.
     try:
         own, of_children = ((_SELF / "ns" / name).readlink() for name in _NAMESPACES)
-        if own != of_children:  # the offsets that are told are those of the latter
+        if own != of_children:
+            # ``timens_offsets`` shows the offsets of the children's namespace
+            # (test_boot_id.py: test_the_shift_of_a_time_namespace).
             return str(own)
         return " ".join((_SELF / "timens_offsets").read_text("ascii").split())
-    except _NOT_TOLD:
+    except _NEVER_READABLE:
         return ""

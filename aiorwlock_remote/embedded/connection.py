@@ -1,9 +1,4 @@
-"""What a store in files has to offer: steps under its lock, all of it blocking.
-
-What a watcher's thread sleeps on.
-
-One command of a batch: its outcome, and what a damaged record is told as.
-"""
+"""What a store in local files must offer to the threads of ``embedded``."""
 
 from __future__ import annotations
 
@@ -20,114 +15,137 @@ from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 from aiorwlock_remote.ports import Snapshot
 
+DECODE_CACHE_SIZE = 256
+"""Records that a ``DecodeCache`` remembers."""
+
+Batch = Iterable[tuple[Resource, Command]]
+Seen = dict[str, Snapshot | None]
+"""What a scan has found so far, by the store's own names."""
+
+
+class KeptLocked(BackendUnavailable):
+    """Another process keeps one record locked; the caller may try again later."""
+
 
 class WakeEvent(Protocol):
-    """Waited for by one thread."""
+    """Event on which one thread sleeps until something may have changed."""
 
     @property
     def hears(self) -> bool:
-        """Whether changes wake as well, so that one need not look often."""
+        """Whether changes of the files set the event, so that polling may be rare."""
 
     def set(self) -> None:
-        """Wake the one that waits, or that comes to wait; from any thread."""
+        """Wake the thread that waits, or that waits next. Callable in any thread."""
 
     def wait(self, seconds: float | None) -> None:
-        """Until woken or so long; None: until woken by ``set``, by no change."""
+        """Wait for ``set`` or a change, so long at most; None: for ``set`` alone."""
 
     def close(self) -> None:
-        """It is not waited for any more."""
+        """Release what the event uses; no thread waits any more."""
 
 
 class PlainWakeEvent:
-    """An alarm that hears no changes."""
+    """Event of ``threading``: no change of the files sets it."""
 
     hears: bool = False
 
     def __init__(self) -> None:
-        """Not set."""
         self._event = threading.Event()
 
     def set(self) -> None:
-        """As ``WakeEvent``."""
         self._event.set()
 
     def wait(self, seconds: float | None) -> None:
-        """As ``WakeEvent``."""
         self._event.wait(seconds)
         self._event.clear()
 
     def close(self) -> None:
-        """Nothing was opened."""
-
-
-Batch = Iterable[tuple[Resource, Command]]
-Seen = dict[str, Snapshot | None]
-"""What a scan has found so far, by the names of the store's own."""
-
-
-class KeptLocked(BackendUnavailable):
-    """Another process keeps one record locked, and the caller may try again later."""
+        pass
 
 
 class LocalConnection(Protocol):
-    """A way to the files. Belongs to one thread; not open until ``open``."""
+    """A blocking connection to the files, for one thread; not open until ``open``."""
 
     def open(self, timeout: float) -> None:
-        """Make it ready, and the store if it is new and may be made.
+        """Open the store; create it if it is new and may be created.
 
         Raises:
-            ConfigurationError: not to be opened, or somebody else's.
-            BackendError: kept locked by others for ``timeout`` seconds, or damaged.
+            ConfigurationError: it cannot be opened, or belongs to another program.
+            BackendError: locked by others for ``timeout`` seconds, or damaged.
         """
 
     def close(self) -> None:
-        """Close it; one never opened is closed already."""
+        """Close the connection; do nothing if it is not open."""
 
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
-        """Carry out commands; those of one resource in order. Each outcome by itself.
+        """Carry out commands, those of one resource in order.
 
         Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
         for one record: the outcome of its commands is ``KeptLocked``.
 
+        Returns:
+            The outcome of each command, in their order.
+
         Raises:
-            BackendError: it is not known which were carried out.
+            BackendError: it is not known which commands were carried out.
         """
 
     def look(self, resource: Resource) -> Snapshot:
-        """One resource as it stands.
+        """Read one resource.
 
         Raises:
             KeptLocked: another process is in the middle of a step there.
         """
 
     def scan(self, seen: Seen) -> None:
-        """Add all resources with a record or a seat that are not ``seen`` yet.
+        """Add every resource with a record or a mutex record that is not ``seen`` yet.
 
         Raises:
-            KeptLocked: all but some were added; those others are to be asked for again.
+            KeptLocked: some resources could not be read; the others were added.
         """
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
-        """Drop some records that nobody has used for ``memory`` seconds.
+        """Delete some records that were not used for ``memory`` seconds.
 
-        Where to go on soon; None: nowhere.
+        Returns:
+            The key after which to go on soon; None: this was the last portion.
         """
 
     def alarm(self) -> WakeEvent:
-        """What its watcher sleeps on, once it is open."""
+        """Return the event on which the watcher of this open connection sleeps."""
 
     def version(self) -> object:
-        """Told cheaply: not equal to the one before if somebody changed something."""
+        """Return a value, cheap to get, that changes whenever the store changes."""
 
 
-DECODE_CACHE_SIZE = 256
+class DecodeCache:
+    """The records that were read or written lately, by their stored text."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Doorman] = {}
+
+    def __call__(self, text: str) -> Doorman:
+        """Return the record of a stored text.
+
+        Raises:
+            BadRecord: the text is not a record.
+        """
+        return self._records.get(text) or self.keep(text, loads(text))
+
+    def keep(self, text: str, record: Doorman) -> Doorman:
+        if len(self._records) >= DECODE_CACHE_SIZE:
+            self._records.clear()
+        self._records[text] = record
+        return record
 
 
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
-    """What it comes to; a record that cannot be used is the trouble of its own users.
+    """Run one command of a batch; return ``BadRecord`` if its record is damaged.
 
-    Nothing may be written before it has failed.
+    ``carry_out`` must write nothing before it has failed.
     """
+    # A damaged record must not fail the commands for other resources in the batch
+    # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).
     try:
         return carry_out()
     except BadRecord as exc:
@@ -135,30 +153,7 @@ def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | Ba
         exc.nothing_done = True
         return exc
     except (TypeError, ValueError, OverflowError) as exc:
-        what = f"the record of {resource.label} cannot be used"
+        what = f"the record of {resource.label} is damaged: its values make no sense"
         bad = BadRecord(what=what, nothing_done=True)
         bad.__cause__ = exc
         return bad
-
-
-class DecodeCache:
-    """What was read or written lately, by its text."""
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self._records: dict[str, Doorman] = {}
-
-    def __call__(self, text: str) -> Doorman:
-        """The record of a text.
-
-        Raises:
-            BadRecord: it is none.
-        """
-        return self._records.get(text) or self.keep(text, loads(text))
-
-    def keep(self, text: str, record: Doorman) -> Doorman:
-        """Remember it."""
-        if len(self._records) >= DECODE_CACHE_SIZE:
-            self._records.clear()
-        self._records[text] = record
-        return record

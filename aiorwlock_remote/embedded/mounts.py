@@ -1,4 +1,4 @@
-"""Which file system a file or directory is on, where the system tells (Linux)."""
+"""Which file system a file or directory is on, where the system says so (Linux)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ _NETWORK = {
 }
 _NO_LOCKS = {"fuse.sshfs", "fuse.s3fs", "fuse.rclone", "fuse.gcsfuse"}
 _LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock"}
-
-
 _RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """``options``: of the mount and of the file system; empty ``kind``: not told.
+    """A mounted file system."""
 
-    ``place``: the path that it is mounted at.
-    """
-
+    # Its type, as ``nfs4``; empty: unknown.
     kind: str = ""
+    # The path at which it is mounted.
     place: str = ""
+    # The options of the mount and of the file system.
     options: frozenset[str] = frozenset()
 
     @property
@@ -39,7 +37,7 @@ class Mount:
 
 
 def recovers_lost_locks() -> bool:
-    """Whether NFS takes a lock that was lost meanwhile for one that was kept."""
+    """Return True if NFS treats a lock that it lost for a while as one it kept."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -47,7 +45,7 @@ def recovers_lost_locks() -> bool:
 
 
 def mount_of(path: str) -> Mount:
-    """What it is on."""
+    """Return the mount that ``path`` is on; an empty one where it is unknown."""
     try:
         table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -56,7 +54,7 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """The mount of a resolved path; of those at one place, the last."""
+    """Return the mount of a path without links in the text of ``/proc/…/mountinfo``."""
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -65,18 +63,19 @@ def find_mount(path: str, table: str) -> Mount:
         fields, kind, *more = before.split(), *after.split()
         place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
         inside = path == place or path.startswith(place.rstrip("/") + "/")
+        # Of several mounts at one place, the last hides the others.
         if inside and len(place) >= best:
-            told = {*fields[5].split(","), *",".join(more[1:]).split(",")}
-            best, found = len(place), Mount(kind, place, frozenset(told))
+            options = {*fields[5].split(","), *",".join(more[1:]).split(",")}
+            best, found = len(place), Mount(kind, place, frozenset(options))
     return found
 
 
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
-    """Refuse what looks like one lock and would be two.
+    """Refuse a file system whose locks do not exclude other hosts.
 
     Raises:
-        ConfigurationError: a network file system, and nothing said of other hosts.
-        Unsupported: its locks do not reach other hosts.
+        ConfigurationError: a network file system, but the URL names it not ``shared``.
+        Unsupported: the file system's locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

@@ -1,4 +1,4 @@
-"""A store in files, as the event loop sees it: nothing here blocks."""
+"""A store in local files, as the event loop sees it: its methods never block."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 KEPT_TIMEOUT = 0.2
 """Seconds for which a batch of renewals waits for records that are kept locked."""
 KEPT_PAUSE = 0.0002, 0.002
-"""Seconds between two tries, at random."""
-FORGET_EVERY = 4096
-"""Steps after which what nobody uses any more is looked for."""
+"""Bounds, in seconds, of the random pause between two tries for such a record."""
+PURGE_EVERY = 4096
+"""Steps, on average, from one purge of unused records to the next."""
 
 
 class EmbeddedStore:
-    """A worker thread for steps, a watcher thread while somebody waits."""
+    """Store with a worker thread for steps, and a watcher thread while a task waits."""
 
     capabilities: Capability = (
         Capability.MANY_PROCESSES
@@ -56,26 +56,30 @@ class EmbeddedStore:
         self,
         connect: Callable[[], LocalConnection],
         name: str,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
-        rhythm: WatchIntervals | None = None,
+        intervals: WatchIntervals | None = None,
     ) -> None:
-        """``connect`` makes one that the worker, the watcher or the keeper opens."""
+        """Start the worker thread, called ``name``.
+
+        ``connect`` returns a new connection, not open, for the worker, the watcher or
+        the lease keeper. ``intervals`` are the watcher's.
+        """
         self._connect = connect
-        self._host = host
+        self._loop = loop
         self._settings = settings
-        self._bell = bell
+        self._wake = wake
         self._first = RenewalsFirst() if self.one_lock else None
-        self._worker = Worker(connect(), host, name, self._wakes, self._first)
+        self._worker = Worker(connect(), loop, name, self._wake_own, self._first)
         self._watcher = ChangeWatcher(
-            connect(), settings.client_id, host, bell, rhythm or WatchIntervals()
+            connect(), settings.client_id, loop, wake, intervals or WatchIntervals()
         )
-        self._forgets = EveryNth(FORGET_EVERY)
-        self._forgetting = Purger(self._forgotten, host.spawn)
+        self._purge_due = EveryNth(PURGE_EVERY)
+        self._purger = Purger(self._purge, loop.spawn)
 
     async def open(self) -> None:
-        """Open it; see ``LocalConnection.open``."""
+        """Open the worker's connection; see ``LocalConnection.open``."""
         timeout = self._settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
@@ -84,58 +88,53 @@ class EmbeddedStore:
             raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Queue one step for the worker."""
-        if self._forgets.now():
-            self._forgetting.begin(resource.row)
+        if self._purge_due.now():
+            self._purger.begin(resource.row)
         return self._worker.step(resource, command)
 
     def watch(self, resource: Resource) -> None:
-        """Ring when it may be free for us."""
         self._watcher.watch(resource)
 
     def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
         self._watcher.unwatch(resource)
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands."""
         snapshot = await self._worker.call(lambda c: c.look(resource), resource)
         assert isinstance(snapshot, Snapshot)
         return snapshot
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources with a record or a seat."""
         seen: Seen = {}
         try:
             await self._worker.call(lambda c: c.scan(seen))
-        except KeptLocked as exc:  # the others are to be seen all the same
+        except KeptLocked as exc:  # the other resources are shown all the same
             log_event(log, "record_kept_locked", error=str(exc))
         for snapshot in seen.values():
             if snapshot and resource_type in (None, snapshot.resource.type):
                 yield snapshot
 
     def renewer(self) -> ConnectionRenewer:
-        """Renews over a connection of its own."""
-        return ConnectionRenewer(self._connect(), self._host.clock, self._first)
+        return ConnectionRenewer(self._connect(), self._loop.clock, self._first)
 
     async def aclose(self) -> None:
-        """Finish what is queued and close the connection."""
         self._watcher.close()
-        await self._forgetting.end()
+        await self._purger.end()
         await self._worker.close()
 
-    async def _forgotten(self, after: Key) -> Key | None:
+    async def _purge(self, after: Key) -> Key | None:
         memory = self._settings.fence_memory
         last: Key | None = await self._worker.call(lambda c: c.forget(memory, after))
         return last
 
-    def _wakes(self, resource: Resource, gates: tuple[str, ...]) -> None:
-        if self._settings.client_id in gates:  # the watcher may not see what we did
-            self._bell(resource, 0.0)
+    def _wake_own(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
+        # Other clients' watchers see the change themselves; this client's own watcher
+        # may pass over changes of its own process (``InotifyWakeEvent``).
+        if self._settings.client_id in client_ids:
+            self._wake(resource, 0.0)
 
 
 class ConnectionRenewer:
-    """Renewals of the keeper's thread."""
+    """Renewals by the lease keeper's thread, over a connection of its own."""
 
     def __init__(
         self,
@@ -143,7 +142,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Opens the connection at the first renewal. ``first``: as of ``Worker``."""
+        """Open ``connection`` at the first renewal; ``first`` holds the worker back."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing
@@ -152,12 +151,10 @@ class ConnectionRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one batch.
-
-        Those whose record another process keeps locked are tried again for a moment;
-        the others' leases must not run out meanwhile, as nobody has been told yet that
-        they were renewed.
-        """
+        """Renew all in one batch; try again for a moment where a record is locked."""
+        # Only for a moment: the keeper learns that the other leases were renewed when
+        # the whole batch is done, and they must not run out meanwhile
+        # (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).
         timeout = min(timeout, BUSY_TIMEOUT)
         until = self._clock.now() + min(timeout, KEPT_TIMEOUT)
         if not self._open:
@@ -165,9 +162,9 @@ class ConnectionRenewer:
             self._open = True
         commands = [(r.resource, Renew(((r.ticket, r.lease),))) for r in batch]
         with self._renewing():
-            return self._carried_out(commands, timeout, until)
+            return self._carry_out(commands, timeout, until)
 
-    def _carried_out(
+    def _carry_out(
         self, commands: Sequence[tuple[Resource, Command]], timeout: float, until: float
     ) -> Sequence[Grant | NotHeld | Exception]:
         steps = self._connection.steps(commands, timeout)
@@ -181,7 +178,6 @@ class ConnectionRenewer:
                 steps[number] = step
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

@@ -1,10 +1,4 @@
-"""Waking between processes: one poller of the connection's version a process.
-
-Files tell cheaply whether somebody has changed something. Only while somebody waits:
-every 2 ms when its turn is near and no alarm will tell, every 20 ms else
-(``WatchIntervals``), or when the alarm hears a change. Only after a change are the
-watched records read.
-"""
+"""Waking between processes: one thread per process polls the store's version."""
 
 from __future__ import annotations
 
@@ -14,7 +8,6 @@ from dataclasses import dataclass
 from random import uniform
 
 from aiorwlock_remote._util.threads import start_thread
-from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.transition import next_attempt
 from aiorwlock_remote.embedded.connection import (
@@ -35,37 +28,47 @@ from aiorwlock_remote.ports import EventLoop, WakeCallback
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 PAUSE_GROWTH = 1.25
+"""Factor from one pause to the next."""
 NEAR_ENTRIES = 3
+"""Queue entries at the front of a queue whose turn counts as near."""
 PAUSE_AFTER_FAILURE = 0.5
-"""Seconds until the next look after one that failed: each is told to the log."""
+"""Seconds until the next look after one that failed: each failure is logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between two looks, when our turn is near and when nothing changes."""
+    """Seconds between two looks: when our turn is near, and when nothing changes."""
 
     shortest: float = 0.002
     longest: float = 0.020
 
 
 class ChangeWatcher:
-    """Rings the bell for watched resources; a thread of its own, when needed."""
+    """Wakes the tasks of one process that wait for resources of a local store.
+
+    A thread of its own looks at the connection's version, as long as a task waits:
+    often when the turn of this process is near and no ``WakeEvent`` hears changes,
+    seldom otherwise. Only after a change does it read the watched records.
+    """
 
     def __init__(
         self,
         connection: LocalConnection,
-        gate: str,
-        host: EventLoop,
-        bell: WakeCallback,
-        rhythm: WatchIntervals,
+        client_id: str,
+        loop: EventLoop,
+        wake: WakeCallback,
+        intervals: WatchIntervals,
     ) -> None:
-        """Takes the connection over and opens it in its thread."""
-        self._rhythm = rhythm
+        """Call ``wake`` in the loop when the client with that id may enter.
+
+        The thread starts with the first ``watch``, and opens and closes ``connection``.
+        """
+        self._intervals = intervals
         self._connection = connection
-        self._gate = gate
-        self._host = host
-        self._bell = bell
-        self._watched: dict[Resource, object] = {}
+        self._client_id = client_id
+        self._loop = loop
+        self._wake = wake
+        self._watched: dict[Resource, object] = {}  # and the reason woken for last
         self._fresh: set[Resource] = set()
         self._kept: set[Resource] = set()  # in the middle of another process's step
         self._lock = threading.Lock()
@@ -74,9 +77,9 @@ class ChangeWatcher:
         self._closed = False
 
     def watch(self, resource: Resource) -> None:
-        """Ring for it from now on, and now if there is something already.
+        """Wake for the resource from now on, and at once if it is free already.
 
-        As long as no thread can be started nothing rings: whoever waits polls.
+        If no thread can be started the failure is logged, and the waiters poll.
         """
         with self._lock:
             self._watched[resource] = None
@@ -89,19 +92,18 @@ class ChangeWatcher:
                 log_event(log, "watch_failed", error=str(exc))
 
     def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
         with self._lock:
             self._watched.pop(resource, None)
             self._fresh.discard(resource)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Let the thread end; it closes the connection."""
         with self._lock:
             self._closed = True
             self._alarm.set()
 
     def _run(self) -> None:
-        shortest, longest = self._rhythm.shortest, self._rhythm.longest
+        shortest, longest = self._intervals.shortest, self._intervals.longest
         version: object = None
         pause = shortest
         try:
@@ -124,6 +126,8 @@ class ChangeWatcher:
             self._connection.close()
 
     def _next(self, pause: float) -> list[Resource] | None:
+        # Freshly watched resources are looked at even if nothing has changed: the lock
+        # may have become free between the step that queued and ``watch``.
         with self._lock:
             awake, idle = self._fresh or self._closed, not self._watched
         if not awake:
@@ -138,39 +142,50 @@ class ChangeWatcher:
         try:
             return self._connection.version()
         except BackendError:
+            # Not open yet, or the file or directory was replaced.
             self._connection.open(timeout=1.0)
             with self._lock:
                 self._alarm.close()
                 self._alarm = self._connection.alarm()
+                hears = self._alarm.hears
+            event = "listener_subscribed" if hears else "polling_started"
+            log_event(log, event, logging.DEBUG, client_id=self._client_id)
             return self._connection.version()
 
     def _look(self, resources: list[Resource]) -> bool:
-        """Ring where it is time; whether our turn anywhere is near."""
+        """Wake where it is time; return True if the turn is near anywhere."""
         near = False
         self._kept.clear()
         for resource in resources:
             try:
                 seen = self._connection.look(resource)
-            except KeptLocked:  # the others must not wait for it
+            except KeptLocked:
+                # The other resources must not wait for this one (test_kept_locked.py:
+                # test_unrelated_locks_go_on).
                 self._kept.add(resource)
                 continue
-            except BadRecord as exc:  # its waiters are told by their own requests
+            except BadRecord as exc:  # the waiters' own requests report the failure
                 log_event(log, "bad_record", resource=resource.label, error=str(exc))
                 continue
-            near = near or self._is_near(seen.record)
-            found = next_attempt(seen.record, seen.seat, self._gate, seen.now)
+            first = seen.record.queue[:NEAR_ENTRIES]
+            near = near or any(entry.client_id == self._client_id for entry in first)
+            found = next_attempt(seen.record, seen.seat, self._client_id, seen.now)
             if found is None:
                 continue
-            due_to, micros = found
+            reason, micros = found
             with self._lock:
-                if self._watched.get(resource, due_to) == due_to:
-                    continue  # rung for that already, or watched no more
-                self._watched[resource] = due_to
-            self._host.call_soon(self._bell, resource, micros / 1e6)
+                # Woken for this reason before, or not watched any more.
+                if self._watched.get(resource, reason) == reason:
+                    continue
+                self._watched[resource] = reason
+            if log.isEnabledFor(logging.DEBUG):
+                log_event(
+                    log,
+                    "turn_found",
+                    logging.DEBUG,
+                    resource=resource.label,
+                    client_id=self._client_id,
+                    due_in=micros / 1e6,
+                )
+            self._loop.call_soon(self._wake, resource, micros / 1e6)
         return near
-
-    def _is_near(self, record: Doorman) -> bool:
-        """Whether a place of ours is among the first; the others need not hurry."""
-        return any(
-            place.client_id == self._gate for place in record.queue[:NEAR_ENTRIES]
-        )

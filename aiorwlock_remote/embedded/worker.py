@@ -1,13 +1,4 @@
-"""The thread that owns the writing connection.
-
-Whatever has been queued while a batch of steps was carried out goes into the next one:
-many tasks share one sync to disk.
-
-It never waits inside for one record that another process keeps locked: a shell script
-under ``flock``, a process that was stopped in the middle of a step, a lock service that
-does not answer. What is asked of that record is put back, and the others go on
-(``tests/backends/files/test_kept_locked.py``).
-"""
+"""The thread that owns the writing connection of a local store."""
 
 from __future__ import annotations
 
@@ -32,9 +23,11 @@ from aiorwlock_remote.ports import EventLoop, Pending
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 MAX_BATCH = 256
+"""Jobs that are carried out together at most."""
 BUSY_TIMEOUT = 5.0
+"""Seconds for which a job waits for a store or record that another process locks."""
 EXIT_TIMEOUT = 1.0
-"""Seconds for what is queued when the process ends."""
+"""Seconds for the queued jobs when the process ends."""
 MIN_KEPT_PAUSE, MAX_KEPT_PAUSE = 0.002, 0.02
 """Seconds, at most, until a record that was kept locked is tried again."""
 
@@ -44,7 +37,7 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """One command. ``kept_since``: when its record was found kept locked first."""
+    """One command. ``kept_since``: when its record was first found kept locked."""
 
     of: Resource
     command: Command
@@ -54,7 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """Anything else; in the order of a resource, or of the store as a whole."""
+    """Any other call, in the order of one resource, or (None) of the whole store."""
 
     of: Resource | None
     call: Call
@@ -74,20 +67,19 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Lets renewals go before the worker's next batch, where both need one lock.
+    """Lets renewals go before the worker's next batch, where both need one lock."""
 
-    A lock that is polled for, as SQLite's, goes to whoever asks first after it is free:
-    a worker with a full queue takes it again each time, until leases end.
-    """
+    # A lock that is polled for, as SQLite's, goes to the thread that asks first after
+    # it is free. A worker with a full queue would take it again each time, until leases
+    # end (test_renewals_first.py).
 
     def __init__(self) -> None:
-        """Nobody renews."""
         self._none = threading.Event()
         self._none.set()
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """For the keeper's thread."""
+        """Hold the worker back while the keeper's thread renews in this context."""
         self._none.clear()
         try:
             yield
@@ -95,32 +87,58 @@ class RenewalsFirst:
             self._none.set()
 
     def wait(self) -> None:
-        """For the worker: until nobody renews; bounded, as renewals are."""
+        """Wait until no renewal is under way, ``BUSY_TIMEOUT`` at most."""
         self._none.wait(BUSY_TIMEOUT)
 
 
 class Worker:
-    """Carries out jobs in the order they came, those of one resource at least."""
+    """Carries out jobs on one connection, in a thread of its own.
+
+    Jobs that arrive while a batch is carried out form the next batch: many tasks share
+    one sync to disk.
+
+    Invariants, each with the test that fails without it (in ``tests/backends/files``
+    where no other folder is named):
+
+    * The jobs of one resource are carried out in the order of the calls, also when its
+      record is kept locked and they are put back (tests/embedded/test_worker_order.py:
+      test_a_command_does_not_overtake_one_that_was_put_back).
+    * A record that another process keeps locked (a shell script under ``flock``, a
+      stopped process, a silent lock service) delays the jobs of no other resource
+      (test_kept_locked.py: test_unrelated_locks_go_on).
+    * A job waits ``BUSY_TIMEOUT`` for a kept record, no longer (test_kept_locked.py:
+      test_a_request_is_bounded_and_names_the_file).
+    * A renewal that is under way goes before the next batch, where both need one lock
+      (tests/embedded/test_renewals_first.py:
+      test_a_step_waits_for_the_renewal_that_has_begun).
+    * A process that ends without closing its store carries out what it sent
+      (tests/embedded/test_at_exit.py: test_a_block_is_left_by_sys_exit).
+    """
 
     def __init__(
         self,
         connection: LocalConnection,
-        host: EventLoop,
+        loop: EventLoop,
         name: str,
         wakes: WakeClients,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Takes the connection over, opened or not. ``name``: of the thread.
+        """Start the thread, which uses and closes ``connection``.
 
-        ``wakes(resource, gates)``: called in the loop, these have something to claim.
-        ``first``: renewals that need the same lock of the system.
+        Args:
+            connection: Not open yet; a job opens it.
+            loop: The event loop in which answers are given.
+            name: Of the thread.
+            wakes: Called in the loop with the ids of clients that have something to
+                claim.
+            first: The renewals that need the same lock of the system.
 
         Raises:
             BackendUnavailable: no thread could be started.
         """
         self._connection = connection
         self._first = first
-        self._host = host
+        self._loop = loop
         self._wakes = wakes
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._put_back: dict[Resource | None, PutBack] = {}
@@ -130,12 +148,12 @@ class Worker:
         flush_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One command; may be carried out together with others."""
-        return self._asked(StepJob(resource, command, Pending()))
+        """Queue one command; others may be carried out in the same batch."""
+        return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Anything else to be done with the connection; after the steps of ``of``."""
-        return self._asked(CallJob(of, function, Pending()))
+        """Queue any other call with the connection, after the steps of ``of``."""
+        return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:
         """Finish what is queued, then close the connection."""
@@ -145,7 +163,8 @@ class Worker:
         return self._ended
 
     def finish(self) -> None:
-        """As ``FlushesAtExit``."""
+        # A release that was sent is carried out although the process ends: otherwise
+        # others wait until the lease ends (test_at_exit.py).
         done = threading.Event()
 
         def all_done(_: LocalConnection) -> None:
@@ -155,11 +174,11 @@ class Worker:
 
         if self._closed:
             self._thread.join(EXIT_TIMEOUT)
-        elif self._thread.is_alive():  # not so in a forked child
+        elif self._thread.is_alive():  # a forked child has no such thread
             self._jobs.put(CallJob(None, all_done, Pending()))
             done.wait(EXIT_TIMEOUT)
 
-    def _asked(self, job: Job) -> Pending[Any]:
+    def _queue(self, job: Job) -> Pending[Any]:
         if self._closed:
             job.pending.set_exception(BackendUnavailable(what="the store is closed"))
         else:
@@ -169,33 +188,31 @@ class Worker:
     def _run(self) -> None:
         ending = False
         while not ending or self._put_back:
-            jobs = self._gathered()
+            jobs = self._next_jobs()
             ending = ending or None in jobs
             steps: list[StepJob] = []
             for job in jobs:
                 if job is None:
                     continue
-                if job.of in self._put_back:  # it must not overtake what came before
+                if job.of in self._put_back:  # it must not overtake the jobs before it
                     self._put_back[job.of].jobs.append(job)
                 elif isinstance(job, StepJob):
                     steps.append(job)
                 else:
+                    # The call comes after the steps that were queued before it.
                     self._steps(steps)
                     steps = []
                     self._call(job)
             self._steps(steps)
         self._call(CallJob(None, lambda one: one.close(), self._ended))
 
-    def _gathered(self) -> list[Job | None]:
-        """What is to be tried now. Waits until there is something.
-
-        None: no more comes.
-        """
+    def _next_jobs(self) -> list[Job | None]:
+        """Return the jobs to try now; wait until there is one. None ends the queue."""
         jobs: list[Job | None] = []
         left: float | None = None
         if self._put_back:
             first = min(waiting.at for waiting in self._put_back.values())
-            left = max(0.0, first - self._host.clock.now())
+            left = max(0.0, first - self._loop.clock.now())
         try:
             jobs.append(self._jobs.get(timeout=left))
             while len(jobs) < MAX_BATCH:
@@ -204,7 +221,7 @@ class Worker:
             pass
         if not self._put_back:
             return jobs
-        now = self._host.clock.now()
+        now = self._loop.clock.now()
         due = [of for of, waiting in self._put_back.items() if waiting.at <= now]
         return [job for of in due for job in self._put_back.pop(of).jobs] + jobs
 
@@ -220,30 +237,30 @@ class Worker:
         except (BackendError, ConfigurationError) as exc:
             outcomes = [exc] * len(jobs)
         except Exception as exc:  # noqa: BLE001 - it is logged
-            log_event(log, "steps failed", logging.ERROR, exc_info=True)
+            log_event(log, "steps_failed", logging.ERROR, exc_info=True)
             failed = BackendUnavailable(what=f"a batch of steps failed ({exc!r})")
             outcomes = [failed] * len(jobs)
-        told = [
+        answers = [
             (job, outcome)
             for job, outcome in zip(jobs, outcomes, strict=True)
-            if not (isinstance(outcome, KeptLocked) and self._may_wait(job))
+            if not (isinstance(outcome, KeptLocked) and self._postpone(job))
         ]
-        self._host.call_soon(self._stepped, told)
+        self._loop.call_soon(self._deliver, answers)
 
     def _call(self, job: CallJob) -> None:
         try:
             outcome = job.call(self._connection)
         except KeptLocked as exc:
-            if not self._may_wait(job):
-                self._host.call_soon(job.pending.set_exception, exc)
+            if not self._postpone(job):
+                self._loop.call_soon(job.pending.set_exception, exc)
         except Exception as exc:  # noqa: BLE001 - handed to the caller
-            self._host.call_soon(job.pending.set_exception, exc)
+            self._loop.call_soon(job.pending.set_exception, exc)
         else:
-            self._host.call_soon(job.pending.set_result, outcome)
+            self._loop.call_soon(job.pending.set_result, outcome)
 
-    def _may_wait(self, job: Job) -> bool:
-        """Put it back; False: its record has been kept locked for too long."""
-        now = self._host.clock.now()
+    def _postpone(self, job: Job) -> bool:
+        """Put the job back; return False if its record was locked for too long."""
+        now = self._loop.clock.now()
         if job.kept_since is None:
             job.kept_since = now
         kept = now - job.kept_since
@@ -251,14 +268,19 @@ class Worker:
             return False
         waiting = self._put_back.setdefault(job.of, PutBack([], now))
         if not waiting.jobs:
-            waiting.at += uniform(0.1, 1.0) * min(
-                MAX_KEPT_PAUSE, max(MIN_KEPT_PAUSE, kept / 50)
-            )
+            # About 2 % of the time the record was locked so far, within the limits.
+            longest = min(MAX_KEPT_PAUSE, max(MIN_KEPT_PAUSE, kept / 50))
+            waiting.at += uniform(0.1, 1.0) * longest
         waiting.jobs.append(job)
+        if log.isEnabledFor(logging.DEBUG):
+            label = None if job.of is None else job.of.label
+            log_event(
+                log, "step_postponed", logging.DEBUG, resource=label, locked_for=kept
+            )
         return True
 
-    def _stepped(self, told: list[tuple[StepJob, Step | Exception]]) -> None:
-        for job, outcome in told:
+    def _deliver(self, answers: list[tuple[StepJob, Step | Exception]]) -> None:
+        for job, outcome in answers:
             try:
                 if isinstance(outcome, Exception):
                     job.pending.set_exception(outcome)
@@ -266,5 +288,5 @@ class Worker:
                     job.pending.set_result(outcome.reply)
                     if outcome.wakes:
                         self._wakes(job.of, outcome.wakes)
-            except Exception:  # noqa: BLE001 - one answer's trouble is its own
-                log_event(log, "delivery failed", logging.ERROR, exc_info=True)
+            except Exception:  # noqa: BLE001 - the other answers must be given
+                log_event(log, "delivery_failed", logging.ERROR, exc_info=True)

@@ -1,9 +1,10 @@
-"""Rows of Cassandra that refuse old fences: ``IF fence <= ?``, for a session of yours.
+"""Rows of Cassandra that refuse old fences, by ``IF fence <= ?`` in a session of yours.
 
-The texts have ``?``, as prepared statements do. A row needs a fence from the start
-(``INSERT … (…, fence) VALUES (…, 0) IF NOT EXISTS``): a comparison with no value is
-false, and so is one with no row. Every other write to the row must be such a
-transaction as well; Cassandra does not mix the two.
+The statements contain ``?``, as prepared statements do. A row needs a fence from the
+start (``INSERT … (…, fence) VALUES (…, 0) IF NOT EXISTS``), because a comparison with
+null is false, and so is a comparison in a row that does not exist. Every other write to
+the row must be a lightweight transaction too: Cassandra does not order plain writes
+with transactions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aiorwlock_remote.fencing.checks import (
     check_columns,
     check_distinct,
     check_fence,
-    check_table,
+    check_name,
 )
 
 _WORD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
@@ -29,56 +30,66 @@ _COLUMN = re.compile(_WORD)
 def fenced_update(
     table: str, columns: Sequence[str], key: Sequence[str], *, fence: str = "fence"
 ) -> str:
-    """``UPDATE … SET …, fence = ? WHERE … IF fence <= ?``.
+    """Return ``UPDATE … SET …, fence = ? WHERE … IF fence <= ?``.
 
-    ``fenced_values`` goes with it. Without columns it raises the fence only: that comes
-    before a read, which has to be at a SERIAL consistency to see the last write.
+    Bind the statement to what ``fenced_values`` returns. Without columns the statement
+    only raises the fence: send it before a read, and read at a SERIAL consistency, or
+    the read may miss the last transaction.
 
     Raises:
-        ConfigurationError: a name that cannot be used, or no key.
+        ConfigurationError: A name cannot be used, or ``key`` is empty.
     """
-    check_table(table, _TABLE)
-    set_to, found_by = check_columns(columns, _COLUMN), check_columns(key, _COLUMN)
-    check_distinct(*set_to, *found_by, *check_columns([fence], _COLUMN))
-    if not found_by:
-        raise ConfigurationError(what="no key")
-    changes = ", ".join(f"{name} = ?" for name in (*set_to, fence))
-    where = " AND ".join(f"{name} = ?" for name in found_by)
+    check_name("table", table, _TABLE)
+    set_columns, key_columns = (check_columns(n, _COLUMN) for n in (columns, key))
+    check_distinct(*set_columns, *key_columns, *check_columns([fence], _COLUMN))
+    if not key_columns:
+        raise ConfigurationError(
+            what=f"the update of {table} names no key column",
+            hint="give all columns of the primary key",
+        )
+    # All names were checked: none of them can end the statement.
+    changes = ", ".join(f"{name} = ?" for name in (*set_columns, fence))
+    where = " AND ".join(f"{name} = ?" for name in key_columns)
     return f"UPDATE {table} SET {changes} WHERE {where} IF {fence} <= ?"  # noqa: S608
 
 
 def fenced_values(
     values: Sequence[object], key: Sequence[object], fence: int
 ) -> tuple[object, ...]:
-    """What goes with ``fenced_update``: values as the columns stand there.
+    """Return what to bind to ``fenced_update``, given values in the order of its names.
 
     Raises:
-        BadFence: it is none.
-        ConfigurationError: one value, or one key, where several are wanted.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+        ConfigurationError: ``values`` or ``key`` is not a sequence.
     """
     return *as_tuple("values", values), check_fence(fence), *as_tuple("key", key), fence
 
 
 def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
-    """What the transaction says: True done, False no such row, or none with a fence.
+    """Return True if the update was applied, False if there is no row with a fence.
 
-    ``rows``: the result of the statement, whose first row begins with ``[applied]``;
-    refused, the fence that stands there follows.
+    Args:
+        rows: The result of the statement. Its first row begins with ``[applied]``,
+            followed by the stored fence if the update was refused.
+        resource: What the error calls the row.
+        fence: The fence that was bound.
 
     Raises:
-        StaleFence: the row has seen a higher fence.
-        ConfigurationError: the statement was no transaction.
+        StaleFence: The row has seen a higher fence.
+        ConfigurationError: The result is not that of a lightweight transaction.
     """
     first = next(iter(rows), None)
     if first is None:
         raise ConfigurationError(
-            what=f"{resource}: no transaction was made", hint="by fenced_update"
+            what=f"{resource}: the statement was not a lightweight transaction",
+            hint="prepare what fenced_update returns",
         )
-    if isinstance(first, dict):  # a dict_factory's
+    if isinstance(first, dict):  # rows of a session with dict_factory
         first = cast("dict[str, Any]", first).values()
     values: tuple[Any, ...] = tuple(first)
     if values[0]:
         return True
+    # A refusal by a missing row has no more columns; a null fence refuses every update.
     if len(values) < 2 or values[1] is None:
         return False
     raise StaleFence(resource=resource, fence=fence, highest=values[1])

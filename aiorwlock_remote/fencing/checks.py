@@ -1,7 +1,4 @@
-"""Names that go into statements as they are, so only those that need no quotes.
-
-What a fence is, and what is no fence.
-"""
+"""Checks of fences, and of names that are written into statements unquoted."""
 
 from __future__ import annotations
 
@@ -12,75 +9,56 @@ from typing import TypeVar
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import BadFence, ConfigurationError
 
+# Lua and JavaScript compare numbers exactly up to here. A fence is a time in
+# microseconds since 1970, and reaches this limit in the year 2255.
+MAX_FENCE = 2**53 - 1
+
 T = TypeVar("T")
 
 
-def check_table(name: str, fit: Pattern[str]) -> None:
-    """Refuse what is no name of a table.
+def check_fence(fence: int) -> int:
+    """Return the fence, or refuse anything but an integer from 0 to ``MAX_FENCE``."""
+    # A bool is an int in Python, but True as a fence is a mistake of the caller.
+    if isinstance(fence, bool) or not isinstance(fence, int):
+        raise BadFence(what=f"a fence must be an int, not {type(fence).__name__}")
+    if not 0 <= fence <= MAX_FENCE:
+        raise BadFence(what=f"fence {fence} is not between 0 and {MAX_FENCE}")
+    return fence
 
-    Raises:
-        ConfigurationError: it is none.
-    """
-    _check("table", name, fit)
+
+def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
+    """Refuse a name of a table or column that does not match the pattern."""
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        raise ConfigurationError(
+            what=f"{quoted(name)} cannot be used as the name of a {kind}",
+            hint="letters, digits and underscores",
+        )
 
 
-def check_columns(names: Iterable[str], fit: Pattern[str]) -> tuple[str, ...]:
-    """They, as often as one wants to look at them.
-
-    Raises:
-        ConfigurationError: one that is none, or no sequence of names.
-    """
+def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
+    """Return the column names as a tuple, because an iterator can be read only once."""
     columns = as_tuple("columns", names)
     for name in columns:
-        _check("column", name, fit)
+        check_name("column", name, pattern)
     return columns
 
 
 def check_distinct(*names: str) -> None:
-    """Refuse two names of one column: databases do not tell them apart by case.
-
-    Raises:
-        ConfigurationError: there are.
-    """
-    found = [name.lower() for name in names]
+    """Refuse two names of one column; databases ignore case in unquoted names."""
+    folded = [name.lower() for name in names]
     for name in names:
-        if found.count(name.lower()) > 1:
+        if folded.count(name.lower()) > 1:
             raise ConfigurationError(
-                what=f"column {quoted(name)} stands there twice",
-                hint="key and fence are not among the columns; case does not count",
+                what=f"column {quoted(name)} is named twice",
+                hint="leave key and fence out of the columns; case does not count",
             )
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """The values; not the letters of a text.
-
-    Raises:
-        ConfigurationError: there is only one, or something else.
-    """
+    """Return an iterable argument as a tuple; refuse a text. ``what`` names it."""
+    # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(
-            what=f"{what}: a sequence is wanted, not {type(values).__name__}"
+            what=f"{what} must be a sequence, not {type(values).__name__}"
         )
     return tuple(values)
-
-
-def _check(kind: str, name: object, fit: Pattern[str]) -> None:
-    if not isinstance(name, str) or not fit.fullmatch(name):
-        raise ConfigurationError(what=f"{quoted(name)} is no name of a {kind}")
-
-
-MAX_FENCE = 2**53 - 1
-"""What Lua and JavaScript keep exactly; fences get there in the year 2255."""
-
-
-def check_fence(fence: int) -> int:
-    """The fence, if it is one.
-
-    Raises:
-        BadFence: no integer, negative, or out of range.
-    """
-    if isinstance(fence, bool) or not isinstance(fence, int):
-        raise BadFence(what=f"a fence is an int, not {type(fence).__name__}")
-    if not 0 <= fence <= MAX_FENCE:
-        raise BadFence(what=f"fence {fence} is out of range")
-    return fence

@@ -1,7 +1,4 @@
-"""A file that refuses old fences, for the processes of one machine.
-
-Alone at a file, by ``flock``: among processes, and among the threads of this one.
-"""
+"""A file that refuses old fences, for the processes of one machine."""
 
 from __future__ import annotations
 
@@ -23,24 +20,163 @@ from aiorwlock_remote.errors import (
 )
 from aiorwlock_remote.fencing.checks import MAX_FENCE, check_fence
 
+_STORED_FENCE = re.compile(rb"[0-9]{1,16}\n")
+
+
+@final
+class FencedFile:
+    """A file, and beside it the highest fence that came with an access.
+
+    The file itself has the content that is written, so other programs may read it. The
+    fence is stored in ``.<name>.fence``. During an access ``.<name>.lock`` is locked by
+    ``flock``, which the kernel ends with the process. Do not use it on a network file
+    system.
+
+    All calls block, on the disk and on each other: call them by ``anyio.to_thread``. A
+    thread inside ``admitted`` may read and write without waiting for itself. A child
+    that is forked inside ``admitted`` is not inside.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Name the file. Its folder must exist; the file need not.
+
+        Raises:
+            ConfigurationError: The path cannot be the name of a file.
+        """
+        # Resolved, so that a link and its target share one fence (test_files.py).
+        self._path = Path(check_path(path)).resolve()
+        self._fence = self._path.with_name(f".{self._path.name}.fence")
+        self._lock = self._path.with_name(f".{self._path.name}.lock")
+
+    @contextmanager
+    def admitted(self, fence: int) -> Iterator[None]:
+        """Run the body before any higher fence is admitted, or refuse the fence.
+
+        The fence is on the disk when the body begins. Keep the body short: all others
+        wait, even while this process is paused. The same thread may enter again with an
+        equal fence; other threads wait, so a body that waits for work in another thread
+        deadlocks if that work enters too. Run the whole body in one thread.
+
+        Raises:
+            StaleFence: A higher fence was admitted before.
+            WouldDeadlock: This thread is inside already, with a lower fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+            BadRecord: The stored fence is damaged.
+            OSError: The disk failed.
+        """
+        check_fence(fence)
+        with exclusively(self._lock) as hold:
+            self._admit(fence, hold)
+            yield
+
+    def read(self, fence: int) -> bytes | None:
+        """Return the content of the file, None if it does not exist.
+
+        Raises:
+            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
+        """
+        with self.admitted(fence):
+            try:
+                return self._path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def write(self, fence: int, data: bytes) -> None:
+        """Replace the file as a whole. When this returns, it is on the disk.
+
+        Raises:
+            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
+            ConfigurationError: ``data`` is not ``bytes``.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise ConfigurationError(
+                what=f"data must be bytes, not {type(data).__name__}",
+                hint="text.encode()",
+            )
+        with self.admitted(fence):
+            _replace_file(self._path, data)
+
+    def _admit(self, fence: int, hold: FileLockHold) -> None:
+        highest = self._highest() if hold.fence is None else hold.fence
+        if fence < highest:
+            raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
+        if hold.fence is None:
+            # An equal fence costs no write (test_on_the_disk_before_it_returns).
+            if fence > highest:
+                _replace_file(self._fence, f"{fence}\n".encode())
+            hold.fence = fence
+        elif fence > hold.fence:
+            # `admitted` promised the outer body that no higher fence comes before its
+            # end, and that end cannot come while this thread waits here.
+            raise WouldDeadlock(
+                resource=str(self._path), held_mode=f"fence {hold.fence}"
+            )
+
+    def _highest(self) -> int:
+        try:
+            text = self._fence.read_bytes()
+        except FileNotFoundError:
+            return 0
+        fence = int(text) if _STORED_FENCE.fullmatch(text) else MAX_FENCE + 1
+        if fence > MAX_FENCE:
+            raise BadRecord(
+                what=f"{self._fence} does not contain a fence",
+                hint="write the fence of the newest grant and a newline into it",
+            )
+        return fence
+
+    def __repr__(self) -> str:
+        return f"<FencedFile {str(self._path)!r}>"
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    """Write the data beside the path, then rename, with a sync after each.
+
+    One temporary name is enough, as the caller has the lock: what a killed process left
+    under that name is overwritten.
+    """
+    beside = path.with_name(f".{path.name}.new")
+    # O_NOFOLLOW: a link laid under that name must not lead the write elsewhere.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = open(os.open(beside, flags, 0o666), "wb")  # noqa: PTH123, SIM115 - its flags
+    try:
+        with file:
+            # The new file gets the mode of the old one (test_the_mode_stays).
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:  # a full disk would stay full of it
+        beside.unlink(missing_ok=True)
+        raise
+    # Without it a power cut could undo the rename, and admit a lower fence again.
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
 
 @final
 class FileLockHold:
-    """A thread's stay, from its first way in to its last way out.
+    """The ``flock`` of one thread, from its first entry to its last exit.
 
-    It lasts as long as anybody is in who came in during it: on an event loop that need
-    not be who came first. ``fence`` is for who made it.
+    Entries may end in any order: two tasks of one event loop run on one thread, and the
+    first to enter need not be the last to leave (test_file_lock.py).
+
+    Attributes:
+        fence: The fence that was admitted; None: none yet.
+        entries: How many bodies are inside.
     """
 
     def __init__(self, lock: Path) -> None:
-        """Wait for whoever is at it.
-
-        Raises:
-            OSError: the disk's.
-        """
+        """Wait until no other thread or process has the lock."""
         self.fence: int | None = None
-        self._inside = 0
-        # Opened anew each time: threads of one process exclude each other, too.
+        self.entries = 0
+        # A file description of its own each time: `flock` belongs to the description,
+        # so threads of one process exclude each other too.
         self._file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         _open_holds.add(self)
         try:
@@ -49,28 +185,21 @@ class FileLockHold:
             self.end()
             raise
 
-    def come(self) -> None:
-        """One more is in."""
-        self._inside += 1
-
-    def leave(self) -> bool:
-        """One less; whether it was the last one, with whom the stay is to end."""
-        self._inside -= 1
-        return not self._inside
-
     def end(self) -> None:
-        """The next one may come."""
+        """Unlock and close the file; nothing in a child forked since."""
         _open_holds.discard(self)
+        # Negative in a child, whose parent goes on holding the lock.
         if self._file < 0:
             return
         try:
-            # A child that was forked past our hook may have the file open as well.
+            # Closing is not enough: a child that was forked by C code, past our hook,
+            # shares the description and would keep it locked.
             fcntl.flock(self._file, fcntl.LOCK_UN)
         finally:
             os.close(self._file)
 
-    def sever(self) -> None:
-        """This is a forked child: the stay is its parent's, and ends with that."""
+    def disown(self) -> None:
+        """Close the file in a forked child, and leave the lock to the parent."""
         os.close(self._file)
         self._file = -1
 
@@ -81,7 +210,7 @@ _open_holds: set[FileLockHold] = set()
 @final
 class _ThreadHolds(threading.local):
     def __init__(self) -> None:
-        self.stays: dict[Path, FileLockHold] = {}
+        self.by_path: dict[Path, FileLockHold] = {}
 
 
 _thread = _ThreadHolds()
@@ -89,156 +218,32 @@ _thread = _ThreadHolds()
 
 @contextmanager
 def exclusively(lock: Path) -> Iterator[FileLockHold]:
-    """Nobody else is in; who is in already, by this thread, comes in again at once.
+    """Exclude other threads and processes; enter again at once in the same thread.
 
     Raises:
-        OSError: the disk's.
+        OSError: The disk failed.
     """
-    stays = _thread.stays  # those of who comes, whoever leaves
-    stay = stays.get(lock)
-    if stay is None:
-        stay = stays[lock] = FileLockHold(lock)
-    stay.come()
+    holds = _thread.by_path  # of the entering thread, whichever thread leaves
+    hold = holds.get(lock)
+    if hold is None:
+        hold = holds[lock] = FileLockHold(lock)
+    hold.entries += 1
     try:
-        yield stay
+        yield hold
     finally:
-        if stay.leave():
-            del stays[lock]  # first: if another thread leaves, ours may come meanwhile
-            stay.end()
+        hold.entries -= 1
+        if not hold.entries:
+            # Before the unlock: if another thread leaves, the thread that entered could
+            # join a hold that is about to end.
+            del holds[lock]
+            hold.end()
 
 
-def _drop_holds_of_parent() -> None:
-    _thread.stays = {}
-    for stay in _open_holds:
-        stay.sever()
+def _disown_holds_of_parent() -> None:
+    _thread.by_path = {}
+    for hold in _open_holds:
+        hold.disown()
     _open_holds.clear()
 
 
-os.register_at_fork(after_in_child=_drop_holds_of_parent)
-
-
-_STORED_FENCE = re.compile(rb"[0-9]{1,16}\n")
-
-
-@final
-class FencedFile:
-    """A file, and beside it the highest fence that anybody came with.
-
-    The file itself stays as it is written: other programs may read it. The fence is in
-    ``.<name>.fence``; ``.<name>.lock`` is locked by ``flock`` while somebody is at it,
-    which ends with the process. Never on a network file system.
-
-    All calls block, on the disk and on each other; call them by ``anyio.to_thread``. A
-    thread does not wait for itself: who is ``admitted`` may read and write. A child
-    that is forked by who is inside is not inside.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Its folder must be there; the file need not.
-
-        Raises:
-            ConfigurationError: no name of a file.
-        """
-        self._path = Path(check_path(path)).resolve()  # a link to it shares its fence
-        self._fence = self._path.with_name(f".{self._path.name}.fence")
-        self._lock = self._path.with_name(f".{self._path.name}.lock")
-
-    @contextmanager
-    def admitted(self, fence: int) -> Iterator[None]:
-        """What is done inside is done before a higher fence comes, or not at all.
-
-        The fence is on the disk when the body begins. Keep the body short: nobody else
-        gets in, not even if this process is paused. With an equal fence the thread may
-        come again; other threads wait. So what the body does in a thread waits for
-        itself: run the body in that thread, as a whole.
-
-        Raises:
-            StaleFence: a higher one has been here.
-            WouldDeadlock: this thread is inside already, with a lower one.
-            BadFence: it is none.
-            BadRecord: the fence beside the file cannot be read.
-            OSError: the disk's.
-        """
-        check_fence(fence)
-        with exclusively(self._lock) as stay:
-            self._admit(fence, stay)
-            yield
-
-    def read(self, fence: int) -> bytes | None:
-        """What is in the file; None if it is not there.
-
-        Raises:
-            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: as ``admitted``.
-        """
-        with self.admitted(fence):
-            try:
-                return self._path.read_bytes()
-            except FileNotFoundError:
-                return None
-
-    def write(self, fence: int, data: bytes) -> None:
-        """Replace it as a whole; on the disk, under its name, when this returns.
-
-        Raises:
-            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: as ``admitted``.
-            ConfigurationError: the data are no bytes.
-        """
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise ConfigurationError(
-                what=f"data must be bytes, not {type(data).__name__}",
-                hint="text.encode()",
-            )
-        with self.admitted(fence):
-            _replace_file(self._path, data)
-
-    def _admit(self, fence: int, stay: FileLockHold) -> None:
-        highest = self._highest() if stay.fence is None else stay.fence
-        if fence < highest:
-            raise StaleFence(resource=str(self._path), fence=fence, highest=highest)
-        if stay.fence is None:
-            if fence > highest:
-                _replace_file(self._fence, f"{fence}\n".encode())
-            stay.fence = fence
-        elif fence > stay.fence:  # it was promised that none comes before it is left
-            raise WouldDeadlock(
-                resource=str(self._path), held_mode=f"fence {stay.fence}"
-            )
-
-    def _highest(self) -> int:
-        try:
-            text = self._fence.read_bytes()
-        except FileNotFoundError:
-            return 0
-        fence = int(text) if _STORED_FENCE.fullmatch(text) else MAX_FENCE + 1
-        if fence > MAX_FENCE:
-            raise BadRecord(what=f"{self._fence} does not hold a fence")
-        return fence
-
-    def __repr__(self) -> str:
-        return f"<FencedFile {str(self._path)!r}>"
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    """Never half of it: beside it first, then renamed, each on the disk.
-
-    One name is enough, as we are alone: what a killed process left is overwritten.
-    """
-    beside = path.with_name(f".{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = open(os.open(beside, flags, 0o666), "wb")  # noqa: PTH123, SIM115 - its flags
-    try:
-        with file:
-            with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o7777)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:  # the disk may be full of it
-        beside.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+os.register_at_fork(after_in_child=_disown_holds_of_parent)

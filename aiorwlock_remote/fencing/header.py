@@ -1,4 +1,4 @@
-"""The fence in an HTTP request: ``Lock-Fence``, written here and read there."""
+"""The fence in an HTTP request: the header ``Lock-Fence``, written and read."""
 
 from __future__ import annotations
 
@@ -12,47 +12,48 @@ from aiorwlock_remote.fencing.checks import check_fence
 
 HEADER = "Lock-Fence"
 
+# A fence is a time in microseconds or little more. If a fence of the far future were
+# believed, the resource would refuse every later holder (test_headers).
 MAX_SECONDS_AHEAD = 86_400
-"""Seconds by which a fence may be ahead of our clock: it is a time in microseconds, or
-a little more. One from further away would keep everybody out who comes after it."""
 
 _DIGITS = re.compile(r"[0-9]{1,16}")
 
 
 class HasFence(Protocol):
-    """A ``Held``."""
+    """A grant with a fence, such as ``Held``."""
 
     @property
-    def fence(self) -> int:
-        """Its fence."""
+    def fence(self) -> int: ...
 
 
 def fence_header(held: HasFence) -> dict[str, str]:
-    """The header that goes with a request made under a grant."""
+    """Return the header to send with a request that is made under the grant."""
     return {HEADER: str(held.fence)}
 
 
 def read_fence(values: Sequence[str]) -> int:
-    """The fence in all ``Lock-Fence`` headers of a request.
+    """Return the fence of a request, given the values of its ``Lock-Fence`` headers.
 
-    It is what the caller says: believe it only of callers you trust with the resource,
-    and let the resource itself compare it with the highest it has seen.
+    The caller of the request chooses the number: accept it only from callers that you
+    trust with the resource, and let the resource compare it with the highest one seen.
 
     Raises:
-        BadFence: none, several, no number, or a day ahead of our clock.
-        ConfigurationError: not the list of their values.
+        BadFence: There is no header or more than one, its value is not a number, or it
+            is more than a day ahead of the local clock.
+        ConfigurationError: ``values`` is not a list of header values.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise ConfigurationError(
-            what=f"a list of all {HEADER} headers, not {type(values).__name__}"
+            what=f"read_fence needs a list of all {HEADER} headers, "
+            f"not {type(values).__name__}"
         )
     if len(values) != 1:
         count = "no" if not values else "more than one"
-        raise BadFence(what=f"{count} {HEADER} header")
+        raise BadFence(what=f"the request has {count} {HEADER} header")
     text: object = values[0]
     if not isinstance(text, str) or _DIGITS.fullmatch(text) is None:
-        raise BadFence(what=f"{HEADER} is no number")
+        raise BadFence(what=f"the {HEADER} header is not a number")
     fence = check_fence(int(text))
     if fence > (time.time() + MAX_SECONDS_AHEAD) * 1e6:
-        raise BadFence(what=f"{HEADER} is of the future")
+        raise BadFence(what=f"the {HEADER} header is more than a day in the future")
     return fence

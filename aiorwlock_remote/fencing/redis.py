@@ -1,4 +1,4 @@
-"""Strings of Redis that refuse old fences: two scripts, for a client of yours."""
+"""Strings of Redis that refuse old fences: two scripts, run by a client of yours."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, StaleFence
 from aiorwlock_remote.fencing.checks import check_fence
 
-_HERE = files("aiorwlock_remote.fencing")
-
-FENCED_SET = _HERE.joinpath("fenced_set.lua").read_text("utf-8")
-"""Its head says what it takes and returns, for clients in any language."""
-
-FENCED_GET = _HERE.joinpath("fenced_get.lua").read_text("utf-8")
+# The head of each script says what it takes and returns, for clients in any language.
+_SCRIPTS = files("aiorwlock_remote.fencing")
+FENCED_SET = _SCRIPTS.joinpath("fenced_set.lua").read_text("utf-8")
+FENCED_GET = _SCRIPTS.joinpath("fenced_get.lua").read_text("utf-8")
 
 
 class RedisClient(Protocol):
-    """``redis.asyncio.Redis`` or ``RedisCluster``, or Valkey's."""
+    """``redis.asyncio.Redis`` or ``RedisCluster``, or the same classes of Valkey."""
 
-    def eval(self, script: str, numkeys: int, /, *args: Any) -> Any:  # noqa: ANN401 - theirs
-        """Run a script; awaitable."""
+    def eval(self, script: str, numkeys: int, /, *args: Any) -> Any: ...  # noqa: ANN401 - awaitable
 
 
 async def fenced_set(
@@ -33,40 +30,44 @@ async def fenced_set(
     *,
     ttl: float | None = None,
 ) -> None:
-    """``SET``, unless a higher fence has been here. ``ttl``: the value's, in seconds.
+    """Set a string unless the key has seen a higher fence.
 
-    A client that repeats it after a lost reply does no harm: the fence is equal.
+    A client may repeat the call after a lost reply, because an equal fence is accepted.
+    If the caller is cancelled, the value may be set or not. The value expires after
+    ``ttl`` seconds, its fence never.
 
     Raises:
-        StaleFence: a higher one has been here.
-        BadFence: it is none.
-        ConfigurationError: a ``ttl`` that is no positive number, a key as ``fence_key``
-            refuses it.
+        StaleFence: The key has seen a higher fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+        ConfigurationError: ``ttl`` is not a positive number, or ``fence_key`` refuses
+            the key.
     """
+    # Redis counts in whole milliseconds (PX), and refuses 0.
     check_seconds("ttl", ttl, least=0.001)
-    life = "" if ttl is None else round(ttl * 1000)
+    millis = "" if ttl is None else round(ttl * 1000)
     keys = key, fence_key(key)
-    reply = await client.eval(FENCED_SET, 2, *keys, check_fence(fence), value, life)
+    reply = await client.eval(FENCED_SET, 2, *keys, check_fence(fence), value, millis)
     _accepted(reply, key, fence)
 
 
-async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa: ANN401 - str or bytes, as the client was told
-    """``GET``, unless a higher fence has been here; keeps lower ones out from now on.
+async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa: ANN401 - str or bytes, as the client decodes
+    """Return a string, None if there is none, unless the key has seen a higher fence.
+
+    The key refuses lower fences from then on.
 
     Raises:
-        StaleFence: a higher one has been here.
-        BadFence: it is none.
-        ConfigurationError: a key as ``fence_key`` refuses it.
+        StaleFence, BadFence, ConfigurationError: As ``fenced_set``.
     """
     reply = await client.eval(FENCED_GET, 2, key, fence_key(key), check_fence(fence))
     return _accepted(reply, key, fence)
 
 
 def fence_key(key: str) -> str:
-    """Where the fence of a key is kept: in the same slot of a cluster.
+    """Return the key that keeps the fence, in the same slot of a cluster as ``key``.
 
     Raises:
-        ConfigurationError: a key in which braces make no tag, an empty one, no text.
+        ConfigurationError: The key is empty, is not a ``str``, or has a brace without
+            being a hash tag, so that no other key is known to share its slot.
     """
     if not isinstance(key, str):
         raise ConfigurationError(what=f"a key must be str, not {type(key).__name__}")
@@ -74,13 +75,17 @@ def fence_key(key: str) -> str:
     tag, closed, _ = rest.partition("}")
     if opened and closed and tag:
         return f"{key}.fence"
+    # Redis ends a tag at the first "}": a key with one cannot be put between braces.
     if not key or "}" in key:
-        raise ConfigurationError(what=f"key {quoted(key)} has no fence in its slot")
+        raise ConfigurationError(
+            what=f"key {quoted(key)} has no place for a fence in its slot",
+            hint="use a key without braces, or with a hash tag such as {stock}/7",
+        )
     return f"{{{key}}}.fence"
 
 
-def _accepted(reply: Any, key: str, fence: int) -> Any:  # noqa: ANN401 - Redis's
-    accepted, told = reply
-    if not accepted:
-        raise StaleFence(resource=key, fence=fence, highest=int(told))
-    return told
+def _accepted(reply: Any, key: str, fence: int) -> Any:  # noqa: ANN401 - as Redis answers
+    done, result = reply
+    if not done:
+        raise StaleFence(resource=key, fence=fence, highest=int(result))
+    return result

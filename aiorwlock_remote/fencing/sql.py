@@ -1,7 +1,4 @@
-"""Rows that refuse old fences, through any DB-API driver: a column and a WHERE.
-
-Columns that are too narrow for a fence, which needs 64 bits.
-"""
+"""Rows that refuse old fences, through any DB-API driver: a column and a WHERE."""
 
 from __future__ import annotations
 
@@ -16,97 +13,42 @@ from aiorwlock_remote.fencing.checks import (
     check_columns,
     check_distinct,
     check_fence,
-    check_table,
+    check_name,
 )
 
-FITS_EVERY_INTEGER = 2**15
-"""What fits any column of integers."""
-
-_BIGINT = "ALTER TABLE {} ALTER COLUMN {} TYPE bigint"
-_OUT_OF_RANGE = {
-    "22003": ("int out of range|integer out of range", _BIGINT),
-    "22000": ("out of int(16|32) range", _BIGINT),  # asyncpg's own
-    "1264": ("", "ALTER TABLE {} MODIFY {} BIGINT NOT NULL DEFAULT 0"),
-    "ORA-01438": ("", "ALTER TABLE {} MODIFY {} NUMBER(19)"),
-}
-"""By code: what the message has to say, and what mends it."""
-_ORACLE = re.compile("(ORA|DPY)-[0-9]+")
-_SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
-
-
-def driver_code(driver: object) -> str:
-    """What an error of a driver's has for a code; empty: none."""
-    if isinstance(driver, OSError):
-        return ""  # its number is the system's
-    first: object = next(iter(getattr(driver, "args", ())), None)
-    if isinstance(first, int):  # MariaDB's drivers; it tells more than their SQLSTATE
-        return str(first)
-    state: object = getattr(driver, "sqlstate", None)
-    if isinstance(state, str):
-        return state
-    number: object = getattr(driver, "sqlite_errorcode", None)
-    if isinstance(number, int):
-        return _SQLITE.get(number & 0xFF, f"SQLite {number}")
-    code: object = getattr(first, "full_code", first)
-    return code if isinstance(code, str) and _ORACLE.fullmatch(code) else ""
-
-
-def narrow_column_error(
-    driver: object, table: str, column: str, fence: int, others: Iterable[object]
-) -> ConfigurationError | None:
-    """The error of ours if the fence did not fit its column; None: something else.
-
-    A driver does not always tell which value it was.
-
-    Args:
-        driver: What the driver raised.
-        table: Of the column.
-        column: Of the fence.
-        fence: What was to be written there.
-        others: Values of the same statement; with one that may be too large as well
-            nobody knows.
-    """
-    if fence < FITS_EVERY_INTEGER or any(_is_large(other) for other in others):
-        return None
-    code = driver_code(driver) or str(getattr(driver, "pgcode", ""))  # psycopg2's
-    said, alter = _OUT_OF_RANGE.get(code, ("", ""))
-    if not alter or not re.search(said, str(driver)):
-        return None
-    return ConfigurationError(
-        what=f"fence {fence} does not fit {table}.{column}: a fence needs 64 bits",
-        hint=alter.format(table, column),
-    )
-
-
-def _is_large(value: object) -> bool:
-    if isinstance(value, int):
-        return abs(value) >= FITS_EVERY_INTEGER
-    return not (value is None or isinstance(value, str | bytes))
-
-
 ParamStyle = Literal["qmark", "format", "pyformat", "named", "numeric", "dollar"]
-"""How a driver writes its parameters: PEP 249's five, and ``$1`` as asyncpg has it."""
+"""How a driver writes parameters: the five of PEP 249, and ``$1`` as asyncpg has it."""
 
 Statement = tuple[str, Any]
-"""A text, and what goes with it: ``cursor.execute(*statement)``."""
+"""A text and its parameters: ``cursor.execute(*statement)``."""
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_$]{0,127}"
 _TABLE = re.compile(rf"{_WORD}(\.{_WORD}){{0,2}}")
 _COLUMN = re.compile(_WORD)
 
+# Smaller values fit even a SMALLINT. If such a fence is out of range, or another value
+# of the statement is larger, the error may not be about the fence.
+FITS_EVERY_INTEGER = 2**15
+
+_BIGINT = "ALTER TABLE {} ALTER COLUMN {} TYPE bigint"
+# By code of the error: what its message has to contain, and what repairs the column.
+_OUT_OF_RANGE = {
+    "22003": ("int out of range|integer out of range", _BIGINT),
+    "22000": ("out of int(16|32) range", _BIGINT),  # raised by asyncpg itself
+    "1264": ("", "ALTER TABLE {} MODIFY {} BIGINT NOT NULL DEFAULT 0"),
+    "ORA-01438": ("", "ALTER TABLE {} MODIFY {} NUMBER(19)"),
+}
+_ORACLE = re.compile("(ORA|DPY)-[0-9]+")
+_SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
+
 
 class Cursor(Protocol):
-    """What DB-API calls a cursor, as far as it is needed here."""
+    """A cursor of DB-API, as far as ``FencedTable`` needs it."""
 
     @property
-    def rowcount(self) -> int:
-        """How many rows the last statement changed."""
-
-    def execute(self, operation: str, parameters: Any, /) -> Any:  # noqa: ANN401 - theirs
-        """Run a statement."""
-
-    def fetchone(self) -> Any:  # noqa: ANN401 - theirs
-        """The next row; None at the end."""
+    def rowcount(self) -> int: ...
+    def execute(self, operation: str, parameters: Any, /) -> Any: ...  # noqa: ANN401
+    def fetchone(self) -> Any: ...  # noqa: ANN401
 
 
 @final
@@ -115,17 +57,23 @@ class FencedTable:
     """A table whose rows keep the highest fence they have seen, in a BIGINT column.
 
     A row needs a fence from the start (``NOT NULL DEFAULT 0``). ``read`` and ``write``
-    run on a DB-API cursor; for other drivers the ``…_statement`` methods give text and
-    parameters. Everything is one transaction of yours: nothing holds until you commit,
-    and from the first statement on the row is locked until then.
+    run on a DB-API cursor; for other drivers the ``…_statement`` methods return text
+    and parameters. The transaction is yours: nothing holds until you commit, and the
+    row is locked from the first statement until then.
 
-    ``for_update``: whether rows are read by ``SELECT … FOR UPDATE``. MySQL and MariaDB
-    need that: their transactions read a snapshot else, which may be older than the
-    fence. By default it is so for the styles of their drivers and PostgreSQL's; say
-    True for a driver of theirs with another style. SQLite does not know it.
+    Names consist of letters, digits and underscores, and are written into the text as
+    they are; values are always bound.
 
-    Names are letters, digits and underscores, and go into the text as they are; values
-    are always bound.
+    Attributes:
+        table: The table, with its schema if needed.
+        key: The column that identifies a row.
+        fence: The column that keeps the highest fence.
+        style: How the driver writes parameters.
+        for_update: Whether rows are read by ``SELECT … FOR UPDATE``. MySQL and MariaDB
+            need it: their plain reads show a snapshot that may be older than the fence.
+            SQLite does not know it. By default it is used for the styles of their
+            drivers and of PostgreSQL's (format, pyformat, dollar); say True for a
+            driver of theirs with another style.
     """
 
     table: str
@@ -135,28 +83,26 @@ class FencedTable:
     for_update: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse names that are none.
-
-        Raises:
-            ConfigurationError: a table, a column or a style that cannot be used.
-        """
-        check_table(self.table, _TABLE)
+        # Names are written into statements unquoted, so they are checked first.
+        check_name("table", self.table, _TABLE)
         check_distinct(*check_columns([self.key, self.fence], _COLUMN))
         if self.style not in get_args(ParamStyle):
             raise ConfigurationError(
-                what=f"unknown style {quoted(self.style)}",
+                what=f"unknown parameter style {quoted(self.style)}",
                 hint=", ".join(get_args(ParamStyle)),
             )
 
     def read(
         self, cursor: Cursor, row: object, fence: int, columns: Sequence[str]
     ) -> Any:  # noqa: ANN401 - a row is whatever the driver makes of it
-        """These columns of the row with that key, its fence raised first; None: no row.
+        """Raise the fence of a row, then return these columns; None if there is no row.
+
+        ``row`` is the value of the key.
 
         Raises:
-            StaleFence: the row has seen a higher fence.
-            BadFence: it is none.
-            ConfigurationError: as ``write``.
+            StaleFence: The row has seen a higher fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+            ConfigurationError: As ``write``.
         """
         statement = self.select_statement(row, columns)
         if not self.write(cursor, row, fence, {}):
@@ -167,13 +113,15 @@ class FencedTable:
     def write(
         self, cursor: Cursor, row: object, fence: int, values: Mapping[str, object]
     ) -> bool:
-        """Change these columns and raise the fence; False: no row with that key.
+        """Change columns of a row and raise its fence; return False if there is no row.
+
+        ``row`` is the value of the key, ``values`` has the new values by column.
 
         Raises:
-            StaleFence: the row has seen a higher fence.
-            BadFence: it is none.
-            ConfigurationError: a column that cannot be used, or that of the fence has
-                fewer than 64 bits; roll back.
+            StaleFence: The row has seen a higher fence.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+            ConfigurationError: The name of a column cannot be used, or the column of
+                the fence has fewer than 64 bits (then roll back).
         """
         statement = self.update_statement(row, fence, values)
         try:
@@ -186,30 +134,39 @@ class FencedTable:
             raise narrow from exc
         if cursor.rowcount == 1:
             return True
+        # No row was changed: it is missing, or has seen a higher fence, or has these
+        # values already.
         cursor.execute(*self.select_statement(row, [self.fence]))
         found = cursor.fetchone()
         if found is None:
             return False
         highest = found[0]
-        if highest == fence and self._current:
-            return True  # MySQL's drivers count only rows that came out different
+        # MySQL's drivers count a row only if a value changed, so an equal write has
+        # rowcount 0. The locking read shows that the row was matched.
+        if highest == fence and self._locks_reads:
+            return True
+        # Without a lock the read may be of a snapshot, older than what refused the
+        # update: its fence proves nothing (test_sql.py, SeesASnapshot).
         if highest is not None and highest <= fence:
-            highest = None  # a snapshot, older than what refused us
+            highest = None
         raise StaleFence(resource=f"{self.table}/{row}", fence=fence, highest=highest)
 
     def update_statement(
         self, row: object, fence: int, values: Mapping[str, object]
     ) -> Statement:
-        """``UPDATE … SET … WHERE key = … AND fence <= …``: one row changed, or refused.
+        """Return ``UPDATE … SET … WHERE key = … AND fence <= …``, sent by ``write``.
+
+        The update changes no row if the row has seen a higher fence, or is missing.
 
         Raises:
-            BadFence: it is none.
-            ConfigurationError: a column that cannot be used.
+            BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+            ConfigurationError: The name of a column cannot be used.
         """
         check_fence(fence)
         if not isinstance(values, Mapping):
             raise ConfigurationError(
-                what=f"values: a mapping is wanted, not {type(values).__name__}"
+                what=f"values must be a mapping, not {type(values).__name__}",
+                hint='{"column": value}',
             )
         check_columns(values, _COLUMN)
         check_distinct(*values, self.key, self.fence)
@@ -223,24 +180,24 @@ class FencedTable:
         return text, self._bound([*values.values(), fence, row, fence])
 
     def select_statement(self, row: object, columns: Sequence[str]) -> Statement:
-        """``SELECT … WHERE key = …``, for after the update.
+        """Return ``SELECT … WHERE key = …``, to be executed after the update.
 
         Raises:
-            ConfigurationError: a column that cannot be used, or none.
+            ConfigurationError: ``columns`` is empty, or a name cannot be used.
         """
         names = check_columns(columns, _COLUMN)
         if not names:
-            raise ConfigurationError(what="no columns to read")
+            raise ConfigurationError(what=f"no columns to read from {self.table}")
         text = (
             f"SELECT {', '.join(names)} FROM {self.table}"  # noqa: S608 - checked
             f" WHERE {self.key} = {self._mark(1)}"
         )
-        if self._current:
+        if self._locks_reads:
             text += " FOR UPDATE"
         return text, self._bound([row])
 
     @property
-    def _current(self) -> bool:
+    def _locks_reads(self) -> bool:
         if self.for_update is None:
             return self.style in ("format", "pyformat", "dollar")
         return self.for_update
@@ -259,3 +216,47 @@ class FencedTable:
         if self.style in ("pyformat", "named"):
             return {f"p{n}": value for n, value in enumerate(values, 1)}
         return tuple(values)
+
+
+def driver_code(error: object) -> str:
+    """Return the code of a driver's error: SQLSTATE, number or name; empty: none."""
+    if isinstance(error, OSError):
+        return ""  # its number is the operating system's
+    first: object = next(iter(getattr(error, "args", ())), None)
+    if isinstance(first, int):  # MariaDB's drivers; more specific than their SQLSTATE
+        return str(first)
+    state: object = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        return state
+    # SQLite's extended codes have the primary code in their low byte.
+    number: object = getattr(error, "sqlite_errorcode", None)
+    if isinstance(number, int):
+        return _SQLITE.get(number & 0xFF, f"SQLite {number}")
+    code: object = getattr(first, "full_code", first)
+    return code if isinstance(code, str) and _ORACLE.fullmatch(code) else ""
+
+
+def narrow_column_error(
+    error: object, table: str, column: str, fence: int, others: Iterable[object]
+) -> ConfigurationError | None:
+    """Return our error if the fence did not fit its column; None: another cause.
+
+    Drivers do not always say which value was out of range. So if one of ``others``, the
+    other values of the statement, may be too large as well, the cause is unknown.
+    """
+    if fence < FITS_EVERY_INTEGER or any(_may_be_large(other) for other in others):
+        return None
+    code = driver_code(error) or str(getattr(error, "pgcode", ""))  # of psycopg2
+    message, alter = _OUT_OF_RANGE.get(code, ("", ""))
+    if not alter or not re.search(message, str(error)):
+        return None
+    return ConfigurationError(
+        what=f"fence {fence} does not fit {table}.{column}: a fence needs 64 bits",
+        hint=alter.format(table, column),
+    )
+
+
+def _may_be_large(value: object) -> bool:
+    if isinstance(value, int):
+        return abs(value) >= FITS_EVERY_INTEGER
+    return not (value is None or isinstance(value, str | bytes))

@@ -1,4 +1,4 @@
-"""What an ASGI application has from ``add_locks`` in each request."""
+"""What ``add_locks`` adds to an ASGI application and to each of its requests."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.locks.client import Locks
 
 KEY = "aiorwlock_remote"
+"""Of the scope, and of the application's state."""
 
 MAX_READ_AHEAD = 64 * 1024
-"""Bytes of a body that are kept for a request that waits for its lock."""
+"""Bytes of a body that are read ahead while a request waits for its lock."""
 
 MESSAGE_SIZE = 512
-"""Bytes that a message counts beside its part of the body: it may be a byte long."""
+"""Bytes that each message counts beside its body, which may be a single byte."""
 
 MOUNTED = "call add_locks for the outermost application: mounted ones share its locks"
 
 
 class AppLocks:
-    """An application: its ``Locks`` while it runs."""
+    """The ``Locks`` of one application, which are open while it runs."""
 
     opened: Locks | None = None
 
     @property
     def locks(self) -> Locks:
-        """Those that ``add_locks`` opened.
+        """The open ``Locks``.
 
         Raises:
-            ConfigurationError: its lifespan did not run.
+            ConfigurationError: the lifespan of the application did not run.
         """
         if self.opened is None:
             raise ConfigurationError(
@@ -44,11 +45,11 @@ class AppLocks:
 
 
 class RequestLocks:
-    """A request or websocket: its locks, what was read ahead of it, what was answered.
+    """The locks and messages of one HTTP request or websocket.
 
-    While a request waits for a lock, its messages are read ahead, because only the
-    message that the client has left tells that. Invariants, each with the test that
-    fails without it (test_fastapi_bodies.py):
+    While a request waits for a lock, its messages are read ahead: that a client has
+    left is known only from a message. Invariants, each with the test that fails without
+    it (test_fastapi_bodies.py):
 
     * A call of the server's ``receive`` that was made to read ahead is not cancelled
       while the application runs: Starlette's ``BaseHTTPMiddleware`` loses what such a
@@ -58,18 +59,21 @@ class RequestLocks:
       (test_messages_come_once_and_in_order).
     * At most ``MAX_READ_AHEAD`` bytes and one more message are kept
       (test_what_is_read_ahead_is_bounded).
-    * A client that waits for "100 Continue" is not told to send its body before the
-      application asks for the body (test_no_body_is_invited_by_waiting).
+    * A client that waits for "100 Continue" is not invited to send its body before the
+      application reads the body (test_no_body_is_invited_by_waiting).
+
+    ``receive`` and ``send`` are the server's; ``outer`` is of the application in which
+    this one is mounted, if both have locks of their own.
     """
 
     def __init__(
-        self, site: AppLocks, receive: Receive, send: Send, outer: RequestLocks | None
+        self,
+        app_locks: AppLocks,
+        receive: Receive,
+        send: Send,
+        outer: RequestLocks | None,
     ) -> None:
-        """``receive`` and ``send`` are the server's.
-
-        ``outer``: of the application in which one with locks of its own is mounted.
-        """
-        self.site = site
+        self.app_locks = app_locks
         self._outer = outer
         self.begun = False
         self._receive = receive
@@ -83,20 +87,20 @@ class RequestLocks:
         self._cut_off = False
 
     async def serve(self, app: ASGIApp, scope: Scope) -> None:
-        """Call the application for this HTTP request.
-
-        Raises:
-            Exception: whatever the application raises.
-        """
+        """Call the application for this HTTP request, and raise what it raises."""
         self._uninvited = any(name == b"expect" for name, _ in scope["headers"])
         error: Exception | None = None
         async with anyio.create_task_group() as self._tasks:
             try:
                 await app(scope, self.receive, self.send)
-            except Exception as exc:  # noqa: BLE001 - raised below, no group
+            except Exception as exc:  # noqa: BLE001 - raised below
                 error = exc
+            # The application has ended. A call that reads ahead would wait for the
+            # client's next message, and the response with it.
             if self._under_way is not None:
                 self._tasks.cancel_scope.cancel()
+        # Outside of the task group, which would wrap the error in a group: handlers of
+        # its type would not be called.
         if error is not None:
             try:
                 raise self._own(error)
@@ -104,7 +108,9 @@ class RequestLocks:
                 del error  # this frame is in its traceback
 
     async def receive(self) -> Message:
-        """Return the next message; the application's, in place of the server's."""
+        """Return the next message to the application, in place of the server's call."""
+        # Behind the call that reads ahead: servers do not expect two calls at a time
+        # (test_messages_come_once_and_in_order).
         while self._under_way is not None and not self._read_ahead:
             await self._under_way.wait()
         if self._read_ahead:
@@ -112,6 +118,7 @@ class RequestLocks:
             if isinstance(message, Exception):
                 raise message
             return message
+        # This call of the server's `receive` sends "100 Continue".
         self._uninvited = False
         self._under_way = anyio.Event()
         return await self._read(self._under_way)
@@ -119,8 +126,8 @@ class RequestLocks:
     async def gone(self) -> None:
         """Return when the client has left.
 
-        If that cannot be found out without keeping too much of the body, or because
-        ``receive`` failed, this never returns.
+        Never return if that cannot be known: ``receive`` failed, or too much of the
+        body would have to be kept.
         """
         while not self._left:
             if self._under_way is None:
@@ -131,23 +138,23 @@ class RequestLocks:
             await self._under_way.wait()
 
     def fail(self, error: Exception) -> None:
-        """Note what ends the request. An answer that has begun will not look whole."""
+        """Record the error of the request, so that no partial answer looks complete."""
         self._error = error
         self._cut_off = self.begun
         if self._outer is not None:
             self._outer.fail(error)
 
     async def send(self, message: Message) -> None:
-        """Send a message; the application's, in place of the server's.
+        """Send a message of the application, in place of the server's call.
 
-        Raises:
-            Exception: the answer was cut off by this error, and must not end as if it
-                were whole. ``BaseHTTPMiddleware`` would end it so
-                (test_a_stream_is_cut_off_through_any_middleware).
+        Raise the error that cut the answer off in place of its last message.
         """
         kind = message["type"]
         if kind in ("http.response.start", "websocket.accept"):
             self.begun = True
+        # Without its last message the client sees that the body is not complete;
+        # BaseHTTPMiddleware would send one in spite of the error
+        # (test_a_stream_is_cut_off_through_any_middleware).
         ends = kind == "http.response.body" and not message.get("more_body")
         if ends and self._cut_off and self._error is not None:
             raise self._error
@@ -177,7 +184,7 @@ class RequestLocks:
         )
 
     def _own(self, error: Exception) -> Exception:
-        """Undo Starlette's wrapping of an error of ours.
+        """Return our error if Starlette has wrapped it in one of its own.
 
         If an answer has begun when the error reaches the exception handlers, as in a
         mounted application that has answered 500, Starlette raises a ``RuntimeError``
@@ -190,26 +197,22 @@ class RequestLocks:
 
 
 class LocksMiddleware:
-    """The application with its middlewares, whose requests each get a ``RequestLocks``.
+    """The outermost middleware: gives each request its ``RequestLocks``.
 
-    It stands around all middlewares, in whatever order they were added, so what was
-    read ahead is handed to all of them.
+    It is around all other middlewares, in whatever order they were added, so that they
+    get the messages that were read ahead. ``app``: the application with the others.
     """
 
-    def __init__(self, app: ASGIApp, site: AppLocks) -> None:
-        """``app``: all of the application."""
+    def __init__(self, app: ASGIApp, app_locks: AppLocks) -> None:
         self._app = app
-        self._site = site
+        self._app_locks = app_locks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; mounted applications get the same scope, and so the same
-        ``RequestLocks``.
-        """
         kind = scope["type"]
         if kind not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        here = RequestLocks(self._site, receive, send, scope.get(KEY))
+        here = RequestLocks(self._app_locks, receive, send, scope.get(KEY))
         scope[KEY] = here
         if kind == "http":
             await here.serve(self._app, scope)
@@ -218,20 +221,20 @@ class LocksMiddleware:
 
 
 def request_locks_of(scope: Scope) -> RequestLocks:
-    """That of this request.
+    """Return the ``RequestLocks`` of a request.
 
     Raises:
-        ConfigurationError: the application was given no locks.
+        ConfigurationError: ``add_locks`` was not called for the application.
     """
     here = scope.get(KEY)
     return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """That of this application.
+    """Return the ``AppLocks`` of an application.
 
     Raises:
-        ConfigurationError: it was given no locks.
+        ConfigurationError: ``add_locks`` was not called for the application.
     """
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()

@@ -1,4 +1,4 @@
-"""What the web integrations share: how a lock is named, and how errors are answered."""
+"""What the web integrations share: names of locks, and answers to errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ParameterType = type[str] | type[int] | type[UUID]
 PROBLEM = "application/problem+json"
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds; nobody waits for a page for ever."""
+"""Seconds that a request waits for its lock."""
 
 PARAMETER_TYPES: dict[str, ParameterType] = {
     "": str,
@@ -39,12 +39,15 @@ PARAMETER_TYPES: dict[str, ParameterType] = {
     "int": int,
     "uuid": UUID,
 }
-"""What may follow the colon in ``{id:int}``."""
+"""By what may follow the colon in ``{id:int}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathParameter:
-    """``{name}`` or ``{name:int}``: a part of the path, and what it is read as."""
+    """``{name}`` or ``{name:int}`` in a template: a parameter of the path.
+
+    ``kind``: the type it is converted to; ``bare``: the template names no type.
+    """
 
     name: str
     kind: ParameterType
@@ -52,21 +55,19 @@ class PathParameter:
 
 
 class LockNameTemplate:
-    """``"invoice:{id:int}"``: the name of a lock, with parts of a path in it.
+    """The name of a lock with parameters of a path in it: ``"invoice:{id:int}"``.
 
-    Before the first colon stands the resource type. ``{id:int}`` and ``{id:uuid}``
-    make one lock of all spellings of a number (7, 007) or a UUID; ``{id:str}``, or
-    ``{id}``, takes the text as it stands in the path. Where there are several parts,
-    a part that contains the text between them is percent-encoded: no two paths share
-    a lock.
+    The resource type is before the first colon. ``{id:int}`` and ``{id:uuid}`` give all
+    spellings of a number (7, 007) or a UUID one lock; ``{id:str}`` and ``{id}`` take
+    the text as it is in the path. If there are several parameters, a value that
+    contains the text between them is percent-encoded: no two paths share a lock.
+
+    Raises:
+        ConfigurationError: the text has no type or no id, or a parameter in braces is
+            not valid.
     """
 
     def __init__(self, text: str) -> None:
-        """Refuse what names no lock.
-
-        Raises:
-            ConfigurationError: no type or no id, a braced part that cannot be read.
-        """
         if not isinstance(text, str):
             raise ConfigurationError(
                 what=f"a template must be str, not {type(text).__name__}"
@@ -74,39 +75,41 @@ class LockNameTemplate:
         kind, _, rest = text.partition(":")
         if not kind or not rest or set(kind) & set("{}"):
             raise ConfigurationError(
-                what=f"{quoted(text)} does not name a lock", hint="as in 'invoice:{id}'"
+                what=f"{quoted(text)} does not name a lock",
+                hint="write it as 'invoice:{id}'",
             )
         self.text = text
         self.resource_type = kind
-        self._parts, self.places = _parts(rest, text)
+        self._parts, self.parameters = _parts(rest, text)
         self._between = set("".join(part for part in self._parts if type(part) is str))
 
     def resource_id(self, values: Mapping[str, object]) -> ResourceId:
-        """The id that these values make.
+        """Return the resource id for these values of the path's parameters.
 
         Raises:
-            KeyError: one is missing.
-            ValueError: a text that its place cannot be read from.
-            ConfigurationError: a value of an unfit type, an empty one.
+            KeyError: a value is missing.
+            ValueError: a text cannot be converted to its parameter's type.
+            ConfigurationError: a value is empty, or of another type.
         """
-        read = {p.name: _read(p, values[p.name]) for p in self.places}
-        if len(self._parts) == 1 and self.places:
+        read = {p.name: _read(p, values[p.name]) for p in self.parameters}
+        if len(self._parts) == 1 and self.parameters:
             (only,) = read.values()
             made = only
         else:
-            several = len(self.places) > 1
+            several = len(self.parameters) > 1
             made = "".join(
                 part
                 if isinstance(part, str)
                 else self._escaped(str(read[part.name]), several=several)
                 for part in self._parts
             )
+        # Here, so that an id that no store can hold is an error of this request.
         resource(self.resource_type, made)
         return made
 
     def _escaped(self, text: str, *, several: bool) -> str:
         if not text:
-            raise ConfigurationError(what=f"{quoted(self.text)}: an empty part")
+            raise ConfigurationError(what=f"{quoted(self.text)}: a parameter is empty")
         if not several:
             return text
         return "".join(
@@ -134,39 +137,48 @@ def _parts(
             parts.append(PathParameter(name, PARAMETER_TYPES[kind], bare=not kind))
     except ValueError:
         raise ConfigurationError(
-            what=f"{quoted(text)} cannot be read",
-            hint="parts are {name}, {name:int} or {name:uuid}, with text between them",
+            what=f"{quoted(text)} is not a valid template",
+            hint="write {name}, {name:int} or {name:uuid}, with text between them",
         ) from None
-    places = tuple(part for part in parts if isinstance(part, PathParameter))
-    if len({place.name for place in places}) != len(places):
-        raise ConfigurationError(what=f"{quoted(text)} has a part twice")
-    return parts, places
+    parameters = tuple(part for part in parts if isinstance(part, PathParameter))
+    if len({parameter.name for parameter in parameters}) != len(parameters):
+        raise ConfigurationError(what=f"{quoted(text)} has a parameter twice")
+    return parts, parameters
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
-def _read(place: PathParameter, value: object) -> ResourceId:
-    if isinstance(value, place.kind) and not isinstance(value, bool):
+def _read(parameter: PathParameter, value: object) -> ResourceId:
+    # True is an int, but its text in a path would be neither "1" nor "true".
+    if isinstance(value, parameter.kind) and not isinstance(value, bool):
         return value
-    if place.kind is str and isinstance(value, int | UUID):
-        return value  # the framework has read it, so all its spellings are one
+    if parameter.kind is str and isinstance(value, int | UUID):
+        # Converted by the framework already, so all spellings are one value.
+        return value
     if not isinstance(value, str):
         raise ConfigurationError(
-            what=f"{{{place.name}}} is of type {type(value).__name__}"
+            what=f"{{{parameter.name}}} is of type {type(value).__name__}, not text"
         )
-    if place.kind is int and not _INTEGER.fullmatch(value):
-        raise ValueError(place.name)
-    read: ResourceId = place.kind(value)
+    # int() would also take "1_000", " 7" and thousands of digits (test_templates.py).
+    if parameter.kind is int and not _INTEGER.fullmatch(value):
+        raise ValueError(parameter.name)
+    read: ResourceId = parameter.kind(value)
     return read
 
 
 class PathNamesNoLock(Exception):
-    """A path that names no lock, and so no page."""
+    """The path names no lock: the request is answered by 404."""
 
 
 class HoldSpec:
-    """What a handler holds while it runs: which lock, how, and how long it waits."""
+    """The lock that a handler holds while it runs.
+
+    Its arguments are those of ``hold``, checked long before the first request.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
 
     def __init__(
         self,
@@ -176,17 +188,13 @@ class HoldSpec:
         reason: str,
         options: OptionArgs,
     ) -> None:
-        """Refuse what cannot be used, long before the first request.
-
-        Raises:
-            ConfigurationError: a template, a mode, a number, a reason or an option.
-        """
         self.template = LockNameTemplate(template)
         if mode not in get_args(Mode):
             raise ConfigurationError(
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
             )
         check_seconds("timeout", timeout)
+        # Against the defaults: those of the `Locks` are known with the first request.
         Options().but(options)
         self.mode: Mode = mode
         self._timeout = timeout
@@ -194,11 +202,11 @@ class HoldSpec:
         self._options = options
 
     def acquisition(self, locks: Locks, values: Mapping[str, object]) -> Acquisition:
-        """The lock that these parts of a path name, about to be acquired.
+        """Return an attempt to get the lock that the path's parameters name.
 
         Raises:
-            NoPage: the path names none.
-            ConfigurationError: the options do not go with those of ``locks``.
+            PathNamesNoLock: a parameter cannot be converted to its type.
+            ConfigurationError: the options contradict those of ``locks``.
         """
         try:
             made = self.template.resource_id(values)
@@ -209,25 +217,25 @@ class HoldSpec:
         return lock.acquire(self._timeout, reason=self._reason)
 
     def check(self, path: str, kinds: Mapping[str, object]) -> None:
-        """Make sure that a route fits. ``kinds``: its path's parts → what reads them.
+        """Raise ``ConfigurationError`` unless the template fits the path of a route.
 
-        Raises:
-            ConfigurationError: a part is missing, or read as something else elsewhere.
+        ``kinds``: the path's parameters, and the type that the handler reads each as;
+        None: converted by the path itself.
         """
         template = self.template
-        for place in template.places:
-            if place.name not in kinds:
+        for parameter in template.parameters:
+            if parameter.name not in kinds:
                 raise ConfigurationError(
-                    what=f"{template.text!r} needs {{{place.name}}}, "
-                    f"{quoted(path)} has none"
+                    what=f"{template.text!r} needs {{{parameter.name}}}, "
+                    f"{quoted(path)} does not have it"
                 )
-            kind = kinds[place.name]
-            if place.bare and kind not in (str, None):
+            kind = kinds[parameter.name]
+            if parameter.bare and kind not in (str, None):
                 raise ConfigurationError(
-                    what=f"{template.text!r} takes {{{place.name}}} as text, which "
+                    what=f"{template.text!r} takes {{{parameter.name}}} as text, which "
                     f"{quoted(path)} reads as {getattr(kind, '__name__', kind)}",
-                    hint=f"say {{{place.name}:int}}, uuid or str: else 7 and 007 may "
-                    "be two locks",
+                    hint=f"write {{{parameter.name}:int}}, uuid or str: otherwise 7 "
+                    "and 007 may be two locks",
                 )
 
     def __repr__(self) -> str:
@@ -238,7 +246,7 @@ def check_connecting(given: object) -> None:
     """Refuse what ``add_locks`` could not open when the application starts.
 
     Raises:
-        ConfigurationError: a URL, or ``connect`` itself.
+        ConfigurationError: a URL was passed, or ``connect`` without its parentheses.
     """
     if not isinstance(given, AbstractAsyncContextManager):
         raise ConfigurationError(
@@ -249,7 +257,7 @@ def check_connecting(given: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """An error as HTTP has it."""
+    """The HTTP response to an error."""
 
     status: int
     headers: dict[str, str]
@@ -257,26 +265,27 @@ class ErrorResponse:
 
 
 def answer(error: LockError) -> ErrorResponse | None:
-    """What a client is told of it; None: a bug of ours, which is the server's to log.
+    """Return the response to an error; None if it is a bug that the server must log.
 
-    The text of an error names hosts and processes: it goes to the log, not to clients.
+    The text of an error names hosts and processes, so it is logged and not sent
+    (test_not_in_time_is_423_and_says_when_but_not_who).
     """
     status = error.status_hint
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         return None
+    # The store did not answer in time: the resource may be free, so this is no 423
+    # (test_answers).
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         log_event(log, "unavailable", error=str(error))
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
+        log_event(log, "refused", logging.DEBUG, error=str(error))
         seconds = error.retry_after if isinstance(error, LockTimeout) else None
+        # Whole seconds, and never 0, which would invite a client to poll.
         headers["Retry-After"] = str(max(1, math.ceil(seconds or 1)))
-    return problem(status, headers)
-
-
-def problem(status: int, headers: dict[str, str] | None = None) -> ErrorResponse:
-    """A problem that its status says all about (RFC 9457)."""
+    # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
-    return ErrorResponse(status, headers or {}, body)
+    return ErrorResponse(status, headers, body)

@@ -1,32 +1,30 @@
-"""Plans of row locks, each carried out in a task of its own.
+"""What the row locks of Django and SQLAlchemy share.
 
-What drivers of databases say, by their codes → what we raise, for row locks.
+What drivers raise, by their codes, and what this library raises instead:
 
 =========================================  ===================  =============
-what is raised                             we raise             carried out?
+the driver's error                         our error            carried out?
 =========================================  ===================  =============
-before anything was asked                  BackendUnavailable   no
+before a statement was sent                BackendUnavailable   no
 no such table, column or function; type    Unsupported          no
 no right; read-only                        Unsupported          no
 deadlock, serialization, lock not had      BackendUnavailable   no
 a value that does not fit; a constraint    ConfigurationError   no
-the driver itself refused it, with no code ConfigurationError   no
+refused by the driver, without a code      ConfigurationError   no
 the driver knew that it was closed         BackendUnavailable   no
 the connection was lost; no code           BackendUnavailable   perhaps
-any other code of the server's             BackendUnavailable   no
+any other code of the server               BackendUnavailable   no
 =========================================  ===================  =============
-
-Desks for the row locks of a loop at a database, as long as anybody uses them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan_autocommit
@@ -38,39 +36,17 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 from aiorwlock_remote.fencing.sql import driver_code
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
 from aiorwlock_remote.recipes.row_lock.requests import RunsPlans
-from aiorwlock_remote.recipes.row_lock.target import RowIdentity
+from aiorwlock_remote.recipes.row_lock.target import RowIdentity, log
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-
-class PlanRunner(ABC, Generic[S]):
-    """Beyond any caller's cancellation."""
-
-    def __init__(self) -> None:
-        """Nothing is under way."""
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def carry(self, plan: Plan[S, T]) -> Pending[T]:
-        """As ``SupportsRowLocks.carry``."""
-        return run_plan_autocommit(self._begin, plan)
-
-    @abstractmethod
-    async def carried(self, plan: Plan[S, T], pending: Pending[T]) -> None:
-        """Resolve it, or let it fail."""
-
-    def _begin(self, plan: Plan[S, T]) -> Pending[T]:
-        pending: Pending[T] = Pending()
-        task = asyncio.get_running_loop().create_task(self.carried(plan, pending))
-        self._tasks.add(task)  # the loop keeps only weak references
-        task.add_done_callback(self._tasks.discard)
-        return pending
-
-
-SCHEMA = "rwlock schema tells of our own tables; a row lock's are the user's"
+# Hints that ``RowTarget.explained`` replaces by those for the user's own table.
+SCHEMA = "rwlock schema shows the library's tables; a row lock needs columns of yours"
 GRANT = "GRANT … ON mutex_locks"
 
 # SQLSTATE of PostgreSQL, numbers of MariaDB and MySQL, codes of Oracle.
@@ -89,7 +65,7 @@ _LOST = re.compile(
     "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
 )
 _CLOSED = re.compile(r"connection is closed\Z")
-"""What asyncpg and psycopg say before they send anything."""
+"""What asyncpg and psycopg raise before they send anything."""
 _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
 """Classes of DB-API, which have a code if it is the server that refused."""
 _SQLITE_TABLES = re.compile("no such (table|column)")
@@ -98,33 +74,38 @@ _SQLITE_TABLES = re.compile("no such (table|column)")
 def from_driver_codes(
     driver: object, where: str, *, asked: bool = True, lost: bool = False
 ) -> BackendError | ConfigurationError:
-    """The error of ours for what a driver raised for one request.
+    """Return our error for what a driver raised for one request.
 
-    ``asked``: whether a statement was handed to it. ``lost``: the connection is known
-    to be of no use any more.
+    Args:
+        driver: The driver's exception.
+        where: The database, for the message.
+        asked: A statement was handed to the driver.
+        lost: The connection is known to be broken.
     """
     code = driver_code(driver)
-    said = f"{where}: {_driver_text(driver)}"
+    text = f"{where}: {_driver_text(driver)}"
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
-        return Unsupported(what=said, hint=SCHEMA, nothing_done=True)
+        return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
     if _GRANTS.fullmatch(code):
-        return Unsupported(what=said, hint=GRANT, nothing_done=True)
+        return Unsupported(what=text, hint=GRANT, nothing_done=True)
     if _VALUES.fullmatch(code):
-        return ConfigurationError(what=said)
+        return ConfigurationError(what=text)
     if _CONSTRAINTS.fullmatch(code):
-        return ConfigurationError(what=said, hint=CONSTRAINT_HINT)
+        return ConfigurationError(what=text, hint=CONSTRAINT_HINT)
     if not (lost or code) and _REFUSALS & _class_names(driver):
-        return ConfigurationError(what=said)
+        return ConfigurationError(what=text)
     if not code and _CLOSED.search(str(driver)):
-        return BackendUnavailable(what=said, nothing_done=True)
+        return BackendUnavailable(what=text, nothing_done=True)
     unknown = lost or not code or _LOST.fullmatch(code) is not None
-    return BackendUnavailable(what=said, nothing_done=not asked or not unknown)
+    return BackendUnavailable(what=text, nothing_done=not asked or not unknown)
 
 
 def _driver_text(driver: object) -> str:
     text = str(driver).strip()
     if isinstance(getattr(driver, "sqlstate", None), str):
-        text = text.partition("\n")[0]  # the details show the user's rows
+        # PostgreSQL's detail lines contain the user's row, which must not get into logs
+        # and error messages.
+        text = text.partition("\n")[0]
     return " ".join(text.split()) or type(driver).__name__
 
 
@@ -132,40 +113,102 @@ def _class_names(driver: object) -> set[str]:
     return {kind.__name__ for kind in type(driver).__mro__}
 
 
-class RowLockManagers(Generic[S]):
-    """Waiters for one row know of each other, however often its lock is made.
+class PlanRunner(Generic[S]):
+    """Runs plans over a user's connections, each in an asyncio task of its own.
 
-    A desk refers to its loop and its database. So neither keeps it, or none of them
-    would ever go: its locks, attempts and grants do.
+    A caller that is cancelled does not cancel its plan: a statement that is cut off may
+    have been carried out.
+
+    ``run`` runs one plan and raises ``LockError`` only; ``timeout``: seconds until a
+    plan is given up; ``where``: the database, for messages.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        run: Callable[[Plan[S, Any]], Awaitable[Any]],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        self._where = where
+        self._run = run
+        self._timeout = timeout
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry(self, plan: Plan[S, T]) -> Pending[T]:
+        return run_plan_autocommit(self._begin, plan)
+
+    def _begin(self, plan: Plan[S, T]) -> Pending[T]:
+        pending: Pending[T] = Pending()
+        task = asyncio.get_running_loop().create_task(self._settle(plan, pending))
+        self._tasks.add(task)  # the loop keeps only weak references
+        task.add_done_callback(self._tasks.discard)
+        return pending
+
+    async def _settle(self, plan: Plan[S, T], pending: Pending[T]) -> None:
+        running = asyncio.ensure_future(self._run(plan))
+        try:
+            await asyncio.wait({running}, timeout=self._timeout)
+        except asyncio.CancelledError:
+            # The loop ends: without an outcome the caller's own clean-up would wait for
+            # the loop, and the loop for the clean-up.
+            running.cancel()
+            pending.set_exception(self._unavailable("the event loop ended"))
+            raise
+        if not running.done():
+            log_event(log, "request_timed_out", logging.DEBUG, database=self._where)
+            running.cancel()
+            pending.set_exception(
+                self._unavailable(f"did not answer within {self._timeout} s")
+            )
+        elif running.cancelled():
+            # A driver that cancels the statement itself, which may have been carried
+            # out (test_a_driver_that_is_cancelled).
+            pending.set_exception(self._unavailable("the statement was cancelled"))
+        elif (error := running.exception()) is not None:
+            pending.set_exception(error)
+        else:
+            pending.set_result(running.result())
+
+    def _unavailable(self, what: str) -> BackendUnavailable:
+        return BackendUnavailable(what=f"{self._where}: {what}")
+
+
+class RowLockManagers(Generic[S]):
+    """The ``RowLockManager`` of each event loop and database.
+
+    All locks of one row in a process share its waiters, however often ``row_lock`` is
+    called. A manager refers to its loop and its database, so only its locks, attempts
+    and grants keep it alive; a strong reference here would keep loops and engines for
+    ever (test_engines_and_loops_that_ended_are_forgotten).
     """
 
     def __init__(self) -> None:
-        """None yet."""
-        self._desks: weakref.WeakValueDictionary[
+        self._managers: weakref.WeakValueDictionary[
             tuple[int, Hashable], RowLockManager[S]
         ]
-        self._desks = weakref.WeakValueDictionary()
+        self._managers = weakref.WeakValueDictionary()
 
-    def desk(
+    def get(
         self,
         database: Hashable,
-        known: set[RowIdentity],
-        carrier: Callable[[], RunsPlans[S]],
+        checked_kinds: set[RowIdentity],
+        make_runner: Callable[[], RunsPlans[S]],
     ) -> RowLockManager[S]:
-        """That of the running loop. ``known``: kinds of rows; it may learn more.
+        """Return the manager of the running asyncio loop for a database.
 
-        ``database`` tells it from others as long as the carrier is there.
-
-        Raises:
-            RuntimeError: none of asyncio's is running.
+        Raises ``RuntimeError`` outside of asyncio. ``database`` identifies the database
+        as long as its runner lives; ``checked_kinds``: see ``RowRequests``.
         """
         key = id(asyncio.get_running_loop()), database
-        desk = self._desks.get(key)
-        if desk is None:
-            desk = RowLockManager(carrier(), current_event_loop(), _never_closed, known)
-            self._desks[key] = desk
-        return desk
+        manager = self._managers.get(key)
+        if manager is None:
+            manager = RowLockManager(
+                make_runner(), current_event_loop(), _never_closed, checked_kinds
+            )
+            self._managers[key] = manager
+        return manager
 
 
 def _never_closed() -> None:
-    """Connections of the user's may be asked for as long as they are there."""
+    """Accept every request: the connections are the user's, and closed by the user."""

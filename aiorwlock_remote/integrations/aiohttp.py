@@ -14,10 +14,11 @@
 
     web.run_app(app, handler_cancellation=True)
 
-Not obtained in time is answered by 423 and ``Retry-After``, a lock lost or a store that
-is down by 503, a fence that is too old by 412, each as ``application/problem+json``.
-With ``handler_cancellation`` a client that hangs up cancels its handler, which then
-leaves the queue or releases the lock; without, the handler goes on until it is done.
+A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
+lock that is lost or a store that is down by 503, and a fence that is too old by 412,
+each as ``application/problem+json``. With ``handler_cancellation`` a client that
+disconnects cancels its handler, which leaves the queue or releases the lock; without
+it, the handler goes on until it returns.
 """
 
 from __future__ import annotations
@@ -47,20 +48,13 @@ from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
 
-__all__ = [
-    "add_locks",
-    "fence_header",
-    "get_fence",
-    "get_held",
-    "get_locks",
-    "hold",
-]
+__all__ = ["add_locks", "fence_header", "get_fence", "get_held", "get_locks", "hold"]
 
 _LOCKS = web.AppKey("LOCKS", Locks)
 
 
 def _key(name: str) -> Any:  # noqa: ANN401 - of any type
-    # Before aiohttp 3.14 there were no such keys, since then it warns of others.
+    # aiohttp has such keys since 3.14, and since then warns of strings.
     made = getattr(web, "RequestKey", None)
     return f"aiorwlock_remote.{name}" if made is None else made(name)
 
@@ -69,43 +63,50 @@ _HELD = _key("HELD")
 _BEGUN = _key("BEGUN")
 _HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
-"""Functions, and the holds that were put around them."""
+"""Handlers, and the functions that ``hold`` has put around them."""
 
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
 def add_locks(app: web.Application, connecting: Connecting) -> None:
-    """Give the application its ``Locks``: open while it runs, before all else.
+    """Open the ``Locks`` of an application while it runs, before all other contexts.
 
-    Also answers every ``LockError``, in applications added to this one, too. At the
-    start every ``hold`` is examined.
+    Every ``LockError`` is answered, also in applications that were added to this one.
+    When the application starts, each ``hold`` is compared with the path of its route.
 
     Raises:
-        ConfigurationError: it has its ``Locks`` already, or that is no ``connect(…)``.
+        ConfigurationError: the application has its ``Locks`` already, or ``connecting``
+            is not ``connect(…)``.
 
     Raises (when the application starts):
-        ConfigurationError: a ``hold`` does not fit the path it stands on.
+        ConfigurationError: a ``hold`` does not fit the path of its route.
         BackendError: as ``connect``.
     """
     check_connecting(connecting)
     if _answer_errors in app.middlewares:
-        raise ConfigurationError(what="the application has its locks already")
+        raise ConfigurationError(
+            what="the application already has locks", hint="call add_locks once"
+        )
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)
         async with connecting as app[_LOCKS]:
             yield
 
+    # First, so that the user's own contexts have locks
+    # (test_around_the_users_own_context).
     app.cleanup_ctx.insert(0, opened)
+    # Outermost, so that errors of the user's middlewares are answered, too.
     app.middlewares.insert(0, _answer_errors)
     app.on_response_prepare.append(_begun)
 
 
 def get_locks(of: web.Request | web.Application) -> Locks:
-    """The ``Locks`` of an application, or of the one that a request came to.
+    """Return the ``Locks`` of an application or of a request's application.
 
     Raises:
-        ConfigurationError: no ``add_locks``, or it has not started.
+        ConfigurationError: ``add_locks`` was not called, or the application has not
+            started.
     """
     locks = (of if isinstance(of, web.Application) else of.config_dict).get(_LOCKS)
     if locks is None:
@@ -116,22 +117,24 @@ def get_locks(of: web.Request | web.Application) -> Locks:
 
 
 def get_held(request: web.Request) -> Held:
-    """The grant of the ``hold`` around this handler, the innermost if there are more.
+    """Return the grant of the innermost ``hold`` around this handler.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the handler has no ``hold``.
     """
     held = request.get(_HELD)
     if held is None:
-        raise ConfigurationError(what="no hold around this handler")
+        raise ConfigurationError(
+            what=f"the handler of {request.path} has no hold", hint="@hold(…)"
+        )
     return cast("Held", held)
 
 
 def get_fence(request: web.Request) -> int:
-    """The fence that came with the request in ``Lock-Fence``; see ``read_fence``.
+    """Return the fence in the request's header ``Lock-Fence``; see ``read_fence``.
 
     Raises:
-        BadFence: there is none, or something else. Answered by 400.
+        BadFence: the header is missing or no fence. Answered by 400.
     """
     return read_fence(request.headers.getall(HEADER, []))
 
@@ -144,25 +147,32 @@ def hold(
     reason: str = "",
     **options: Unpack[OptionArgs],
 ) -> Callable[[H], H]:
-    """Hold a lock while the handler runs: a coroutine function, or a method.
+    """Return a decorator: the handler holds a lock while it runs.
 
-    ``template``: resource type, colon, id, with parts of the path in braces; say
-    ``{id:int}`` or ``{id:uuid}`` where the handler reads it so; a path that does not
-    read so is a 404. ``timeout`` in seconds. Losing the lock cancels the handler. A
-    response that is returned is sent after the release; one that the handler streams
-    is under the lock, and a loss cuts it off. Put it below the route's decorator.
+    For coroutine functions and methods; put it below the route's decorator. If the lock
+    is lost, the handler is cancelled. A response that the handler returns is sent after
+    the release; one that it streams is sent under the lock, and a loss cuts it off.
+
+    Args:
+        template: Resource type, colon, id, with parameters of the path in braces:
+            ``{id:int}`` or ``{id:uuid}`` where the handler reads them so. A path that
+            cannot be read so is answered by 404.
+        mode: ``"write"`` or ``"read"``.
+        timeout: Seconds to wait; None: for ever.
+        reason: Shown to others who want the lock.
+        **options: As those of ``locks.rwlock``.
 
     Raises:
-        ConfigurationError: a template, a mode, a number, a reason or an option; when
-            it decorates: not a coroutine function.
+        ConfigurationError: an argument is not valid; when it decorates: the handler is
+            no coroutine function.
     """
-    wanted = HoldSpec(template, mode, timeout, reason, options)
+    spec = HoldSpec(template, mode, timeout, reason, options)
 
     def around(handler: H) -> H:
         if not _is_coroutine_function(handler):
             raise ConfigurationError(
                 what=f"{handler!r} is no coroutine function",
-                hint="holding is for async def, or a method of a View",
+                hint="decorate an async def, or a method of a View",
             )
 
         @wraps(handler)
@@ -173,7 +183,7 @@ def hold(
             request = _request((*given, *named.values()))
             locks = get_locks(request)
             try:
-                acquisition = wanted.acquisition(locks, request.match_info)
+                acquisition = spec.acquisition(locks, request.match_info)
             except PathNamesNoLock as exc:
                 raise web.HTTPNotFound from exc
             async with acquisition as grant:
@@ -182,9 +192,12 @@ def hold(
                 try:
                     return await handler(*given, **named)
                 finally:
+                    # A handler with two holds gets the inner grant only inside of it
+                    # (test_two_holds_give_the_inner_one).
                     request[_HELD] = outer
 
-        setattr(held, _HOLD, [*getattr(handler, _HOLD, []), wanted])
+        # Of a decorator above this one, only attributes reach the route's handler.
+        setattr(held, _HOLD, [*getattr(handler, _HOLD, []), spec])
         if isfunction(handler):
             _holders.setdefault(handler, WeakSet()).add(held)
         return cast("H", held)
@@ -193,18 +206,19 @@ def hold(
 
 
 def _is_coroutine_function(handler: object) -> bool:
-    """Or something that is called like one."""
+    # Also objects whose __call__ is one
+    # (test_methods_of_any_class_and_what_is_called_like_a_function).
     call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether
     return iscoroutinefunction(handler) or iscoroutinefunction(call)
 
 
 def _request(given: tuple[object, ...]) -> web.Request:
-    """That of a handler's call; a method gets itself before it, a view only itself."""
-    for one in given:
-        if isinstance(one, web.Request):
-            return one
-        if isinstance(one, web.View):
-            return one.request
+    # A method gets its object before the request, a View has the request.
+    for each in given:
+        if isinstance(each, web.Request):
+            return each
+        if isinstance(each, web.View):
+            return each.request
     raise ConfigurationError(what="a handler with a hold was called without a request")
 
 
@@ -213,16 +227,22 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except LockError as error:
-        told = answer(error)
+        answered = answer(error)
         begun = request.get(_BEGUN)
-        if told is not None and isinstance(begun, web.WebSocketResponse):
-            # Without a close frame, a client cannot tell this from a broken network.
+        if answered is not None and isinstance(begun, web.WebSocketResponse):
+            # Without a close frame, a client takes this for a broken network
+            # (test_a_websocket_whose_lock_is_lost).
             await begun.close(code=WSCloseCode.TRY_AGAIN_LATER)
             return cast("web.StreamResponse", begun)
-        if told is None or begun is not None:
-            raise  # aiohttp closes the connection: what was sent is seen to be cut off
+        if answered is None or begun is not None:
+            # aiohttp closes the connection, so that the client sees that the body is
+            # not whole (test_a_lock_broken_in_a_stream_cuts_it_off).
+            raise
         return web.json_response(
-            told.body, status=told.status, headers=told.headers, content_type=PROBLEM
+            answered.body,
+            status=answered.status,
+            headers=answered.headers,
+            content_type=PROBLEM,
         )
 
 
@@ -232,23 +252,22 @@ async def _begun(request: web.Request, response: web.StreamResponse) -> None:
 
 def _check(app: web.Application) -> None:
     routes = list(_routes(app))
-    routed = {id(one) for _, route in routes for one in _layers(route.handler)}
+    routed = {id(each) for _, route in routes for each in _layers(route.handler)}
     for resource, route in routes:
         if _passed_by(route.handler, routed):
             raise ConfigurationError(
-                what=f"{resource.canonical!r} would not be held",
+                what=f"the handler of {resource.canonical!r} lacks its hold",
                 hint="put hold below the route's decorator",
             )
         pattern = resource.get_info().get("pattern")
         parts = dict.fromkeys(pattern.groupindex if pattern is not None else ())
-        for wanted in _holds(route.handler):
-            wanted.check(resource.canonical, parts)
+        for spec in _holds(route.handler):
+            spec.check(resource.canonical, parts)
 
 
 def _routes(
     app: web.Application,
 ) -> Iterator[tuple[web.AbstractResource, web.AbstractRoute]]:
-    """Those of applications in it, too."""
     for resource in app.router.resources():
         info = resource.get_info()
         if "app" in info:
@@ -258,22 +277,22 @@ def _routes(
 
 
 def _layers(handler: object) -> Iterator[object]:
-    """The handler, and what decorators have put themselves around."""
+    """Yield the handler and the functions that its decorators have wrapped."""
     while handler is not None:
         yield handler
         handler = getattr(handler, "__wrapped__", None)
 
 
 def _passed_by(handler: object, routed: set[int]) -> bool:
-    """Whether a route has it as it was before a hold, and no route has the hold."""
+    # The decorators are in the wrong order: a route has the bare handler, and no route
+    # has the held one (test_above_the_routes_decorator_it_would_hold_nothing).
     around = _holders.get(handler) if isfunction(handler) else None
     return around is not None and routed.isdisjoint(map(id, around))
 
 
 def _holds(handler: object) -> list[HoldSpec]:
-    """Those of a function, or of a View's methods."""
     if isinstance(handler, type):
         methods = [getattr(handler, name.lower(), None) for name in hdrs.METH_ALL]
-        return [wanted for method in methods for wanted in getattr(method, _HOLD, [])]
+        return [spec for method in methods for spec in getattr(method, _HOLD, [])]
     found: list[HoldSpec] = getattr(handler, _HOLD, [])
     return found

@@ -9,14 +9,16 @@
     @app.post("/invoices/{id}")
     async def pay(id: int, held: Annotated[Held, hold("invoice:{id:int}")]): ...
 
-Not obtained in time is answered by 423 and ``Retry-After``, a lock lost or a store that
-is down by 503, a fence that is too old by 412, each as ``application/problem+json``.
+A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
+lock that is lost or a store that is down by 503, and a fence that is too old by 412,
+each as ``application/problem+json``.
 
 Every ``hold`` of a FastAPI application, and whether it fits where it stands.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from inspect import Parameter, Signature
@@ -62,24 +64,222 @@ from aiorwlock_remote.integrations._http import (
     PathNamesNoLock,
     answer,
     check_connecting,
+    log,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 
+__all__ = [
+    "FenceDep",
+    "LocksDep",
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_locks",
+    "hold",
+]
+
+CLIENT_CLOSED_REQUEST = 499
+"""The status in the server's log for a client that left; no client receives it."""
+
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
-"""The dependencies that ``hold`` made."""
+"""By the dependencies that ``hold`` made."""
 
 _Handlers = Mapping[Any, Callable[..., Any]]
 
 _CONVERTED_BY_HANDLER = (StringConvertor, PathConvertor, FloatConvertor)
-"""What leaves it to the handler to say which spellings are one."""
+"""Convertors of a path after which the handler decides what ``007`` is equal to."""
+
+
+def add_locks(app: FastAPI, connecting: Connecting) -> None:
+    """Open the ``Locks`` of an application while it runs, around its own lifespan.
+
+    Every ``LockError`` is answered, also in applications that are mounted in this one,
+    unless they have handlers of their own. When the application starts, each ``hold``
+    is compared with the path of its route.
+
+    Raises:
+        ConfigurationError: the application has its ``Locks`` already, or has started,
+            or ``connecting`` is not ``connect(…)``.
+
+    Raises (when the application starts):
+        ConfigurationError: a ``hold`` does not fit the path of its route, or a mounted
+            application has ``Locks`` that are not opened.
+        BackendError: as ``connect``.
+    """
+    check_connecting(connecting)
+    if hasattr(app.state, "aiorwlock_remote"):
+        raise ConfigurationError(
+            what="the application already has locks", hint="call add_locks once"
+        )
+    if app.middleware_stack is not None:
+        raise ConfigurationError(
+            what="add_locks was called after the application had started",
+            hint="call it before the first request",
+        )
+    app.state.aiorwlock_remote = app_locks = AppLocks()
+    handlers: _Handlers = {LockError: _lock_error, AcquireAbandoned: _client_left}
+    _add_handlers(app, handlers)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
+        # At the start and not in `hold`, which does not know the path of its route.
+        _check_routes(app.routes, handlers)
+        async with connecting as app_locks.opened, inner(served) as state:
+            # After the user's lifespan, which may have opened a mounted application's
+            # locks (test_locks_of_a_mounted_application_that_its_parent_opens).
+            _check_mounted(app.routes)
+            yield state or {}
+
+    app.router.lifespan_context = lifespan
+    inside = app.build_middleware_stack
+    # Around all middlewares, also those that are added later: add_middleware would put
+    # this one inside of them, and they would not get the messages that were read ahead
+    # (test_bodies_come_whole_through_every_order).
+    app.build_middleware_stack = lambda: LocksMiddleware(inside(), app_locks)  # type: ignore[method-assign]
+
+
+def get_locks(of: HTTPConnection | FastAPI) -> Locks:
+    """Return the ``Locks`` of an application, a request or a websocket.
+
+    Raises:
+        ConfigurationError: ``add_locks`` was not called, or the lifespan did not run.
+    """
+    if isinstance(of, FastAPI):
+        return app_locks_of(of).locks
+    return request_locks_of(of.scope).app_locks.locks
+
+
+# Async, as FastAPI calls plain functions in a thread.
+async def _locks(connection: HTTPConnection) -> Locks:
+    return get_locks(connection)
+
+
+LocksDep = Annotated[Locks, Depends(_locks)]
+"""The type of a handler's parameter that gets the ``Locks``, also with websockets."""
+
+
+def get_fence(request: Request) -> int:
+    """Return the fence in the request's header ``Lock-Fence``; see ``read_fence``.
+
+    Raises:
+        BadFence: the header is missing or no fence. Answered by 400.
+    """
+    return read_fence(request.headers.getlist(HEADER))
+
+
+async def _fence(request: Request) -> int:
+    return get_fence(request)
+
+
+FenceDep = Annotated[int, Depends(_fence)]
+"""The type of a handler's parameter that gets the fence; without one: 400."""
+
+
+def hold(
+    template: str,
+    *,
+    mode: Mode = "write",
+    timeout: float | None = DEFAULT_TIMEOUT,
+    reason: str = "",
+    scope: Literal["function", "request"] = "function",
+    **options: Unpack[OptionArgs],
+) -> params.Depends:
+    """Return a dependency that holds a lock while the handler runs; it is the ``Held``.
+
+    If the lock is lost, the handler is cancelled. If the client disconnects, waiting
+    for the lock ends, but a handler that has begun goes on.
+
+    Args:
+        template: Resource type, colon, id, with parameters of the path in braces:
+            ``{id:int}`` or ``{id:uuid}`` where the handler reads them so.
+        mode: ``"write"`` or ``"read"``.
+        timeout: Seconds to wait; None: for ever.
+        reason: Shown to others who want the lock.
+        scope: ``"function"`` releases the lock before the answer is sent, so that a
+            loss is answered by 503. With ``"request"`` a streamed body is sent under
+            the lock, and a loss cuts it off.
+        **options: As those of ``locks.rwlock``.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+    spec = HoldSpec(template, mode, timeout, reason, options)
+
+    async def held(
+        aiorwlock_request: Request,
+        **parts: Any,  # noqa: ANN401 - as the signature below says
+    ) -> AsyncIterator[Held]:
+        request_locks = request_locks_of(aiorwlock_request.scope)
+        locks = request_locks.app_locks.locks
+        try:
+            acquisition = spec.acquisition(locks, parts)
+        except PathNamesNoLock as exc:
+            raise HTTPException(404) from exc
+        try:
+            async with acquisition.unless(request_locks.gone) as grant:
+                yield grant
+        except Exception as exc:
+            # With scope="request" the answer may have begun: it must be cut off.
+            request_locks.fail(exc)
+            raise
+
+    held.__signature__ = _signature(spec)  # type: ignore[attr-defined]
+    _hold_specs[held] = spec
+    return params.Depends(held, scope=scope)
+
+
+def _signature(spec: HoldSpec) -> Signature:
+    """Return the dependency's signature: FastAPI converts the path's parameters by it
+    and answers 422 if they cannot be converted.
+    """
+    keyword = Parameter.KEYWORD_ONLY
+    request = Parameter("aiorwlock_request", keyword, annotation=Request)
+    unseen = Path(include_in_schema=False)
+    parts = [
+        Parameter(
+            parameter.name,
+            keyword,
+            annotation=Annotated[Any if parameter.bare else parameter.kind, unseen],
+        )
+        for parameter in spec.template.parameters
+    ]
+    return Signature([request, *parts])
+
+
+async def _lock_error(connection: HTTPConnection, error: LockError) -> Response | None:
+    request_locks = request_locks_of(connection.scope)
+    response = answer(error)
+    if response is None:
+        request_locks.fail(error)
+        raise error
+    if isinstance(connection, WebSocket) and request_locks.begun:
+        # An accepted websocket has no status: its close code says that the lock was
+        # lost (test_a_websocket_whose_lock_is_lost).
+        with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
+            await connection.close(status.WS_1013_TRY_AGAIN_LATER)
+        return None
+    return JSONResponse(
+        response.body,
+        status_code=response.status,
+        headers=response.headers,
+        media_type=PROBLEM,
+    )
+
+
+async def _client_left(request: Request, error: AcquireAbandoned) -> Response:
+    del error
+    log_event(log, "client_disconnected", logging.DEBUG, path=request.url.path)
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 def _add_handlers(app: Starlette, handlers: _Handlers) -> None:
-    """Add those of which it has none."""
+    # Handlers of the user's stay (test_a_handler_of_the_users_goes_before).
     for error, handler in handlers.items():
         app.exception_handlers.setdefault(error, handler)
 
@@ -89,12 +289,10 @@ def _check_routes(
     handlers: _Handlers,
     outside: Mapping[str, Any] | None = None,
 ) -> None:
-    """Examine all, those of mounted applications too, which get the handlers.
+    """Compare each ``hold`` with its route, also in mounted applications.
 
-    ``outside``: the parts of the path that it is mounted on.
-
-    Raises:
-        ConfigurationError: one does not fit.
+    Mounted applications get the handlers: their errors do not reach the outer ones.
+    ``outside``: the parameters of the path on which the application is mounted.
     """
     for route in _flat_routes(routes):
         kinds = {**(outside or {}), **_path_parameters(str(getattr(route, "path", "")))}
@@ -109,22 +307,18 @@ def _check_routes(
 
 
 def _check_mounted(routes: Sequence[BaseRoute]) -> None:
-    """Refuse mounted applications that have locks which nothing has opened.
-
-    An application runs the lifespans of those mounted in it only if its own says so.
-
-    Raises:
-        ConfigurationError: there is one.
-    """
+    """Refuse mounted applications whose ``Locks`` are not opened."""
+    # The lifespan of a mounted application runs only if the outer lifespan calls it
+    # (test_locks_of_a_mounted_application_that_nothing_opens).
     for route in _flat_routes(routes):
         if (mounted := _mounted(route)) is None:
             continue
-        site = getattr(getattr(mounted, "state", None), KEY, None)
-        if isinstance(site, AppLocks) and site.opened is None:
+        app_locks = getattr(getattr(mounted, "state", None), KEY, None)
+        if isinstance(app_locks, AppLocks) and app_locks.opened is None:
             path = getattr(route, "path", "") or getattr(route, "host", "")
             raise ConfigurationError(
                 what=f"the application mounted on {quoted(path)} has locks of its own, "
-                "which nothing opens",
+                "which are not opened",
                 hint=MOUNTED,
             )
         _check_mounted(getattr(mounted, "routes", ()))
@@ -141,25 +335,27 @@ def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kin
 
 def _check_route(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> None:  # noqa: ANN401 - a route of any kind
     tree = list(_dependants(dependant))
-    mine: list[HoldSpec] = []
-    for each in tree:
-        if each.call is not None and each.call in _hold_specs:
-            mine.append(_hold_specs[each.call])
+    specs: list[HoldSpec] = []
+    for node in tree:
+        if node.call is not None and node.call in _hold_specs:
+            specs.append(_hold_specs[node.call])
             continue
-        for field in each.path_params:
+        # The type by which the handler, or another dependency, reads the parameter
+        # (test_text_that_another_dependency_reads_as_something_else).
+        for field in node.path_params:
             if kinds.get(field.alias, ...) is str:
                 kinds[field.alias] = field.field_info.annotation
     original = getattr(route, "original_route", route)
-    for hold in mine:
+    for each in specs:
         if isinstance(original, routing.APIWebSocketRoute):
             raise ConfigurationError(
-                what=f"{quoted(hold)} is for HTTP, not for websockets"
+                what=f"{quoted(each)} is for HTTP, not for websockets"
             )
-        hold.check(route.path, kinds)
+        each.check(route.path, kinds)
 
 
 def _path_parameters(path: str) -> dict[str, Any]:
-    """The parts of a path; None: read by the path itself, so that spellings are one."""
+    """Return the path's parameters: str, or None if the path itself converts one."""
     _, _, convertors = compile_path(path)
     return {
         name: str if isinstance(convertor, _CONVERTED_BY_HANDLER) else None
@@ -174,176 +370,6 @@ def _dependants(dependant: Dependant) -> Iterator[Dependant]:
 
 
 def _flat_routes(routes: Sequence[BaseRoute]) -> Iterator[Any]:
-    """Newer FastAPIs keep included routers as they are, older ones copy routes."""
+    # Newer FastAPIs keep included routers as they are, older ones copy their routes.
     contexts = getattr(routing, "iter_route_contexts", None)
     yield from routes if contexts is None else contexts(routes)
-
-
-__all__ = [
-    "FenceDep",
-    "LocksDep",
-    "add_locks",
-    "fence_header",
-    "get_fence",
-    "get_locks",
-    "hold",
-]
-
-HUNG_UP = 499
-"""For the log; nobody is there to read it."""
-
-
-def add_locks(app: FastAPI, connecting: Connecting) -> None:
-    """Give the application its ``Locks``: open while it runs, around its own lifespan.
-
-    Also answers every ``LockError``, in applications mounted in this one, too; handlers
-    of your own go before. At the start every ``hold`` is examined.
-
-    Raises:
-        ConfigurationError: it has its ``Locks`` already, it has started, or that is no
-            ``connect(…)``.
-
-    Raises (when the application starts):
-        ConfigurationError: a ``hold`` does not fit the path it stands on.
-        ConfigurationError: nothing has opened the ``Locks`` of a mounted application.
-        BackendError: as ``connect``.
-    """
-    check_connecting(connecting)
-    if hasattr(app.state, "aiorwlock_remote"):
-        raise ConfigurationError(what="the application has its locks already")
-    if app.middleware_stack is not None:
-        raise ConfigurationError(what="the application has started already")
-    app.state.aiorwlock_remote = site = AppLocks()
-    handlers: _Handlers = {LockError: _lock_error, AcquireAbandoned: _hung_up}
-    _add_handlers(app, handlers)
-    inner = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(served: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
-        _check_routes(app.routes, handlers)
-        async with connecting as site.opened, inner(served) as state:
-            _check_mounted(app.routes)
-            yield state or {}
-
-    app.router.lifespan_context = lifespan
-    inside = app.build_middleware_stack
-    # Around all middlewares, those that are added later too; add_middleware would put
-    # this one inside of them.
-    app.build_middleware_stack = lambda: LocksMiddleware(inside(), site)  # type: ignore[method-assign]
-
-
-def get_locks(of: HTTPConnection | FastAPI) -> Locks:
-    """The ``Locks`` of an application, or of that of a request or a websocket.
-
-    Raises:
-        ConfigurationError: it has none: no ``add_locks``, or its lifespan did not run.
-    """
-    if isinstance(of, FastAPI):
-        return app_locks_of(of).locks
-    return request_locks_of(of.scope).site.locks
-
-
-async def _locks(connection: HTTPConnection) -> Locks:
-    return get_locks(connection)
-
-
-LocksDep = Annotated[Locks, Depends(_locks)]
-"""A parameter of this type gets the ``Locks``; in handlers of websockets, too."""
-
-
-def get_fence(request: Request) -> int:
-    """The fence that came with the request in ``Lock-Fence``; see ``read_fence``.
-
-    Raises:
-        BadFence: there is none, or something else. Answered by 400.
-    """
-    return read_fence(request.headers.getlist(HEADER))
-
-
-async def _fence(request: Request) -> int:
-    return get_fence(request)
-
-
-FenceDep = Annotated[int, Depends(_fence)]
-"""A parameter of this type gets the fence of ``Lock-Fence``, else it is a 400."""
-
-
-def hold(
-    template: str,
-    *,
-    mode: Mode = "write",
-    timeout: float | None = DEFAULT_TIMEOUT,
-    reason: str = "",
-    scope: Literal["function", "request"] = "function",
-    **options: Unpack[OptionArgs],
-) -> params.Depends:
-    """Hold a lock while the handler runs; what it gets is the ``Held``.
-
-    ``template``: resource type, colon, id, with parts of the path in braces; say
-    ``{id:int}`` or ``{id:uuid}`` where the handler reads it so. ``timeout`` in seconds.
-    ``scope="function"`` releases before the answer is sent, so that a loss is still
-    answered by 503; with ``"request"`` a streamed body is under the lock, too, and a
-    loss cuts it off. Losing the lock cancels the handler. A client that hangs up ends
-    the wait; a handler that has begun goes on.
-
-    Raises:
-        ConfigurationError: a template, a mode, a number, a reason or an option.
-    """
-    wanted = HoldSpec(template, mode, timeout, reason, options)
-
-    async def held(
-        aiorwlock_request: Request,
-        **parts: Any,  # noqa: ANN401 - as the signature below says
-    ) -> AsyncIterator[Held]:
-        here = request_locks_of(aiorwlock_request.scope)
-        locks = here.site.locks
-        try:
-            acquisition = wanted.acquisition(locks, parts)
-        except PathNamesNoLock as exc:
-            raise HTTPException(404) from exc
-        try:
-            async with acquisition.unless(here.gone) as grant:
-                yield grant
-        except Exception as exc:
-            here.fail(exc)
-            raise
-
-    held.__signature__ = _signature(wanted)  # type: ignore[attr-defined]
-    _hold_specs[held] = wanted
-    return params.Depends(held, scope=scope)
-
-
-def _signature(wanted: HoldSpec) -> Signature:
-    """So that FastAPI reads the parts of the path, and answers 422 itself."""
-    keyword = Parameter.KEYWORD_ONLY
-    request = Parameter("aiorwlock_request", keyword, annotation=Request)
-    unseen = Path(include_in_schema=False)
-    parts = [
-        Parameter(
-            place.name,
-            keyword,
-            annotation=Annotated[Any if place.bare else place.kind, unseen],
-        )
-        for place in wanted.template.places
-    ]
-    return Signature([request, *parts])
-
-
-async def _lock_error(connection: HTTPConnection, error: LockError) -> Response | None:
-    here = request_locks_of(connection.scope)
-    told = answer(error)
-    if told is None:
-        here.fail(error)
-        raise error
-    if isinstance(connection, WebSocket) and here.begun:
-        with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
-            await connection.close(status.WS_1013_TRY_AGAIN_LATER)
-        return None
-    return JSONResponse(
-        told.body, status_code=told.status, headers=told.headers, media_type=PROBLEM
-    )
-
-
-async def _hung_up(_: Request, error: AcquireAbandoned) -> Response:
-    del error
-    return Response(status_code=HUNG_UP)

@@ -1,4 +1,4 @@
-"""Prometheus: how long tasks wait for locks, and for how long they hold them.
+"""Prometheus: how long tasks wait for locks, and how long they hold them.
 
 ::
 
@@ -9,11 +9,12 @@
 =======================  =========  ==================================================
 ``rwlock_waiting``       gauge      tasks that wait
 ``rwlock_held``          gauge      grants that are held
-``rwlock_wait_seconds``  histogram  from asking to the ``outcome``: obtained, busy (it
-                                    was only tried), timeout, cancelled, or the error's
-                                    name
-``rwlock_hold_seconds``  histogram  from then to the ``end``: released, moved, detached,
-                                    dropped, or how it was lost (expired, forced, …)
+``rwlock_wait_seconds``  histogram  from the request to its ``outcome``: obtained, busy
+                                    (one attempt only), timeout, cancelled, or the
+                                    error's name
+``rwlock_hold_seconds``  histogram  from the grant to its ``end``: released, moved,
+                                    detached, dropped, or the reason of the loss
+                                    (expired, forced, …)
 =======================  =========  ==================================================
 
 All have the labels ``type`` (the resource's type, never its id) and ``mode``.
@@ -27,22 +28,30 @@ from typing import final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 
-from aiorwlock_remote.integrations._outcomes import outcome_of
-from aiorwlock_remote.locks.observers import Attempt, GrantEnd
+from aiorwlock_remote.locks.observers import Attempt, GrantEnd, outcome_of
 
 __all__ = ["PrometheusObserver"]
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
-"""Seconds."""
+"""Upper bounds of the histograms' buckets, in seconds."""
+# Never the id: a label with a value for each resource would fill Prometheus' memory.
 _LABELS = ("type", "mode")
 
 
 @final
 class PrometheusObserver:
-    """Counts what the ``Locks`` it is given to are asked for.
+    """An observer that measures each wait for a lock and each grant.
 
-    One for a process: it may be given to several ``connect(…)``. Each makes its metrics
-    anew, and a registry refuses a second metric of one name.
+    Make one for a process and pass it to every ``connect(…)``: each observer makes its
+    own metrics, and a registry refuses a second metric of the same name.
+
+    Args:
+        registry: Prometheus' registry for the metrics.
+        prefix: Begins the metrics' names.
+        buckets: Upper bounds of the histograms' buckets, in seconds.
+
+    Raises:
+        ValueError: the registry has metrics of these names.
     """
 
     def __init__(
@@ -52,11 +61,6 @@ class PrometheusObserver:
         prefix: str = "rwlock",
         buckets: Sequence[float] = BUCKETS,
     ) -> None:
-        """``prefix`` goes before the metrics' names. ``buckets``: seconds.
-
-        Raises:
-            ValueError: the registry has metrics of these names.
-        """
         self.waiting: Gauge = Gauge(
             f"{prefix}_waiting",
             "Tasks that wait for a lock.",
@@ -82,7 +86,6 @@ class PrometheusObserver:
         )
 
     def asked(self, attempt: Attempt) -> _Timed:
-        """As ``Observer.asked``."""
         return _Timed(self, attempt.resource_type, attempt.mode)
 
 
@@ -110,4 +113,5 @@ class _Timed:
         now = perf_counter()
         self._metrics.waiting.labels(*self._labels).dec()
         self._metrics.wait.labels(*self._labels, outcome).observe(now - self._since)
+        # The hold is measured from the end of the wait.
         self._since = now

@@ -67,6 +67,8 @@ class Locks(TicketCalls, RecipeFactories):
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
+        self.published: TicketCalls = TicketCalls(session)
+        """The six published calls, with tickets of your own, apart from all else."""
 
     def mutex(
         self,

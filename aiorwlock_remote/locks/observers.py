@@ -14,7 +14,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
-from aiorwlock_remote.errors import ConfigurationError, LossReason
+from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
 from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.runtime.request import AcquireRequest
 
@@ -169,3 +169,17 @@ def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
 def _call(one: AttemptObserver, what: str, *args: object) -> None:
     # A lambda: getting the attribute may raise as well, in an observer of the user's.
     guarded(log, OBSERVER_FAILED, lambda: getattr(one, what)(*args))
+
+
+def outcome_of(error: BaseException | None) -> str:
+    """Return the word of metrics and traces for a request that obtained nothing.
+
+    ``busy`` (no error), ``timeout``, ``cancelled``, or the name of the error's class.
+    """
+    if error is None:
+        return "busy"
+    if isinstance(error, LockTimeout):
+        return "timeout"
+    if not isinstance(error, Exception):  # asyncio's and trio's cancellations
+        return "cancelled"
+    return type(error).__name__

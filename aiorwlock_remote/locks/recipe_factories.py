@@ -205,7 +205,7 @@ class RecipeFactories:
             if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
-            found = Occupancies(places, host=self._host, is_closed=True)
+            found = Occupancies(places, event_loop=self._host, will_be_closed=True)
             self._occupancies[chosen] = found
         return found
 

@@ -1,7 +1,7 @@
 """What the runtime asks of a store, and a store of the runtime: small Protocols.
 
-A backend is one function, ``open(address, host, bell, settings)``, that gives a
-``Store``. The core and this module are all it needs to know; backends never know each
+A backend is one function, ``open(address, host, bell, settings)``, that returns a
+``Store``. It needs to know the core and this module only; backends never know each
 other.
 """
 
@@ -30,7 +30,7 @@ from aiorwlock_remote.core.url import Address
 
 
 class Capability(Flag):
-    """What a store can do; drives the docs' matrix and the conformance suite."""
+    """What a store can do; selects the conformance cases that apply to it."""
 
     NONE = 0
     MANY_PROCESSES = auto()
@@ -41,66 +41,69 @@ class Capability(Flag):
 
 
 class Clock(Protocol):
-    """Local time."""
+    """Local time, in seconds."""
 
     def now(self) -> float:
-        """Seconds that go on while the host is suspended; the origin is arbitrary."""
+        """Return monotonic seconds that go on while the host is suspended."""
 
     def wall(self) -> float:
-        """Unix time in seconds."""
+        """Return Unix time in seconds."""
 
 
 class EventLoop(Protocol):
-    """The event loop a ``Locks`` lives on."""
+    """The event loop a ``Locks`` belongs to."""
 
     @property
-    def clock(self) -> Clock:
-        """Local time."""
+    def clock(self) -> Clock: ...
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run it in the loop's thread, soon; from any thread. A dead loop: dropped."""
+        """Run the function in the loop's thread, soon; from any thread.
+
+        A loop that has ended drops it.
+        """
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run it as a task of the loop itself, beyond any caller's cancellation."""
+        """Run the function as a task that no caller's cancellation reaches."""
 
 
 @runtime_checkable
 class SocketEventLoop(Protocol):
-    """A host that tells when a socket can be read."""
+    """An event loop that calls back when a socket can be read."""
 
     def reads(
         self, sock: socket, function: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call it whenever ``sock`` can be read; what is returned ends that at once.
+        """Call the function whenever ``sock`` can be read; return what ends that.
 
-        Both in the loop's thread. What it raises is the loop's business.
+        Both run in the loop's thread. The loop handles what the function raises.
 
         Raises:
-            NotImplementedError: not this loop.
+            NotImplementedError: This loop cannot watch sockets.
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run it in the loop after this turn's tasks have run; from its thread only."""
+        """Run the function after this turn's tasks; from the loop's thread only."""
 
 
+# Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
-"""Microseconds by which a record may be newer than the store's clock."""
 
 WakeCallback = Callable[[Resource, float], None]
-"""``bell(resource, seconds)``: a lane there may get in after so many seconds."""
+"""``bell(resource, seconds)``: a waiter may be granted in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What ``connect`` was told about the store. Seconds.
+    """Options of ``connect`` that a store needs. Times are seconds.
 
-    ``gate``: a random name of this ``Locks``, by which places and messages are told
-    apart. ``prefix``: the types of resources begin with it already; a store puts it
-    before those keys alone that are made of users' names as they are (mutex sets, pairs
-    of keys, occupied objects). ``fence_memory``: for so long after its last use a name
-    is known.
-    ``min_replicas``: a store that can (``Replicated``) tells of no grant that fewer
-    replicas have.
+    Attributes:
+        client_id: Random id of this ``Locks``, in its queue entries and messages.
+        prefix: The types of resources begin with it already. A store puts it only
+            before keys made of unencoded names (mutex sets, key pairs, occupied
+            objects).
+        connect_timeout: Time to open the store.
+        fence_memory: How long after its last use a resource is remembered.
+        min_replicas: A ``Replicated`` store reports no grant that fewer replicas have.
     """
 
     client_id: str
@@ -112,7 +115,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ForeignHolder:
-    """A holder that another program wrote, by ``value``; nobody knows since when.
+    """A holder that another program wrote, by its ``value``; its age is not known.
 
     ``expires``: microseconds of the store's clock; None: never.
     """
@@ -124,10 +127,10 @@ class ForeignHolder:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A resource as it stands; times are microseconds of the store's clock.
+    """The state of a resource. Times are microseconds of the store's clock.
 
     ``wall``: the store's wall clock at ``now``, to show times to people. ``guests``:
-    foreign holders, where there can be others than one in the seat.
+    foreign holders of stores in which several can hold at once.
     """
 
     resource: Resource
@@ -139,19 +142,17 @@ class Snapshot:
 
     @property
     def set_back(self) -> int:
-        """By how much the store's clock was set back since the record was changed.
-
-        0 where no wall clock counts leases, and for less than ``MIN_CLOCK_SETBACK``:
-        the nodes of a cluster may differ. A holder that is alive renews by the new
-        time, and changes the record.
-        """
+        """Microseconds by which the store's clock was set back since the last step."""
+        # 0 where leases do not count by a wall clock, and for small differences,
+        # because the nodes of a cluster may differ. A live holder renews by the new
+        # time, and so changes the record.
         ahead = self.record.updated - self.now
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A grant to renew. ``lease`` in microseconds; None: it has no end."""
+    """A grant to renew. ``lease`` in microseconds; None: the grant has no end."""
 
     resource: Resource
     ticket: str = field(repr=False)
@@ -159,112 +160,110 @@ class Renewal:
 
 
 class Renewer(Protocol):
-    """Blocking renewals over a connection of its own; for one thread at a time."""
+    """Blocking renewals over an own connection; used by one thread at a time."""
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all; outcomes in order, an exception where one of them failed.
+        """Renew all grants; return outcomes in order, an exception for a failed one.
 
         Gives up after ``timeout`` seconds.
 
         Raises:
-            BackendError: it is not known which were renewed.
+            BackendError: It is not known which grants were renewed.
         """
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, if it was opened."""
 
 
 @runtime_checkable
 class ParallelRenewer(Protocol):
-    """A renewer with several connections, which may be used at the same time.
+    """A renewer with several connections that may be used at the same time.
 
-    So that a server that does not answer delays only its own renewals.
+    A server that does not reply then delays only its own renewals.
     """
 
     def lane(self, resource: Resource) -> Hashable:
-        """Those of one lane go one after the other; None: all are of the same."""
+        """Return the connection over which the resource is renewed.
+
+        Renewals of one lane go one after the other; all with None share a lane.
+        """
 
 
 @runtime_checkable
 class AbortableRenewer(Protocol):
-    """A renewer that need not be waited for when the ``Locks`` is closed.
-
-    Its server may be silent.
-    """
+    """A renewer that can be aborted, so that a silent server delays no close."""
 
     def give_up(self) -> None:
-        """Let what is under way fail soon, and all after it; from any thread.
+        """Make renewals under way, and all later ones, fail soon; from any thread.
 
-        May be called again, for what had just begun.
+        May be called again, for a renewal that had just begun.
         """
 
 
 @runtime_checkable
 class FailsOver(Protocol):
-    """A store whose server may be replaced while its connections stay."""
+    """A store whose server may be replaced while its connections stay open."""
 
     def on_failover(self, renew_all: Callable[[], object]) -> bool:
         """Call ``renew_all()``, in any thread, when another server has taken over.
 
-        It may not know what the one before it granted. False: that never happens.
+        The new server may not know the grants of the one before. Return False if the
+        store never fails over.
         """
 
 
-class Notifier(Protocol):
-    """Waking: the store rings the bell for resources that are watched."""
-
-    def watch(self, resource: Resource) -> None:
-        """Ring for this resource from now on, and at once if it is free for us now.
-
-        Called after the store gave this process a place there: what happened between
-        that step and this call must not go unnoticed.
-        """
-
-    def unwatch(self, resource: Resource) -> None:
-        """Nobody waits there any more."""
-
-
-class Store(Notifier, Protocol):
-    """Where the locks are."""
+class Store(Protocol):
+    """A store of locks."""
 
     @property
     def capabilities(self) -> Capability:
-        """What it can do."""
+        """What the store can do."""
 
     @property
     def pace(self) -> PollPolicy:
-        """How it wants to be waited for."""
+        """How the store wants its waiters to wait."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Carry out one command in one atomic step.
+        """Send one command, which the store carries out in one atomic step.
 
         Returns at once. Commands for one resource are carried out in the order of the
-        calls, so that a release sent after a cancelled acquire cannot overtake it.
-        Fails with ``BackendError``, which leaves it open whether the command was
-        carried out, unless it says ``nothing_done``: then a ``BackendUnavailable`` says
+        calls, so that a release sent after a cancelled acquire cannot overtake it. The
+        reply fails with ``BackendError``, which leaves open whether the command was
+        carried out, unless ``nothing_done`` is set: then a ``BackendUnavailable`` means
         that the same command may succeed soon.
         """
 
+    def watch(self, resource: Resource) -> None:
+        """Call back for this resource from now on, and at once if it is free for us.
+
+        Called after the store gave this client a queue entry: a change between that
+        step and this call must not go unnoticed.
+        """
+
+    def unwatch(self, resource: Resource) -> None:
+        """Stop: no task of this client waits there any more."""
+
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands, changing nothing."""
+        """Read the state of a resource, and change nothing."""
 
     def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources that are held or waited for; of one (encoded) type or all."""
+        """Yield the resources held or waited for, of one (encoded) type or all."""
 
     def renewer(self) -> Renewer:
-        """A new renewer; opens its connection at the first use."""
+        """Return a new renewer; it opens its connection at the first use."""
 
     async def aclose(self) -> None:
-        """Finish what is under way and close what was opened."""
+        """Finish requests under way, and close what the store opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know about a store, and what it means for locks.
+    """One fact about a store, and what it means for locks.
 
-    ``rating``: "bad" is to be changed, "note" to be known, "good" is as it should be.
+    ``rating``: "bad" should be changed, "note" should be known, "good" is as it should
+    be.
     """
 
     name: str
@@ -275,10 +274,10 @@ class Finding:
 
 @runtime_checkable
 class Diagnosable(Protocol):
-    """A store that has more to say about itself than how fast it answers."""
+    """A store that can examine its server."""
 
     def examine(self) -> AsyncIterator[Finding]:
-        """Look at its version, settings and rights; changes nothing."""
+        """Yield findings about version, settings and rights; changes nothing."""
 
 
 @runtime_checkable
@@ -291,27 +290,27 @@ class ReportsConnections(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A store that waits for its replicas, if it is told to."""
+    """A store that waits for its replicas, if it is configured to."""
 
     @property
     def min_replicas(self) -> int:
-        """How many replicas have a grant before anybody is told of it."""
+        """How many replicas must have a grant before it is reported."""
 
 
 class Backend(Protocol):
     """A store of the user's own making, or around a client of theirs.
 
-    What ``connect`` takes in place of a URL. Whoever opened the client closes it.
+    ``connect`` takes it in place of a URL. The user closes the client they opened.
     """
 
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[Store]:
-        """As ``Opener``."""
+        """Open the store, as an ``Opener`` does."""
 
 
 class Opener(Protocol):
-    """A backend's one function."""
+    """The one function of a backend."""
 
     def __call__(
         self,
@@ -320,12 +319,12 @@ class Opener(Protocol):
         bell: WakeCallback,
         settings: StoreSettings,
     ) -> Awaitable[Store]:
-        """Open the store: find out whether it answers and is fit for us.
+        """Open the store: check that it replies and fits.
 
-        Only what is awaited counts towards ``connect_timeout``: whoever has much to
-        import does so in a plain function that returns a coroutine.
+        Only the time that is awaited counts towards ``connect_timeout``: a backend with
+        slow imports does them in a plain function that returns a coroutine.
 
         Raises:
-            ConfigurationError: an option or a part of the URL cannot be used.
-            BackendError: it does not answer, or is not fit for us.
+            ConfigurationError: An option or a part of the URL does not fit.
+            BackendError: The store does not reply, or does not fit.
         """

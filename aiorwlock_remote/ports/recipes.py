@@ -1,4 +1,4 @@
-"""What the recipes ask of a store that can hold them, beyond ``ports.Store``."""
+"""What the recipes ask of a store that supports them, beyond ``ports.Store``."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ T = TypeVar("T")
 
 
 class MutexSetMembers(Protocol):
-    """A set of mutexes in a store, as one process uses it. Seconds.
+    """A set of mutexes in a store, as one client uses it. Times are seconds.
 
-    Requests are handed over at once and carried out in order with each other and with
-    ``Store.step``, which releases and renews what was taken: a ``Member`` is its
-    resource. Fail with ``BackendError``.
+    Requests are sent at once and carried out in order with each other and with
+    ``Store.step``, which releases and renews what was taken: a ``SetMember`` is its
+    resource. They fail with ``BackendError``.
     """
 
     def ask(
         self, asks: Sequence[TakeRequest], entry_ttl: float
     ) -> Pending[TakeReplies]:
-        """Take what is wanted, if it is free and nobody's turn comes before.
+        """Take the wanted mutexes that are free and for which no other client waits.
 
-        Refused, each gets a place in the queue for so long; 0: takes none. Asking
-        again with the same ticket is answered as before.
+        A refused request gets a queue entry that lives ``entry_ttl``; 0: it gets none.
+        A repeated request with the same ticket gets the same reply.
         """
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
     ) -> Pending[None]:
-        """Nobody here waits for these any more; what the tickets were given goes back.
+        """Give up these queue entries and tickets, whatever the tickets were granted.
 
         Sent even if the connection has to be made anew.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
-        """Add a mutex; False if it is there."""
+        """Add a mutex; resolve with False if it exists already."""
 
     def remove(self, name: str) -> Pending[bool]:
-        """Remove a mutex, held or not; False if there is none."""
+        """Remove a mutex, held or not; resolve with False if it does not exist."""
 
     def end(self, ticket: str) -> Pending[Reply]:
-        """Release, and remove the mutex in the same step; answers as a release."""
+        """Release a ticket and remove its mutex in one step; replies as a release."""
 
     def names(self) -> AsyncIterator[str]:
-        """All mutexes; one added or removed meanwhile may be among them or not."""
+        """Yield all mutexes; one that is added or removed meanwhile may be missing."""
 
     def watch(self) -> None:
-        """Somebody waits here: ring when anything changes, if the store can tell."""
+        """Call back when anything changes in the set, if the store can notify."""
 
     def unwatch(self) -> None:
-        """Nobody does."""
+        """Stop: no task of this client waits any more."""
 
 
 @runtime_checkable
@@ -67,9 +67,10 @@ class SupportsMutexSets(Protocol):
     def members(
         self, name: str, ring: Callable[[str | None], object]
     ) -> MutexSetMembers:
-        """The set of that name; no I/O.
+        """Return the set of that name, without I/O.
 
-        ``ring(target)``: it is our turn; ``ring(None)``: something has changed.
+        ``ring(target)`` is called when it is this client's turn, ``ring(None)`` when
+        the set has changed.
         """
 
 
@@ -77,45 +78,45 @@ class SupportsMutexSets(Protocol):
 class SupportsKeyPairs(Protocol):
     """A store that can hold readers-writer locks on pairs of published keys.
 
-    A ``KeyPair`` is a resource of it like any other.
+    A ``KeyPair`` is a resource of the store like any other.
     """
 
     def check_pair(self, pair: KeyPair) -> None:
         """Refuse a pair whose keys this store cannot change in one step.
 
         Raises:
-            ConfigurationError: it has to be named otherwise.
+            ConfigurationError: The pair needs another name.
         """
 
 
 @runtime_checkable
 class SupportsRowLocks(Protocol):
-    """A store that can carry out statements on tables of the user's."""
+    """A store that can run statements on the user's tables."""
 
     @property
     def dialect(self) -> Dialect:
-        """How it wants them."""
+        """The SQL dialect of the store."""
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Carry out its statements, beyond any caller's cancellation.
+        """Run the statements of a plan, each committed for itself.
 
-        Each for itself. Answers in a bounded time, and ``aclose`` waits for it. Fails
-        with ``BackendError`` or ``ConfigurationError``; a ``BackendError`` without
-        ``nothing_done`` leaves it open what was done.
+        No caller's cancellation reaches them. The reply comes in bounded time, and
+        ``aclose`` waits for it. It fails with ``BackendError`` or
+        ``ConfigurationError``; a ``BackendError`` without ``nothing_done`` leaves open
+        what was done.
         """
 
 
 @runtime_checkable
 class NotifiesRowReleases(Protocol):
-    """A store that is told when a row lock was given back by another process."""
+    """A store that learns when another process releases a row lock."""
 
     def watch_row(
         self, table: str, key: str, ring: Callable[[], object]
     ) -> Callable[[], object]:
-        """Ring when the row may be free, until what this returns is called.
-
-        ``table``: as it stands in statements. It may ring for nothing, and does when it
-        begins to be told; of what other programs do it is told nothing.
+        """Call ``ring()`` when the row may be free; return what ends that.
+        ``table``: as it is written in statements. Calls may come without cause, and one
+        comes when notifications begin. Releases of other programs are not notified.
         """
 
 
@@ -124,78 +125,78 @@ class SupportsTransactions(Protocol):
     """A store whose grants can be tied to a transaction of the caller's."""
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
-        """Lock the seat in which the ticket sits, until that transaction ends.
+        """Lock the mutex record with this ticket until the transaction ends.
 
-        Nobody else can sit there meanwhile, whatever becomes of the lease.
+        No other client can hold the resource meanwhile, whatever becomes of the lease.
 
         Raises:
-            ConfigurationError: it is no transaction of this database, or none that has
-                begun, or it does not see what was committed since.
-            BackendError: its connection failed.
+            ConfigurationError: The object is not a transaction of this database, has
+                not begun, or does not see what was committed since.
+            BackendError: Its connection failed.
         """
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
-        """Whether a transaction has that seat locked.
+        """Return whether a transaction has locked that mutex record.
 
         Raises:
-            BackendError: the store failed.
+            BackendError: The store failed.
         """
 
 
 class OccupancyStore(Protocol):
-    """Who is pending at objects, and who uses them. ``who`` is never the same twice.
+    """Pending and using records of objects. No two attempts have the same ``who``.
 
-    Each call is one atomic step, and no caller is cancelled in the middle of one. Fail
-    with ``BackendError``.
+    Each call is one atomic step, and no caller is cancelled in the middle of one. Calls
+    fail with ``BackendError``.
     """
 
     @property
     def ages(self) -> ExpiryAges:
-        """After which records are dead."""
+        """After how many seconds records are dead."""
 
     @property
     def confirms(self) -> bool:
-        """Whether a look at usings may be old unless one's own change went before."""
+        """Whether a look at using records may be old unless a change precedes it."""
 
     def check(self, thing: str) -> None:
         """Refuse an object that this store cannot hold.
 
         Raises:
-            ConfigurationError: it has to be named otherwise.
+            ConfigurationError: The object needs another name.
         """
 
     def sign(self, label: str) -> str:
-        """Who a contender with that label is, for one attempt."""
+        """Return the id of a contender with that label, for one attempt."""
 
     async def write(self, thing: str, who: str) -> None:
-        """A pending record. Where anything is made anew, its age begins."""
+        """Write a pending record; its age begins when it is new."""
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The others that are pending."""
+        """Return the pending records of other contenders."""
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The others that are using."""
+        """Return the using records of other contenders."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Take out what was found, if it is what it was then."""
+        """Remove a record that a look found, if it has not changed since."""
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Make the pending record a using one, if it is still there."""
+        """Turn the pending record into a using one, if it still exists."""
 
     async def extend(self, thing: str, who: str) -> bool:
-        """Let the age of a using record begin anew; False if it is gone."""
+        """Restart the age of a using record; return False if it is gone."""
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Take out both records, if they are there; whether it was using."""
+        """Remove both records, if they exist; return whether there was a using one."""
 
 
 @runtime_checkable
 class SupportsOccupancy(Protocol):
-    """A store that can hold objects' contenders beside its locks."""
+    """A store that can hold contenders' records beside its locks."""
 
     def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
-        """Those under such names; no I/O. ``%s`` in each stands for the object.
+        """Return the records under these names, without I/O; ``%s`` is the object.
 
         Raises:
-            ConfigurationError: names that cannot be used.
+            ConfigurationError: A name does not fit.
         """

@@ -1,7 +1,7 @@
-"""Other published locks (S1, S2 and S4), each for the stores that can hold it.
+"""Locks on published layouts other than the mutex record, each for some stores.
 
-S3 is an ``RWLock`` on other keys. A store that cannot hold one refuses it with
-``Unsupported`` when it is asked for, before anything is sent.
+Mutex sets (S1), row locks (S2) and occupied objects (S4); S3 is an ``RWLock`` on other
+keys. A store that cannot hold one raises ``Unsupported`` before a request is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.row_lock.lock import RowHeld as RowHeld
     from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
 
-# Most programs use none of these, and do not wait for their import.
+# Imported when they are used: most programs use none of them.
 _WHEN_NEEDED = {
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",

@@ -1,23 +1,16 @@
-"""Who is pending at objects and who uses them, in folders: also on a shared mount.
+"""Objects occupied by files in a folder, also on a mount that several hosts share.
 
-Each object has a folder in the one that users name, with the folders ``pending`` and
-``using`` in it; a record is an empty file. Its name says who: a label, the process and
-128 random bits, parted by commas. Making a file and moving it from one folder to the
-other are atomic, on a local disk and on NFS.
+Each object has a folder in the user's folder, which contains the folders ``pending``
+and ``using``; a record is an empty file. The file's name is a label, the process and
+128 random bits, separated by commas. Creating a file and renaming it from one folder to
+the other are atomic on a local disk and on NFS.
 
-A file is as old as its time of change, compared with that of the file just made by who
-looks: both are the file server's, so it does not matter what the hosts' clocks say. A
-file of a process of this host is dead once the process is.
+A file's age is its time of change compared with that of the file that the reader has
+just created: both are times of the file server, so the hosts' clocks do not matter. A
+file of a process of this host is dead as soon as the process is.
 
-Nothing is forced to the disk: who loses files by a power failure has lost the processes
-that made them, and an NFS server tells of nothing that it can lose.
-
-Proof that a process is gone; whatever is no proof counts as life.
-
-A process is named by a *world* (this boot, this namespace of process numbers, this
-clock), its number and its start. Only who lives in the same world can prove anything:
-in another container the same number is another process, and on another host nobody
-knows.
+No file is synchronized to the disk: a power failure that loses files ends the processes
+that created them, and an NFS server confirms only what it cannot lose.
 """
 
 from __future__ import annotations
@@ -43,34 +36,276 @@ from aiorwlock_remote.core.text import check_path
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.recipes.occupancy import Occupancies
 
+T = TypeVar("T")
+
+PENDING, USING = "pending", "using"
+MAX_LABEL_BYTES = 96
+MAX_THREADS = 8
+NANOSECONDS = 1_000_000_000
+"""In a second."""
+
+# Not anyio's default limiter: if the program's own threads wait for an object, all of
+# them could wait for a thread that gives it back
+# (test_threads_of_others_are_not_needed).
+_limiter: RunVar[CapacityLimiter] = RunVar("aiorwlock_remote.folders")
+
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
+_UNAVAILABLE = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.ETIMEDOUT})
+
+
+def occupancies(
+    folder: str | os.PathLike[str],
+    *,
+    pending_age: float = 10.0,
+    using_age: float | None = 600.0,
+) -> Occupancies:
+    """Return the objects that are occupied by files in an existing folder; no I/O.
+
+    All programs that occupy the same objects must use the same ages.
+
+    Args:
+        folder: The folder; it is never created here.
+        pending_age: Seconds after which a pending record is dead.
+        using_age: Seconds after which a using record is dead; None: never, unless its
+            process is proved to be gone.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+    root = Path(check_path(folder))
+    return Occupancies(FolderOccupancyStore(root, ExpiryAges(pending_age, using_age)))
+
+
+class FolderOccupancyStore:
+    """The records in one folder. Each step runs in a thread, as files block."""
+
+    # A mount may show a folder as it was a moment ago: the last look is repeated after
+    # a change of one's own (test_an_old_look_is_found_out).
+    confirms: bool = True
+
+    def __init__(self, root: Path, ages: ExpiryAges) -> None:
+        self._root = root.absolute()
+        self.ages: ExpiryAges = ages
+
+    def check(self, thing: str) -> None:
+        """Accept any object: ``encode`` makes a file name of each."""
+
+    def sign(self, label: str) -> str:
+        # ASCII only: some file systems normalize other characters, and the file would
+        # not be found under its own name.
+        while len(safe := quote(label, safe=" @+-_")) > MAX_LABEL_BYTES:
+            label = label[:-1]
+        if safe.startswith("."):
+            safe = f"%2E{safe[1:]}"
+        return f"{safe},{own_process_proof()},{random_id().hex()}"
+
+    async def write(self, thing: str, who: str) -> None:
+        await self._run(partial(self._write, thing, who))
+
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
+        return await self._run(partial(self._others, thing, who, PENDING))
+
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
+        return await self._run(partial(self._others, thing, who, USING))
+
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
+        path = self._folder(thing, USING if using else PENDING) / record.who
+        await self._run(partial(_delete, path, record.mark))
+
+    async def promote(self, thing: str, who: str) -> bool:
+        return await self._run(partial(self._promote, thing, who))
+
+    async def extend(self, thing: str, who: str) -> bool:
+        return await self._run(partial(self._touch, thing, who))
+
+    async def remove(self, thing: str, who: str) -> bool:
+        return await self._run(partial(self._remove, thing, who))
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        try:
+            limiter = _limiter.get()
+        except LookupError:
+            limiter = CapacityLimiter(MAX_THREADS)
+            _limiter.set(limiter)
+        try:
+            return await to_thread.run_sync(function, limiter=limiter)
+        except OSError as exc:
+            raise self._error(exc) from exc
+
+    def _folder(self, thing: str, part: str) -> Path:
+        return self._root / encode(thing) / part
+
+    def _write(self, thing: str, who: str) -> None:
+        path = self._folder(thing, PENDING) / who
+        try:
+            _create(path)
+        except FileNotFoundError:
+            self._make_folders(thing)
+            _create(path)
+
+    def _make_folders(self, thing: str) -> None:
+        # Never the root: if it is a mount that is away, the records would lie beneath
+        # the mount point, where no other host sees them
+        # (test_a_folder_that_cannot_be_used).
+        for folder in (
+            self._root / encode(thing),
+            self._folder(thing, PENDING),
+            self._folder(thing, USING),
+        ):
+            with suppress(FileExistsError):
+                folder.mkdir()
+
+    def _others(self, thing: str, who: str, part: str) -> list[ContenderRecord]:
+        now = self._now(thing, who)
+        found: list[ContenderRecord] = []
+        try:
+            names = os.listdir(self._folder(thing, part))  # noqa: PTH208 - only names
+        except FileNotFoundError:
+            # Administrators may remove empty folders at any time, which must not look
+            # like a mount that is away (test_empty_folders_may_be_swept_away).
+            self._raise_without_root()
+            return found
+        for name in names:
+            if name == who or name.startswith("."):  # .nfs0001, .DS_Store
+                continue
+            record = _record(self._folder(thing, part) / name, now)
+            if record is not None:
+                found.append(record)
+        return found
+
+    def _now(self, thing: str, who: str) -> int | None:
+        """Return the file server's time of the caller's own record, in nanoseconds."""
+        for part in (PENDING, USING):
+            if who:
+                with suppress(FileNotFoundError):
+                    return (self._folder(thing, part) / who).stat().st_mtime_ns
+        return None
+
+    def _promote(self, thing: str, who: str) -> bool:
+        pending = self._folder(thing, PENDING) / who
+        using = self._folder(thing, USING) / who
+        try:
+            pending.rename(using)
+        except FileNotFoundError:
+            # An NFS client that got no answer repeats the rename, which then fails
+            # although the first one was carried out
+            # (test_a_move_whose_answer_was_lost_is_found).
+            if using.exists():
+                return True
+            if not pending.exists():
+                return False
+            self._make_folders(thing)
+            pending.rename(using)
+        return True
+
+    def _remove(self, thing: str, who: str) -> bool:
+        _delete(self._folder(thing, PENDING) / who)
+        deleted = _delete(self._folder(thing, USING) / who)
+        if not deleted:
+            self._raise_without_root()
+        return deleted
+
+    def _touch(self, thing: str, who: str) -> bool:
+        path = self._folder(thing, USING) / who
+        try:
+            before = path.lstat().st_mtime_ns
+            os.utime(path)
+            aged = path.lstat().st_mtime_ns - before
+        except FileNotFoundError:
+            self._raise_without_root()
+            return False
+        if self.ages.using is not None and aged >= self.ages.using * NANOSECONDS:
+            # Another process may have seen the old time and is about to delete the file
+            # (test_what_is_too_old_is_not_extended).
+            _delete(path)
+            return False
+        return True
+
+    def _raise_without_root(self) -> None:
+        """Raise if the root is missing: then a missing file proves nothing."""
+        if not self._root.is_dir():
+            raise FileNotFoundError(
+                errno.ENOENT, os.strerror(errno.ENOENT), str(self._root)
+            )
+
+    def _error(self, exc: OSError) -> BackendError:
+        what = f"{exc.filename or self._root}: {exc.strerror}"
+        if exc.errno in _NOT_ALLOWED:
+            hint = f"{self._root} must be a folder in which this user may create others"
+            return Unsupported(what=what, hint=hint)
+        if exc.errno == errno.ENOENT:
+            hint = f"mkdir -p {self._root}, or mount it"
+            return BackendUnavailable(what=what, hint=hint)
+        if exc.errno in _UNAVAILABLE:
+            return BackendUnavailable(what=what)
+        return BackendError(what=what)
+
+
+def _create(path: Path) -> None:
+    # A file that exists was created by this call, whose first answer an NFS server
+    # lost: its name has 128 random bits.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+
+def _delete(path: Path, mark: int | None = None) -> bool:
+    """Delete a file; with ``mark``, only if that is its time of change."""
+    try:
+        if mark is not None and path.lstat().st_mtime_ns != mark:
+            return False
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _record(path: Path, now: int | None) -> ContenderRecord | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:  # deleted since the folder was listed
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        return None
+    at = found.st_mtime_ns
+    age = 0.0 if now is None else max(0, now - at) / NANOSECONDS
+    label, process = path.name, ""
+    if path.name.count(",") == 2:
+        label, process, _ = path.name.split(",")
+    return ContenderRecord(path.name, age, is_proved_dead(process), at, decode(label))
+
+
+# Which process wrote a file, and the proof that it is gone. A process is named by its
+# namespace (this boot, this namespace of process numbers, this clock), its number and
+# its start. Only a process of the same namespace can prove anything: in another
+# container the same number is another process.
+
 _PROC = Path("/proc")
 _NAMESPACE_DIGITS = 16
 _DEAD_STATES = frozenset("ZX")
-# Places in /proc/<pid>/stat, counted behind the program's name.
+# Fields of /proc/<pid>/stat, counted from behind the program's name.
 _STATE, _THREADS, _START = 0, 17, 19
 
 
-@cache
-def _process_proof(pid: int) -> str:
-    start = _process_stat(pid)
-    world = _process_namespace()
-    return f"{world}.{pid}.{start[_START]}" if world and start else ""
-
-
 def own_process_proof() -> str:
-    """What proves, once this process is gone, that it is; "" where nothing can."""
+    """Return a name that proves later that this process is gone; "" if none does."""
     return _process_proof(os.getpid())
 
 
 def is_proved_dead(process: str) -> bool:
-    """Whether the process of that ``own_process_proof`` is proved to be gone."""
-    world, _, rest = process.partition(".")
+    """Return True if the process of that ``own_process_proof`` is proved to be gone.
+
+    Whatever is no proof counts as life (test_only_proof_is_proof).
+    """
+    namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")
-    if not world or world != _process_namespace() or not (number.isdecimal() and start):
+    if not namespace or namespace != _process_namespace():
+        return False
+    if not (number.isdecimal() and start):
         return False
     pid = int(number)
     try:
-        # Not /proc, where others' processes may be hidden. 0 would be our own group.
+        # A signal, as /proc may be mounted so that it hides the processes of other
+        # users. Never to 0, which is the own process group.
         if pid > 0:
             os.kill(pid, 0)
     except ProcessLookupError:
@@ -82,6 +317,14 @@ def is_proved_dead(process: str) -> bool:
         return False
     unreaped = found[_STATE] in _DEAD_STATES and int(found[_THREADS]) <= 1
     return unreaped or found[_START] != start
+
+
+@cache
+def _process_proof(pid: int) -> str:
+    # Cached by number, so that a forked child gets a name of its own.
+    start = _process_stat(pid)
+    namespace = _process_namespace()
+    return f"{namespace}.{pid}.{start[_START]}" if namespace and start else ""
 
 
 def _process_namespace() -> str:
@@ -101,228 +344,3 @@ def _process_stat(pid: int) -> list[str]:
     except OSError:
         return []
     return text.rpartition(")")[2].split()
-
-
-T = TypeVar("T")
-
-PENDING, USING = "pending", "using"
-LABEL_BYTES = 96
-THREADS = 8
-NANOS = 1_000_000_000
-
-# Not those of all programs: whoever waits there may wait for us.
-_limiter: RunVar[CapacityLimiter] = RunVar("aiorwlock_remote.folders")
-
-_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
-_AWAY = frozenset({errno.ENOENT, errno.ESTALE, errno.EIO, errno.ETIMEDOUT})
-
-
-def occupancies(
-    folder: str | os.PathLike[str],
-    *,
-    pending_age: float = 10.0,
-    using_age: float | None = 600.0,
-) -> Occupancies:
-    """Objects occupied by files in a folder that is there already; no I/O.
-
-    Seconds: older pending and using records are dead; None: a using one never is,
-    unless its process is proved to be. The same in every program that occupies the same
-    objects.
-
-    Raises:
-        ConfigurationError: a name or an age that cannot be used.
-    """
-    root = Path(check_path(folder))
-    return Occupancies(FolderOccupancyStore(root, ExpiryAges(pending_age, using_age)))
-
-
-class FolderOccupancyStore:
-    """Those in one folder. Each step is done in a thread."""
-
-    confirms: bool = True
-
-    def __init__(self, root: Path, ages: ExpiryAges) -> None:
-        """No I/O."""
-        self._root = root.absolute()
-        self.ages: ExpiryAges = ages
-
-    def check(self, thing: str) -> None:
-        """Any object can be held."""
-
-    def sign(self, label: str) -> str:
-        """The name of its files: ASCII, which no file system changes."""
-        while len(safe := quote(label, safe=" @+-_")) > LABEL_BYTES:
-            label = label[:-1]
-        if safe.startswith("."):
-            safe = f"%2E{safe[1:]}"
-        return f"{safe},{own_process_proof()},{random_id().hex()}"
-
-    async def write(self, thing: str, who: str) -> None:
-        """Make a file."""
-        await self._do(partial(self._write, thing, who))
-
-    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other files there."""
-        return await self._do(partial(self._others, thing, who, PENDING))
-
-    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other files there."""
-        return await self._do(partial(self._others, thing, who, USING))
-
-    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Delete a file that was not changed since."""
-        path = self._folder(thing, USING if using else PENDING) / record.who
-        await self._do(partial(_delete, path, record.mark))
-
-    async def promote(self, thing: str, who: str) -> bool:
-        """Move the file."""
-        return await self._do(partial(self._promote, thing, who))
-
-    async def extend(self, thing: str, who: str) -> bool:
-        """Let its time of change be now, by the file server's clock."""
-        return await self._do(partial(self._touch, thing, who))
-
-    async def remove(self, thing: str, who: str) -> bool:
-        """Delete the file from both."""
-        return await self._do(partial(self._remove, thing, who))
-
-    async def _do(self, function: Callable[[], T]) -> T:
-        try:
-            limiter = _limiter.get()
-        except LookupError:
-            limiter = CapacityLimiter(THREADS)
-            _limiter.set(limiter)
-        try:
-            return await to_thread.run_sync(function, limiter=limiter)
-        except OSError as exc:
-            raise self._error(exc) from exc
-
-    def _folder(self, thing: str, part: str) -> Path:
-        return self._root / encode(thing) / part
-
-    def _write(self, thing: str, who: str) -> None:
-        path = self._folder(thing, PENDING) / who
-        try:
-            _create(path)
-        except FileNotFoundError:
-            self._make_folders(thing)
-            _create(path)
-
-    def _make_folders(self, thing: str) -> None:
-        # Never the root: it may be a mount that is not there.
-        for folder in (
-            self._root / encode(thing),
-            self._folder(thing, PENDING),
-            self._folder(thing, USING),
-        ):
-            with suppress(FileExistsError):
-                folder.mkdir()
-
-    def _others(self, thing: str, who: str, part: str) -> list[ContenderRecord]:
-        now = self._now(thing, who)
-        found: list[ContenderRecord] = []
-        try:
-            names = os.listdir(self._folder(thing, part))  # noqa: PTH208 - only names
-        except FileNotFoundError:  # empty folders may be swept away
-            self._look_for_root()
-            return found
-        for name in names:
-            if name == who or name.startswith("."):  # .nfs0001, .DS_Store
-                continue
-            record = _record(self._folder(thing, part) / name, now)
-            if record is not None:
-                found.append(record)
-        return found
-
-    def _now(self, thing: str, who: str) -> int | None:
-        for part in (PENDING, USING):
-            if who:
-                with suppress(FileNotFoundError):
-                    return (self._folder(thing, part) / who).stat().st_mtime_ns
-        return None
-
-    def _promote(self, thing: str, who: str) -> bool:
-        before = self._folder(thing, PENDING) / who
-        there = self._folder(thing, USING) / who
-        try:
-            before.rename(there)
-        except FileNotFoundError:
-            if there.exists():  # the server had done it, and lost its answer
-                return True
-            if not before.exists():
-                return False
-            self._make_folders(thing)
-            before.rename(there)
-        return True
-
-    def _remove(self, thing: str, who: str) -> bool:
-        _delete(self._folder(thing, PENDING) / who)
-        deleted = _delete(self._folder(thing, USING) / who)
-        if not deleted:
-            self._look_for_root()
-        return deleted
-
-    def _touch(self, thing: str, who: str) -> bool:
-        path = self._folder(thing, USING) / who
-        try:
-            before = path.lstat().st_mtime_ns
-            os.utime(path)
-            aged = path.lstat().st_mtime_ns - before
-        except FileNotFoundError:
-            self._look_for_root()
-            return False
-        if self.ages.using is not None and aged >= self.ages.using * NANOS:
-            # Whoever had found it too old by then goes on to delete it.
-            _delete(path)
-            return False
-        return True
-
-    def _look_for_root(self) -> None:
-        """What is not there may be away with all the others."""
-        if not self._root.is_dir():
-            raise FileNotFoundError(
-                errno.ENOENT, os.strerror(errno.ENOENT), str(self._root)
-            )
-
-    def _error(self, exc: OSError) -> BackendError:
-        what = f"{exc.filename or self._root}: {exc.strerror}"
-        if exc.errno in _NOT_ALLOWED:
-            hint = f"{self._root} has to be a folder in which we may make others"
-            return Unsupported(what=what, hint=hint)
-        if exc.errno == errno.ENOENT:
-            hint = f"mkdir -p {self._root}, or mount what belongs there"
-            return BackendUnavailable(what=what, hint=hint)
-        if exc.errno in _AWAY:
-            return BackendUnavailable(what=what)
-        return BackendError(what=what)
-
-
-def _create(path: Path) -> None:
-    # There already: the server had made it, and lost its answer. Nobody has its name.
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-
-
-def _delete(path: Path, mark: int | None = None) -> bool:
-    try:
-        if mark is not None and path.lstat().st_mtime_ns != mark:
-            return False
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _record(path: Path, now: int | None) -> ContenderRecord | None:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:  # gone since
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        return None
-    at = found.st_mtime_ns
-    age = 0.0 if now is None else max(0, now - at) / NANOS
-    label, process = path.name, ""
-    if path.name.count(",") == 2:
-        label, process, _ = path.name.split(",")
-    return ContenderRecord(path.name, age, is_proved_dead(process), at, decode(label))

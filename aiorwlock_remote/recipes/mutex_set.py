@@ -1,4 +1,4 @@
-"""S1: many mutexes in one sorted set of Redis; take one by its name, or any."""
+"""Many mutexes in one sorted set of Redis: take one by its name, or any (layout S1)."""
 
 from __future__ import annotations
 
@@ -29,29 +29,30 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 class MutexSet:
     """A set of mutexes: proxies, accounts, licences. Made without I/O.
 
-    The key is the prefix and the set's name; member = mutex, score = seconds of its
-    last acquire or update, 0 = free. Programs that use the published statements exclude
-    ours and are excluded; all of them must count with the same ``lease``.
+    The Redis key is the prefix and the set's name. A member is a mutex; its score is
+    the time of its last acquire or update in seconds of Unix time, 0 if it is free.
+    Programs that use the published statements exclude this one and are excluded by it;
+    all of them must use the same ``lease``.
 
-    A grant's fence is its score in microseconds. Waiters are served first come first
-    served among the processes and inside each; who waits for any is given the one that
-    was free for longest.
+    A grant's fence is its score in microseconds. Waiters are served in the order of
+    their requests, among processes and inside each; a waiter for any mutex gets the one
+    that has been free for longest.
     """
 
     def __init__(
         self,
         session: Session,
-        pool: SetAcquirer,
+        acquirer: SetAcquirer,
         name: str,
         options: Options,
         *,
         keep: bool,
     ) -> None:
-        """Made by ``Locks.mutex_set``, not by users."""
+        # Without one a score would never be old enough to be taken over.
         if options.lease is None:
             raise ConfigurationError(what="a mutex of a set has a lease")
         self._session = session
-        self._pool = pool
+        self._acquirer = acquirer
         self._name = name
         self._options = options
         self._lease = micros(options.lease)
@@ -62,102 +63,110 @@ class MutexSet:
 
     @property
     def name(self) -> str:
-        """The set's name."""
+        """The set's name, without the prefix of its Redis key."""
         return self._name
 
     async def create(self, name: str) -> bool:
-        """Add a mutex, free; False if there is one of that name.
+        """Add a free mutex; return False if the set has one of that name.
 
-        Cancelled, it may have been added.
+        If it is cancelled, the mutex may have been added.
 
         Raises:
-            BackendError: the store failed, or something else has the set's key.
+            BackendError: the store failed, or the set's key holds another type.
         """
+        # Before the request: a closed or forked `Locks` has no connection of its own.
         self._session.check()
-        return await self._pool.members.create(
-            check_set_name("mutex", name), self._lease
-        )
+        members = self._acquirer.members
+        return await members.create(check_set_name("mutex", name), self._lease)
 
     async def remove(self, name: str) -> bool:
-        """Remove a mutex, held or not; False if there is none.
+        """Remove a mutex, held or not; return False if the set has none of that name.
 
-        Who holds it learns it at the next renewal (``LockLost("forced")``). Cancelled,
-        it may have been removed.
+        Its holder gets ``LockLost("forced")`` at the next renewal. If it is cancelled,
+        the mutex may have been removed.
 
         Raises:
             BackendError: the store failed.
         """
         self._session.check()
-        return await self._pool.members.remove(check_set_name("mutex", name))
+        return await self._acquirer.members.remove(check_set_name("mutex", name))
 
     def acquire(
         self, name: str | None = None, timeout: float | None = None, *, reason: str = ""
     ) -> Acquisition:
-        """Wait for this mutex, or for any: ``await`` it, or use it in ``async with``.
+        """Return an attempt to get a mutex: ``await`` it, or use it in ``async with``.
 
-        ``held.name`` tells which. ``timeout``: seconds to wait; None for ever, 0 only
-        tries. A mutex that is not in the set is waited for until somebody creates it.
-        Cancelling leaves nothing behind: no grant, no place.
+        If it is cancelled, no grant and no queue entry remain.
+
+        Args:
+            name: The mutex; None: any one, whose name is ``held.name``. A mutex that
+                does not exist is waited for until a program creates it.
+            timeout: Seconds to wait; None: for ever; 0: one attempt.
+            reason: Shown to other programs.
 
         Raises (when awaited or entered):
-            LockTimeout: not obtained in time.
-            WouldDeadlock: this task holds the mutex of that name already.
-            AcquireUncertain: the store never said whether it granted.
+            LockTimeout: the mutex was not obtained in time.
+            WouldDeadlock: this task already holds the mutex of that name.
+            AcquireUncertain: the store did not answer whether it granted the mutex.
             BackendError: the store failed.
-            ConfigurationError: a name or a number that cannot be used.
-            Closed: the ``Locks`` is closed, forked or of another loop.
+            ConfigurationError: an argument is not valid.
+            Closed: the ``Locks`` is closed, forked or of another event loop.
         """
         check_seconds("timeout", timeout)
         request = self._request_of(name, timeout, reason)
-        return Acquisition(self._session, request, self._options, self._pool.acquire)
+        return Acquisition(
+            self._session, request, self._options, self._acquirer.acquire
+        )
 
     async def try_acquire(self, name: str | None = None) -> Held | None:
-        """This mutex, or any, if it is free and nobody waits for it; else None.
+        """Return a grant if the mutex, or any, is free and has no waiters; else None.
 
-        Raises what ``acquire`` raises, but for ``LockTimeout``.
+        Raises what ``acquire`` raises, except ``LockTimeout``.
         """
         request = self._request_of(name, 0, "")
         return await try_acquire_grant(
-            self._session, request, self._options, self._pool
+            self._session, request, self._options, self._acquirer
         )
 
     async def update(self, held: Held) -> None:
-        """Renew by hand, as ``held.extend()``; the keeper does it by itself.
+        """Renew a grant now, in addition to the renewals in the background.
 
         Raises:
-            LockLost: it expired, was taken over or removed.
-            NotOwner: released, or of another set.
-            ConfigurationError: no ``Held``.
-            BackendError: the store failed; the grant lives as long as it did before.
+            LockLost: the grant expired, or the mutex was taken over or removed.
+            NotOwner: the grant was released, or is of another set.
+            ConfigurationError: ``held`` is no ``Held``.
+            BackendError: the store failed; the grant ends when it would have ended.
         """
-        self._mine(held, "update")
+        self._state_of(held, "update")
         await held.extend()
 
     async def release(self, held: Held, *, remove: bool = False) -> bool:
-        """Give it back, and with ``remove`` take it out of the set in the same step.
+        """Release a grant; return False if that was done before.
 
-        True if it was held until now, False if released before. The request is sent
-        before anything is awaited: cancelling does not stop it.
+        The request is sent before anything is awaited; cancelling does not stop it.
+        ``remove``: also remove the mutex from the set, in the same step.
 
         Raises:
-            LockLost: it had been lost (with ``on_lost="raise"``); nothing was changed.
-            NotOwner: of another set.
-            ConfigurationError: no ``Held``.
-            BackendError: the store failed; it is asked again until the lease ends.
+            LockLost: the grant had been lost (with ``on_lost="raise"``); nothing was
+                changed.
+            NotOwner: the grant is of another set.
+            ConfigurationError: ``held`` is no ``Held``.
+            BackendError: the store failed; the release is repeated until the lease
+                ends.
         """
-        grip = self._mine(held, "release")
+        state = self._state_of(held, "release")
         if not remove:
-            return await grip.release()
-        return await grip.release(self._end)
+            return await state.release()
+        return await state.release(self._release_and_remove)
 
     async def list(self) -> AsyncIterator[str]:
-        """The names of all mutexes, held or not, in no order.
+        """Yield the names of all mutexes, held or not, in no order.
 
         Raises:
             BackendError: the store failed.
         """
         self._session.check()
-        async for name in self._pool.members.names():
+        async for name in self._acquirer.members.names():
             yield name
 
     def _request_of(
@@ -167,42 +176,43 @@ class MutexSet:
         member = SetMember(self._name, target)
         return replace(self._request, resource=member, timeout=timeout, reason=reason)
 
-    def _end(self, lease: Lease) -> Pending[Reply]:
-        again = partial(self._pool.members.end, lease.ticket)
-        cleanup = self._session.runtime.cleanup
-        return cleanup.retry_if_failed(again(), lease.resource, again, lease.left)
+    def _release_and_remove(self, lease: Lease) -> Pending[Reply]:
+        send = partial(self._acquirer.members.end, lease.ticket)
+        retrier = self._session.runtime.cleanup
+        return retrier.retry_if_failed(send(), lease.resource, send, lease.left)
 
-    def _mine(self, held: Held, action: str) -> HeldState:
-        grip = state_of(held)
-        resource = grip.lease.resource
+    def _state_of(self, held: Held, action: str) -> HeldState:
+        state = state_of(held)
+        resource = state.lease.resource
         ours = isinstance(resource, SetMember) and resource.type == self._name
-        if not ours or grip.session is not self._session:
+        # The same name in another `Locks` may be another server's set.
+        if not ours or state.session is not self._session:
             raise NotOwner(resource=resource.label, action=action)
-        return grip
+        return state
 
     def __repr__(self) -> str:
         return f"<MutexSet {self._name!r}>"
 
 
 class SetAcquirers:
-    """The pools of one ``Locks``: one for each set, however often it is asked for.
+    """The acquirers of one ``Locks``, one for each mutex set.
 
-    A pool lasts as long as somebody has a ``MutexSet`` of it, or waits there.
+    An acquirer lives as long as a ``MutexSet`` or a waiting task refers to it, so that
+    all tasks of a process share one queue for a set (test_set_idle.py).
     """
 
     def __init__(self, session: Session) -> None:
-        """None yet."""
         self._session = session
-        self._pools: WeakValueDictionary[tuple[str, float], SetAcquirer]
-        self._pools = WeakValueDictionary()
+        self._acquirers: WeakValueDictionary[tuple[str, float], SetAcquirer]
+        self._acquirers = WeakValueDictionary()
 
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """The pool of that set."""
-        pool = self._pools.get((name, look_every))
-        if pool is None:
+        """Return the acquirer of that set; ``look_every``: seconds between polls."""
+        acquirer = self._acquirers.get((name, look_every))
+        if acquirer is None:
             members = partial(store.members, name)
-            pool = SetAcquirer(name, self._session.client, members, look_every)
-            self._pools[name, look_every] = pool
-        return pool
+            acquirer = SetAcquirer(name, self._session.client, members, look_every)
+            self._acquirers[name, look_every] = acquirer
+        return acquirer

@@ -1,11 +1,13 @@
-"""S4: occupy an object that others may be using, before it is touched.
+"""Exclusive use of objects that other programs may be using (layout S4).
 
-For programs that cannot put a lock around every access: who comes first uses it, and
-who finds it in use gives up at once and is told by whom.
+For programs that cannot put a lock around every access: before an object is touched it
+is occupied. The first program uses it; a program that finds it in use gives up at once,
+with the user's name.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -28,7 +30,7 @@ from aiorwlock_remote.core.occupancy import (
     object_name,
 )
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.timing import back_off, check_seconds, local_deadline
+from aiorwlock_remote.core.timing import back_off, check_seconds
 from aiorwlock_remote.errors import (
     BackendError,
     Closed,
@@ -45,6 +47,7 @@ from aiorwlock_remote.recipes.occupied import (
     OccupyAttempt,
     log,
     run_beyond_cancellation,
+    using_deadline,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 
@@ -52,24 +55,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FIRST_REST = 0.02
-"""Seconds that who met another pending waits at most before the second attempt."""
+"""Seconds, at most, between a contender's first and second attempt."""
 
 
 class Decorator(Protocol):
-    """Leaves a coroutine function's type as it is."""
+    """A decorator for coroutine functions that keeps their type."""
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """The same, occupied."""
+        """Return a coroutine function of the same type."""
 
 
 @final
 class Occupancies:
-    """Occupies the objects of one store: ``async with occupancies.occupy(book): …``.
+    """The objects of one store that programs occupy. Made without I/O.
 
-    An object is named by a pair ``("book", 42)``, or by whatever the store's library
-    has (a row of SQLAlchemy, a model of Django). No I/O until one is occupied.
+    ``async with occupancies.occupy(("book", 42)): …``. An object is named by a pair of
+    kind and id, or by what the store's library has: a row of SQLAlchemy, a model
+    instance of Django.
     """
 
     def __init__(
@@ -77,29 +81,33 @@ class Occupancies:
         store: OccupancyStore,
         *,
         name_of: Callable[[object], tuple[str, ResourceId]] | None = None,
-        host: Callable[[], TaskEventLoop] = current_event_loop,
-        is_closed: bool = False,
+        event_loop: Callable[[], TaskEventLoop] = current_event_loop,
+        will_be_closed: bool = False,
     ) -> None:
-        """Made by ``locks.occupancies`` and the like, not by users.
+        """Wrap a store; called by ``locks.occupancies`` and the integrations.
 
-        ``is_closed``: somebody is going to call ``aclose``. Only then are records that
-        could not be removed removed later, in the background: a driver whose owner has
-        left would be asked for ever.
+        Args:
+            store: Contains the records.
+            name_of: Returns kind and id of an object; pairs only by default.
+            event_loop: Returns the running loop, or raises if it cannot be used.
+            will_be_closed: ``aclose`` will be called. Only then are failed removals of
+                records repeated in the background: otherwise they would go on after the
+                owner of the driver has closed it.
         """
         self.store: OccupancyStore = store
         self._name_of = name_of or object_name
-        self._host = host
+        self._event_loop = event_loop
         self._live: weakref.WeakSet[Occupied] = weakref.WeakSet()
         self._attempts: set[OccupyAttempt] = set()
-        self._left: set[OccupyAttempt] = set()
-        self._insists = is_closed
+        self._left_behind: set[OccupyAttempt] = set()
+        self._retries = will_be_closed
         self._closed = False
 
     def of(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """One object; no I/O.
+        """Return the ``Occupancy`` of one object; no I/O.
 
         Raises:
-            ConfigurationError: a name that cannot be used.
+            ConfigurationError: ``kind`` or ``object_id`` is not a valid name.
         """
         name = object_key(kind, object_id)
         self.store.check(name)
@@ -108,34 +116,39 @@ class Occupancies:
     def occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> OccupyAcquisition:
-        """Use the object alone: ``await`` it, or use it in ``async with``.
+        """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        In use: gives up at once. Others that want it at the same moment: tries again
-        after a random pause, for ``timeout`` seconds (None: until it is clear who
-        was first). ``who``: what the others are told; host and process by default.
-        Cancelled, it leaves no record behind.
+        If the object is in use, it fails at once. If others want it at the same moment,
+        it tries again after a random pause. If the caller is cancelled, no record
+        remains in the store.
+
+        Args:
+            thing: A pair of kind and id, or an object of the store's library.
+            timeout: Seconds until it gives up against contenders; None: when one of
+                them uses the object.
+            who: The name that other programs are shown; host and process by default.
 
         Raises (when awaited or entered):
-            LockBusy: somebody is using it; ``holders`` says who.
-            LockTimeout: not clear in time.
-            AcquireUncertain: the store never said whether we use it now.
+            LockBusy: the object is in use; ``holders`` has the users' names.
+            LockTimeout: the contenders met again and again for ``timeout`` seconds.
+            AcquireUncertain: the reply was lost; a record of ours may remain.
             BackendError: the store failed.
-            Closed: the ``Locks`` is closed, forked or of another loop.
+            Closed: the ``Locks`` is closed, forked or of another event loop.
 
         Raises (at once):
-            ConfigurationError: a name or a number that cannot be used.
+            ConfigurationError: an argument is not valid.
         """
-        check_seconds("timeout", timeout)
-        return OccupyAcquisition(partial(self.enter, self._named(thing), timeout, who))
+        return Occupancy(self, self._named(thing)).occupy(timeout, who=who)
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """The same, but None if somebody is using it, or it was not clear in time."""
-        try:
-            return await self.occupy(thing, timeout, who=who)
-        except (LockBusy, LockTimeout):
-            return None
+        """Use the object alone, or return None for ``LockBusy`` and ``LockTimeout``.
+
+        Arguments and other errors as ``occupy``.
+        """
+        name = self._named(thing)
+        return await Occupancy(self, name).try_occupy(timeout, who=who)
 
     def occupied(
         self,
@@ -144,14 +157,17 @@ class Occupancies:
         busy: Callable[[LockBusy], Any] | None = None,
         timeout: float | None = None,
     ) -> Decorator:
-        """Decorate a coroutine function: it runs while the object is occupied.
+        """Return a decorator: the coroutine function runs while the object is occupied.
 
-        ``thing`` gets the arguments of the call and names the object. ``busy`` makes
-        the answer if it is in use, which raises ``LockBusy`` otherwise. Both are plain
-        functions.
+        Args:
+            thing: Called with the arguments of the call; returns the object.
+            busy: Returns the answer if the object is in use; without it ``LockBusy`` is
+                raised. Both are plain functions.
+            timeout: Seconds, as ``occupy``.
 
         Raises (when it decorates):
-            ConfigurationError: not a coroutine function; ``thing`` or ``busy`` is none.
+            ConfigurationError: the decorated function is no coroutine function, or
+                ``thing`` or ``busy`` is one or cannot be called.
         """
         check_seconds("timeout", timeout)
         functions: tuple[object, ...] = (thing, thing if busy is None else busy)
@@ -169,11 +185,13 @@ class Occupancies:
             if not iscoroutinefunction(function):
                 raise ConfigurationError(
                     what=f"{quoted(function)} is no coroutine function",
-                    hint="occupying is for async def",
+                    hint="decorate an async def",
                 )
 
             @wraps(function)
             async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+                # Not one `async with`: a LockBusy of the body must not be taken for
+                # ours (test_busy_makes_the_answer_unless_the_body_was_refused).
                 try:
                     occupied = await self.occupy(thing(*args, **kwargs), timeout)
                 except LockBusy as exc:
@@ -189,47 +207,53 @@ class Occupancies:
         return decorate
 
     async def holders(self, thing: object) -> tuple[str, ...]:
-        """Who uses it now, as others would be told; dead ones too.
+        """Return the names of the object's users, dead ones too.
 
         Raises:
             BackendError: the store failed.
         """
-        return await self.holders_of(self._named(thing))
+        return await Occupancy(self, self._named(thing)).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
-        """The same by the object's name."""
+        """Return the users of the object that has this name in the store."""
         look = partial(self.store.usings, name, "")
-        return _shown(await run_beyond_cancellation(self._host(), look))
+        return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """As ``occupy``, by the object's name."""
-        host = self._host()
+        """Occupy the object that has this name in the store; see ``occupy``."""
+        loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
-        begun, attempts = host.clock.now(), 0
+        begun, attempts = loop.clock.now(), 0
         while True:
             if self._closed:
                 raise Closed
-            sent_at = host.clock.now()
+            sent_at = loop.clock.now()
             attempt = OccupyAttempt(
-                self.store, name, label, partial(self._insist, host)
+                self.store, name, label, partial(self._retry_removal, loop)
             )
             self._attempts.add(attempt)
             try:
-                last = await attempt.outcome(host)
+                last = await attempt.outcome(loop)
             finally:
                 self._attempts.discard(attempt)
+            # `aclose` has gone through the objects in use: one more would stay in use.
             if self._closed:
                 raise Closed
+            granted = last.do is Action.USING
+            event = "granted" if granted else "refused"
+            log_event(log, event, logging.DEBUG, resource=name, label=label)
             if last.do is Action.USING:
-                occupied = Occupied(self, host, name, attempt.who, sent_at)
+                occupied = Occupied(self.store, loop, name, attempt.who, sent_at)
                 self._live.add(occupied)
                 return occupied
             if last.do is Action.BUSY:
                 raise LockBusy(resource=name, holders=_shown(last.records))
+            # Random: two that have met would meet again after equal pauses
+            # (test_two_that_meet_rest_and_try_again).
             rest = back_off(attempts, random(), first=FIRST_REST)
             attempts += 1
             if timeout is not None:
-                left = begun + timeout - host.clock.now()
+                left = begun + timeout - loop.clock.now()
                 if left <= 0:
                     raise LockTimeout(
                         resource=name,
@@ -240,42 +264,36 @@ class Occupancies:
                 rest = min(rest, left)
             await anyio.sleep(rest)
 
-    def deadline(self, sent_at: float) -> float | None:
-        """Local time until which a record made, or made anew, then is no dead one."""
-        age = self.store.ages.using
-        return None if age is None else local_deadline(sent_at, age, None)
-
     async def aclose(self) -> None:
-        """Give everything back; what its holders find out when they leave is nothing.
-
-        Whoever is about to occupy something gets ``Closed``.
-        """
+        """Give all objects back. Calls of ``occupy`` that wait raise ``Closed``."""
         self._closed = True
-        host = current_event_loop()
+        loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
             for attempt in self._attempts:
-                tasks.start_soon(attempt.call_off, host)
+                tasks.start_soon(attempt.call_off, loop)
             for occupied in self._live:
-                tasks.start_soon(_let_go, occupied)
-            for attempt in self._left:
-                tasks.start_soon(_take_out, attempt)
-            self._left.clear()
+                tasks.start_soon(_release, occupied)
+            for attempt in self._left_behind:
+                tasks.start_soon(_remove_records, attempt)
+            self._left_behind.clear()
 
-    def _insist(self, host: TaskEventLoop, attempt: OccupyAttempt) -> None:
-        """Take the records of an attempt that failed out in the background."""
-        if self._insists and not self._closed:
-            self._left.add(attempt)
-            host.spawn(partial(self._take_out, host, attempt))
+    def _retry_removal(self, loop: TaskEventLoop, attempt: OccupyAttempt) -> None:
+        """Remove the records that a failed attempt left, in the background."""
+        if self._retries and not self._closed:
+            self._left_behind.add(attempt)
+            loop.spawn(partial(self._remove_later, loop, attempt))
 
-    async def _take_out(self, host: TaskEventLoop, attempt: OccupyAttempt) -> None:
-        over = self.deadline(host.clock.now()) or math.inf
+    async def _remove_later(self, loop: TaskEventLoop, attempt: OccupyAttempt) -> None:
+        expires_at = using_deadline(self.store, loop.clock.now()) or math.inf
         for tries in count():
             await anyio.sleep(back_off(tries, random()))
-            if attempt not in self._left:
+            if attempt not in self._left_behind:
                 return  # closed
-            if host.clock.now() >= over or await _take_out(attempt):
+            # A record that is older counts as dead: others remove it.
+            if loop.clock.now() >= expires_at or await _remove_records(attempt):
                 break
-        self._left.discard(attempt)
+            log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
+        self._left_behind.discard(attempt)
 
     def _named(self, thing: object) -> str:
         name = object_key(*self._name_of(thing))
@@ -285,43 +303,46 @@ class Occupancies:
 
 @final
 class Occupancy:
-    """One object, that many may want to use. Cheap; may be shared between tasks."""
+    """One object that several programs may want to use; shareable between tasks."""
 
-    def __init__(self, home: Occupancies, name: str) -> None:
-        """Made by ``locks.occupancy`` and ``Occupancies.of``, not by users."""
-        self._home = home
+    def __init__(self, occupancies: Occupancies, name: str) -> None:
+        self._occupancies = occupancies
         self._name = name
 
     @property
     def name(self) -> str:
-        """The object's name in the store."""
+        """The object's name in the store: ``kind:id``."""
         return self._name
 
     def occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> OccupyAcquisition:
-        """Use it alone; as ``Occupancies.occupy``."""
+        """Return an attempt to use the object alone; see ``Occupancies.occupy``."""
         check_seconds("timeout", timeout)
-        return OccupyAcquisition(partial(self._home.enter, self._name, timeout, who))
+        enter = partial(self._occupancies.enter, self._name, timeout, who)
+        return OccupyAcquisition(enter)
 
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """The same, but None if somebody is using it, or it was not clear in time."""
+        """Use the object alone, or return None for ``LockBusy`` and ``LockTimeout``.
+
+        Arguments and other errors as ``Occupancies.occupy``.
+        """
         try:
             return await self.occupy(timeout, who=who)
         except (LockBusy, LockTimeout):
             return None
 
     async def holders(self) -> tuple[str, ...]:
-        """Who uses it now; as ``Occupancies.holders``."""
-        return await self._home.holders_of(self._name)
+        """Return the names of the object's users; see ``Occupancies.holders``."""
+        return await self._occupancies.holders_of(self._name)
 
     def __repr__(self) -> str:
         return f"<Occupancy {self._name!r}>"
 
 
-async def _let_go(occupied: Occupied) -> None:
+async def _release(occupied: Occupied) -> None:
     try:
         await occupied.release()
     except (LockLost, BackendError, Closed) as exc:
@@ -329,10 +350,9 @@ async def _let_go(occupied: Occupied) -> None:
         log_event(log, "release_failed", resource=name, error=str(exc))
 
 
-async def _take_out(attempt: OccupyAttempt) -> bool:
-    """Whether its records are gone."""
+async def _remove_records(attempt: OccupyAttempt) -> bool:
     try:
-        await attempt.take_out()
+        await attempt.remove_records()
     except BackendError:
         return False
     return True

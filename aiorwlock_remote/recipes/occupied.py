@@ -1,11 +1,9 @@
-"""An object in use, and how it is given back.
+"""One attempt to occupy an object, and the object while it is occupied.
 
-One attempt to occupy an object, carried out beyond its caller's cancellation.
-
-A statement that is cut off may have been carried out, or be carried out yet, after what
-was sent to undo it. So a step that has begun is never cancelled: an attempt is a task
-of its own, and whoever is cancelled tells it so and waits, not for ever, until it has
-taken its records out.
+A statement whose caller is cancelled may have been carried out, or may be carried out
+after the statement that was sent to undo it. So a request to the store is never
+cancelled: each attempt runs in a task of its own, and a cancelled caller waits a
+bounded time until that task has removed the attempt's records.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, TypeVar, final
 
 import anyio
 
@@ -29,6 +27,7 @@ from aiorwlock_remote.core.occupancy import (
     NextAction,
     next_action,
 )
+from aiorwlock_remote.core.timing import local_deadline
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -48,7 +47,7 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 T = TypeVar("T")
 
 CLEANUP_TIMEOUT = 5.0
-"""Seconds that a cancelled caller waits for its records to be gone."""
+"""Seconds that a cancelled caller waits until its records are removed."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
@@ -56,17 +55,17 @@ _FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
 
 
 async def wait_settled(pending: Pending[Any]) -> None:
-    """It has come, or failed, or took too long; even for who is cancelled."""
+    """Wait for an outcome, ``CLEANUP_TIMEOUT`` at most, also in a cancelled task."""
     with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
         await pending
 
 
 async def run_beyond_cancellation(
-    host: TaskEventLoop, function: Callable[[], Awaitable[T]]
+    loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
 ) -> T:
-    """What it returns or raises. Cancelling the caller does not reach it.
+    """Return what ``function`` returns; cancelling the caller does not cancel it.
 
-    What it raises is written to the log then.
+    If the caller is cancelled, an error of ``function`` is logged.
     """
     pending: Pending[T] = Pending()
 
@@ -81,12 +80,13 @@ async def run_beyond_cancellation(
         else:
             pending.set_result(value)
 
-    host.spawn(run)
+    loop.spawn(run)
     try:
         return await pending
     except Exception:
         raise
     except BaseException:
+        # Cancelled. A caller that went on at once could meet its own record.
         try:
             await wait_settled(pending)
         finally:
@@ -95,10 +95,11 @@ async def run_beyond_cancellation(
 
 
 async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
-    """Remove what is ours; whether it was using, as far as anybody can know.
+    """Remove a contender's records; return True if it was using the object.
 
-    Once more if the connection was lost: a server that was restarted leaves pools full
-    of dead ones. What is gone by then was there the first time.
+    If the connection is lost, the removal is repeated: after a restart of the server a
+    pool is full of dead connections. A record that is missing the second time counts
+    as removed the first time.
     """
     try:
         return await store.remove(thing, who)
@@ -108,71 +109,87 @@ async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool
 
 
 class OccupyAttempt:
-    """From no record to a using one, or back to none."""
+    """One attempt to occupy an object: from no record to a using record, or none.
+
+    Args:
+        store: Contains the records.
+        thing: The object's name in the store.
+        label: Shown to other contenders.
+        on_left_behind: Called if records of the attempt may be left in the store.
+    """
 
     def __init__(
         self,
         store: OccupancyStore,
         thing: str,
         label: str,
-        left: Callable[[OccupyAttempt], object],
+        on_left_behind: Callable[[OccupyAttempt], object],
     ) -> None:
-        """``who`` it is: nobody was, or will be.
-
-        ``left`` is called if records of it may stay: to ``take_out`` later.
-        """
         self._store = store
         self._thing = thing
         self._label = label
         self.who: str = store.sign(label)
-        self._left = left
+        self._on_left_behind = on_left_behind
         self._abandoned = False
         self._done: Pending[NextAction] = Pending()
 
-    async def outcome(self, host: TaskEventLoop) -> NextAction:
-        """How it ended: REST, BUSY or USING. Cancelled, it leaves no record.
+    async def outcome(self, loop: TaskEventLoop) -> NextAction:
+        """Run the attempt and return its last action: REST, BUSY or USING.
+
+        If the caller is cancelled, no record of the attempt remains.
 
         Raises:
-            BackendError: the store failed; no record is left, if it could be reached.
-            AcquireUncertain: it may be using, and cannot be taken back.
-            Closed: called off.
+            BackendError: the store failed; records are removed if it can be reached.
+            AcquireUncertain: a using record may remain in the store.
+            Closed: ``call_off`` was called.
         """
-        host.spawn(partial(self._run, host))
+        loop.spawn(partial(self._run, loop))
         try:
             return await self._done
         except Exception:
             raise
         except BaseException:
-            await self.call_off(host)
+            await self.call_off(loop)
             raise
 
-    async def call_off(self, host: TaskEventLoop) -> None:
-        """Take the records out, whatever has become of it, and wait for that."""
+    async def call_off(self, loop: TaskEventLoop) -> None:
+        """Remove the records in whatever state they are, and wait for that."""
+        # The task of the attempt sees the flag after its current request, whose effect
+        # is known by then (test_cancelled_at_each_step).
         self._abandoned = True
         done = self._done
         if done.done() and done.error is None and done.result().do is Action.USING:
             with suppress(BackendError):
-                await run_beyond_cancellation(host, self.take_out)
+                await run_beyond_cancellation(loop, self.remove_records)
         else:
             await wait_settled(done)
 
-    async def _run(self, host: TaskEventLoop) -> None:
+    async def remove_records(self) -> None:
+        """Remove all records of this attempt; raise ``BackendError`` if that failed."""
+        await remove_own_record(self._store, self._thing, self.who)
+
+    async def _run(self, loop: TaskEventLoop) -> None:
         move, promoted = FIRST_ACTION, False
         try:
             while move.do not in _FINAL_ACTIONS and not self._abandoned:
+                # From here on an error leaves it open whether the object is ours.
                 promoted = promoted or move.do is Action.PROMOTE
                 step = partial(self._carry_out, move)
                 answer = await ask_with_retries(
-                    step, host.clock, CLEANUP_TIMEOUT, self._wanted
+                    step, loop.clock, CLEANUP_TIMEOUT, self._raise_if_abandoned
                 )
                 move = next_action(
                     move, answer, self._store.ages, confirm=self._store.confirms
                 )
-            self._wanted()
+            self._raise_if_abandoned()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
+            # A removal that is not needed could block for as long as the server is away
+            # (test_what_is_certainly_not_written_is_not_removed).
             clean = _nothing_written(move, exc) or await self._cleaned()
             self._done.set_exception(exc if clean or not promoted else self._doubt(exc))
-        except BaseException:  # the loop ends
+        except BaseException:
+            # The loop ends: what is left in the store now stays until its age
+            # (test_a_loop_that_ends_leaves_nothing).
             await self._cleaned()
             self._done.set_exception(Closed())
             raise
@@ -202,40 +219,32 @@ class OccupyAttempt:
             case Action.PROMOTE:
                 return await store.promote(thing, who)
             case _:
-                await self.take_out()
+                await self.remove_records()
         return None
 
-    def _wanted(self) -> None:
-        """Raise ``Closed`` if it was called off."""
+    def _raise_if_abandoned(self) -> None:
         if self._abandoned:
             raise Closed
 
-    async def take_out(self) -> None:
-        """Remove its records.
-
-        Raises:
-            BackendError: the store failed.
-        """
-        await remove_own_record(self._store, self._thing, self.who)
-
     async def _cleaned(self) -> bool:
-        """Whether no record is left."""
+        """Remove all records; return False if some may be left."""
         with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True):
             try:
-                await self.take_out()
+                await self.remove_records()
             except Exception as exc:  # noqa: BLE001 - the caller waits for our end
-                self._left(self)
+                self._on_left_behind(self)
                 log_event(log, "left_behind", error=str(exc))
                 return False
+            log_event(
+                log, "withdrawn", logging.DEBUG, resource=self._thing, label=self._label
+            )
             return True
-        self._left(self)
+        self._on_left_behind(self)
         return False
 
     def _doubt(self, exc: Exception) -> Exception:
         uncertain = AcquireUncertain(
-            resource=self._thing,
-            holder=self._label,
-            lease=self._store.ages.using,
+            resource=self._thing, holder=self._label, lease=self._store.ages.using
         )
         uncertain.__cause__ = exc
         return uncertain
@@ -245,110 +254,107 @@ def _nothing_written(move: NextAction, exc: Exception) -> bool:
     return move == FIRST_ACTION and not is_uncertain(exc)
 
 
-class OccupancyOwner(Protocol):
-    """Where an object is in use."""
-
-    @property
-    def store(self) -> OccupancyStore:
-        """Where the records are."""
-
-    def deadline(self, sent_at: float) -> float | None:
-        """Local time until which a record made, or made anew, then is no dead one."""
-
-
 @final
 class Occupied:
-    """An object that is ours to use. Leaving ``async with`` gives it back.
+    """An object that this program uses alone; leaving ``async with`` gives it back.
 
-    Alone until its record is ``using_age`` old: then others may take it for dead and
-    occupy the object. ``check`` tells that by the local clock, before it can happen;
-    ``extend`` puts it off; at the latest leaving tells, by ``LockLost``. One that
-    is dropped before it was given back ends by that age: ``ResourceWarning``. Entering
-    checks, too: one that was given back protects nothing. In a forked child it cannot
-    be used, and leaving gives nothing back: it is its parent's.
+    When its record is ``using_age`` seconds old, other programs may take it for dead
+    and occupy the object. ``check`` detects that by the local clock before it can
+    happen, ``extend`` renews the record, and leaving raises ``LockLost`` if the record
+    was gone. An object that is dropped without ``release`` stays occupied until that
+    age (``ResourceWarning``). In a forked child it belongs to the parent: leaving gives
+    nothing back.
     """
 
     def __init__(
         self,
-        home: OccupancyOwner,
-        host: TaskEventLoop,
+        store: OccupancyStore,
+        loop: TaskEventLoop,
         thing: str,
         who: str,
         sent_at: float,
     ) -> None:
-        """Made by ``occupy``, not by users."""
-        self._home = home
-        self._host = host
+        self._store = store
+        self._loop = loop
         self._thing = thing
         self._who = who
-        self._deadline = home.deadline(sent_at)
-        self._released = self._tried = False
+        self._deadline = using_deadline(store, sent_at)
+        self._released = self._release_tried = False
         self._inside = SingleEntry("Occupied")
         self._pid = os.getpid()
 
     @property
     def name(self) -> str:
-        """The object's name in the store."""
+        """The object's name in the store: ``kind:id``."""
         return self._thing
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds until others may take it for dead; None: never."""
+        """Seconds until other programs may take the record for dead; None: never."""
         if self._deadline is None:
             return None
-        return max(0.0, self._deadline - self._host.clock.now())
+        return max(0.0, self._deadline - self._loop.clock.now())
 
     def check(self) -> None:
-        """Make sure that nobody else can be using it; asks no store.
+        """Raise unless no other program can be using the object; no I/O.
 
         Raises:
-            LockLost: it is too old.
-            NotOwner: given back.
-            Closed: it is of the process that forked this one.
+            LockLost: the record is too old.
+            NotOwner: the object was given back.
+            Closed: the object belongs to the process that forked this one.
         """
-        self._at_home()
+        self._check_process()
         if self._released:
             raise NotOwner(resource=self._thing, action="check")
         if self.expires_in == 0.0:
             raise self._lost()
 
     async def extend(self) -> None:
-        """Let its age begin anew. Cancelled, it may have.
+        """Renew the record, so that its age counts from now.
+
+        If it is cancelled, the record may have been renewed.
 
         Raises:
-            LockLost: it is too old, or its record is gone.
-            NotOwner: given back.
-            Closed: it is of the process that forked this one, or of another loop.
-            BackendError: the store failed; it is as old as it was.
+            LockLost: the record is too old or gone.
+            NotOwner: the object was given back.
+            Closed: the object belongs to the process that forked this one, or to
+                another event loop.
+            BackendError: the store failed; the age is what it was.
         """
         self.check()
-        self._in_loop()
-        sent_at = self._host.clock.now()
-        store = self._home.store
-        extend = partial(store.extend, self._thing, self._who)
-        if not await run_beyond_cancellation(self._host, extend):
+        self._check_loop()
+        sent_at = self._loop.clock.now()
+        extend = partial(self._store.extend, self._thing, self._who)
+        if not await run_beyond_cancellation(self._loop, extend):
             raise self._lost()
-        self._deadline = self._home.deadline(sent_at)
+        # From before the request: the store may have renewed the record at any time
+        # after that (test_extended_it_is_as_young_as_when_that_was_asked_for).
+        self._deadline = using_deadline(self._store, sent_at)
+        log_event(log, "renewed", logging.DEBUG, resource=self._thing)
 
     async def release(self) -> bool:
-        """Give it back; False if that was done before. Cancelling does not stop it.
+        """Give the object back; return False if that was done before.
 
-        What it would have raised is written to the log, then.
+        Cancelling does not stop it; errors are logged then.
 
         Raises:
-            LockLost: its record was gone; others may have used the object.
-            Closed: it is of the process that forked this one, or of another loop.
-            BackendError: the store failed; it may be tried again, or ends by its age.
+            LockLost: the record was gone; other programs may have used the object.
+            Closed: the object belongs to the process that forked this one, or to
+                another event loop.
+            BackendError: the store failed; call it again, or the record ends by its
+                age.
         """
-        self._at_home()
+        self._check_process()
         if self._released:
             return False
-        self._in_loop()
-        self._released = self._tried = True
-        await run_beyond_cancellation(self._host, self._taken_out)
+        self._check_loop()
+        self._released = self._release_tried = True
+        await run_beyond_cancellation(self._loop, self._remove)
         return True
 
     async def __aenter__(self) -> Occupied:
+        # An object that was given back, or is too old, protects no body
+        # (test_one_that_was_given_back_is_not_entered_again).
         self.check()
         with self._inside:
             return self
@@ -365,25 +371,26 @@ class Occupied:
         except (LockLost, BackendError, Closed) as lost:
             if exc is None:
                 raise
-            # The body's own error goes first.
+            # The body's own error hides this one (test_the_bodys_own_error_goes_first).
             log_event(log, "release_failed", resource=self._thing, error=str(lost))
 
-    async def _taken_out(self) -> None:
-        """Whether or not anybody waits for it any more."""
+    async def _remove(self) -> None:
         try:
-            removed = await remove_own_record(self._home.store, self._thing, self._who)
+            removed = await remove_own_record(self._store, self._thing, self._who)
         except BackendError:
+            # So that `release` may be called again
+            # (test_a_mount_that_is_away_for_a_while).
             self._released = False
             raise
         if not removed:
             raise self._lost()
 
-    def _at_home(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise Closed(reason="forked")
 
-    def _in_loop(self) -> None:
-        if not self._host.here():
+    def _check_loop(self) -> None:
+        if not self._loop.here():
             raise Closed(reason="other loop")
 
     def _lost(self) -> LockLost:
@@ -391,7 +398,8 @@ class Occupied:
         return LockLost(reason=reason, resource=self._thing, mode="use")
 
     def __del__(self) -> None:
-        if not getattr(self, "_tried", True) and os.getpid() == self._pid:
+        # No warning after a release that failed: its error was raised.
+        if not getattr(self, "_release_tried", True) and os.getpid() == self._pid:
             warnings.warn(
                 f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
             )
@@ -401,23 +409,31 @@ class Occupied:
         return f"<Occupied {self._thing!r} {state}>"
 
 
+def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
+    """Return the local time at which a using record sent then counts as dead.
+
+    None if records of this store never do.
+    """
+    age = store.ages.using
+    return None if age is None else local_deadline(sent_at, age, None)
+
+
 @final
 class OccupyAcquisition:
-    """What ``occupy`` gives: ``await`` it for an ``Occupied``, or enter it."""
+    """The result of ``occupy``: ``await`` it for an ``Occupied``, or enter it."""
 
-    def __init__(self, enter: Callable[[], Awaitable[Occupied]]) -> None:
-        """Made by ``occupy``, not by users."""
-        self._enter = enter
+    def __init__(self, occupy: Callable[[], Awaitable[Occupied]]) -> None:
+        self._occupy = occupy
         self._inside = SingleEntry("occupy(…)", lambda: "occupy(…)")
         self._occupied: Occupied | None = None
 
     def __await__(self) -> Generator[Any, Any, Occupied]:
         self._inside.used()
-        return self._enter().__await__()
+        return self._occupy().__await__()
 
     async def __aenter__(self) -> Occupied:
         with self._inside:
-            self._occupied = await self._enter()
+            self._occupied = await self._occupy()
         return self._occupied
 
     async def __aexit__(

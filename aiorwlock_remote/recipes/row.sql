@@ -1,10 +1,10 @@
 -- A readers-writer lock in the resource's own row: one text for all databases.
 --
--- MariaDB and MySQL evaluate SET from left to right and see NEW values, the others see
--- the OLD ones: the mark is set before the count, and made of the old count. Names are
--- whitelisted and quoted, values bound; marks stand as literals, which also fit an
--- enumerated column. {and_} is nothing, or a condition that is always true; {freed} is
--- nothing, or tells those who wait if the row is free now.
+-- MariaDB and MySQL evaluate SET from left to right and see NEW values, the other
+-- databases see the OLD ones: so the mark is set before the count, from the old count.
+-- Names are checked and quoted, values are bound; marks are literals, which also fit an
+-- enumerated column. {and_} is empty or a condition that is always true; {freed} is
+-- empty or notifies waiters if the row is free now.
 
 -- name: read_lock
 UPDATE {table}
@@ -31,7 +31,7 @@ WHERE {key} = {b2} AND {mark} = 'WriteLock'{and_}{freed}
 -- name: look
 SELECT {mark}, {count}, {reason} FROM {table} WHERE {key} = {b1}
 
--- With leases: a row is read and swapped. Times are the database's.
+-- With leases: a row is read and swapped. Times are those of the database.
 -- name: read
 SELECT {mark}, {count}, {reason}, {grants}, {now} FROM {table} WHERE {key} = {b1}
 
@@ -44,12 +44,12 @@ AND {grants} IS NULL{and_}{freed}
 UPDATE {table} SET {mark} = {b1}, {count} = {b2}, {reason} = {b3}, {grants} = {b4}
 WHERE {key} = {b5} AND {mark} = {b6} AND {count} = {b7} AND {grants} = {b8}{and_}{freed}
 
--- What an error says there is to run.
--- name: repair
+-- For error hints: statements that an administrator runs.
+-- name: free_row
 UPDATE {table} SET {mark} = 'Unlock', {count} = 0 WHERE {key} = {literal}
 
--- name: insert
+-- name: insert_row
 INSERT INTO {table} ({key}, …) VALUES (…)
 
--- name: forget
+-- name: clear_grants
 UPDATE {table} SET {grants} = NULL WHERE {key} = {literal}

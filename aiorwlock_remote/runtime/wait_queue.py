@@ -176,7 +176,7 @@ class WaitQueue:
 
     def said(self, waiter: TaskWaiter, mode: Mode) -> Waiting | None:
         """Return the store's last answer, None if it did not answer this waiter."""
-        return self._queue(mode).said(waiter)
+        return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
         """Ask the store for every mode that has waiters: the lock may be free."""
@@ -280,7 +280,7 @@ class WaitQueue:
             # Asking again would not help (a damaged record, too few replicas): turn
             # away all waiters, also those with an entry in the store's queue.
             for waiter in queue.waiters:
-                waiter.told = None
+                waiter.last_reply = None
         repeat = may_be_repeated(error)
         effects = queue.failed(self._clock.now(), random(), repeat=repeat)
         if queue.due is not None:

@@ -1,1 +1,1 @@
-"""Tools that test: programs that use locks, our locks, and third-party backends."""
+"""Help for tests of programs that use locks, and the proof that a backend is one."""

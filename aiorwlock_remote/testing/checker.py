@@ -1,10 +1,8 @@
-"""Decides from a history whether the locks kept their promises.
+"""A judge that decides from a history whether the locks kept their promises.
 
-One pass and a few sorts: for demos and tests of any length. It knows nothing of what
-a store did inside, so it only accuses where the history leaves no innocent reading.
-`tests/judge` holds the second, independent judge, a linearizability checker.
-
-The events of a history sorted into one story per resource.
+One pass and a few sorts: fast enough for demos and tests of any length. It does not
+know what a store did inside, so it reports only what no correct lock can explain.
+``tests/judge`` has the second, independent judge, a linearizability checker.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class Timeline:
-    """One resource; times by holder."""
+    """The events of one resource; times by holder."""
 
     grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
     again: list[Granted] = field(default_factory=list[Granted])
@@ -45,11 +43,9 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Up to when `holder` certainly held, if it was granted.
-
-        It does so until its last known deadline, even when its process is dead: the
-        store has to keep others out, unless a release was on its way.
-        """
+        """Return the time up to which the holder certainly held, if it was granted."""
+        # Even a dead holder holds until its last known deadline: the store has to keep
+        # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)
         if holder in self.confirmed:
             return left
@@ -57,11 +53,11 @@ class Timeline:
 
 
 def timelines(events: Iterable[Event]) -> dict[str, Timeline]:
-    """The stories by resource; `events` may come in any order."""
+    """Return the events by resource; they may come in any order."""
     stories: defaultdict[str, Timeline] = defaultdict(Timeline)
     for event in events:
         if not isinstance(event, Granted | Access | Releasing | Released | Lost):
-            continue  # nobody holds more or less by it
+            continue  # such events change no grant
         story, holder = stories[event.resource], event.holder
         if isinstance(event, Granted | Access | Releasing):
             _later(story.until, holder, event.until)
@@ -96,12 +92,12 @@ ViolationKind = Literal["exclusion", "fence", "isolation", "garbage"]
 @final
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise broken.
+    """A promise that was broken.
 
     ``exclusion``: two hold at the same time, one of them a writer. ``fence``: a later
-    grant has a smaller fence, or an equal one though one of the two is a writer.
-    ``isolation``: the fenced resource accepted a foreign access inside a session.
-    ``garbage``: the history contradicts itself.
+    grant has a smaller fence, or an equal one although one of the two is a writer.
+    ``isolation``: the fenced resource accepted another holder's access inside a
+    session. ``garbage``: the history contradicts itself.
     """
 
     kind: ViolationKind
@@ -112,25 +108,25 @@ class Violation:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a history says. Waits, from ask to grant, are in milliseconds."""
+    """The judgement of a history. Waits, from ask to grant, are in milliseconds."""
 
     grants: int
     wait_p50: float
     wait_p99: float
+    # Accesses the protected resource accepted.
     accesses: int
-    """Accepted by the protected resource."""
+    # Accesses it refused: of stale holders that the fence kept out.
     refused: int
-    """Refused by it: stale holders the fence kept out."""
     violations: tuple[Violation, ...]
 
     @property
     def ok(self) -> bool:
-        """Nothing was violated."""
+        """Whether no promise was broken."""
         return not self.violations
 
 
 def check_history(events: Iterable[Event]) -> Verdict:
-    """The verdict on `events`, in whatever order they come."""
+    """Return the verdict on events, in whatever order they come."""
     stories = timelines(events)
     violations = [
         Violation(kind, resource, text)
@@ -153,7 +149,7 @@ def check_history(events: Iterable[Event]) -> Verdict:
 
 
 def _percentile(ordered: list[int], percent: int) -> float:
-    """Nearest rank, nanoseconds to milliseconds; 0 if there is nothing."""
+    """Return the nearest rank, from nanoseconds to milliseconds; 0 if there is none."""
     if not ordered:
         return 0.0
     return ordered[math.ceil(len(ordered) * percent / 100) - 1] / 1e6
@@ -163,11 +159,13 @@ def _percentile(ordered: list[int], percent: int) -> float:
 
 
 def _exclusion(story: Timeline) -> Iterator[str]:
-    """Sweep over the beginnings: whoever enters meets the latest to leave."""
-    last: Granted | None = None  # to leave, of all so far
-    writer: Granted | None = None  # ... of the writers
+    """Sweep over the grants: each must begin after the last excluding one has ended."""
+    # Of the grants so far, and of the writers among them, the one that ends last.
+    last: Granted | None = None
+    writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
         end = story.end(new.holder)
+        # The grant ended before it was reported, so it excluded no other.
         if end <= new.at:
             continue
         other = last if new.mode == "W" else writer
@@ -193,7 +191,7 @@ def _fence(story: Timeline) -> Iterator[str]:
 
 
 def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
-    """Each grant, and the highest of those granted before it was asked for."""
+    """Yield each grant with the highest of those granted before it was asked for."""
     granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
     high: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
@@ -204,11 +202,9 @@ def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
 
 
 def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
-    """Each grant, and the highest of those that excluded it and entered before it.
-
-    They may have been asked for at the same time, as waiters are: that both certainly
-    held, and cannot have at once, tells who came first.
-    """
+    """Yield each grant with the highest of those that excluded it and began before."""
+    # The two may have been asked for at the same time, as waiters are. Both certainly
+    # held, and cannot have held together, so their order is known.
     high: Granted | None = None
     writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
@@ -223,17 +219,16 @@ def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
 
 
 def _higher(one: Granted | None, two: Granted) -> Granted:
-    """The greater fence; of equal ones a writer's, which is the stricter."""
+    """Return the greater fence; of equal ones a writer's, which is the stricter."""
     if one is None or (two.fence, two.mode) > (one.fence, one.mode):
         return two
     return one
 
 
 def _isolation(story: Timeline) -> Iterator[str]:
-    """From its first to its last access a writer is alone, a reader sees no write.
-
-    Strangers are counted, not searched: places and running sums tell their number.
-    """
+    """Check that nothing changes between the accesses of one holder."""
+    # Accesses of others are counted, not searched: positions and running sums give
+    # their number, whatever the length of the history.
     accepted = _accepted(story)
     writes = [0, *accumulate(access.mode == "W" for access in accepted)]
     places: defaultdict[str, list[int]] = defaultdict(list)

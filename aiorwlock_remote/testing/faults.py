@@ -1,4 +1,4 @@
-"""A store behind a link that fails as it is told: refused, lost and late answers."""
+"""A store behind a faulty link: refused requests, lost and late replies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from aiorwlock_remote.ports import (
 class Fate(Enum):
     """What becomes of a command.
 
-    ``PASS``: carried out and answered. ``REFUSE``: it never arrived. ``LOSE``: carried
-    out, and the answer lost. ``FORBID``: the store says that we have no right to do it.
-    ``FAIL_LATE``: carried out, and the store says that it failed: a right was missing,
-    or a record damaged, after what counts was written. ``DECLINE``: not carried out,
-    and the store says so; it may be the next time.
+    ``PASS``: carried out and answered. ``REFUSE``: never arrived. ``LOSE``: carried
+    out, the reply lost. ``FORBID``: not carried out, for lack of a right.
+    ``FAIL_LATE``: carried out, and then the store reports a failure, as if a right were
+    missing after what counts was written. ``DECLINE``: not carried out; the store says
+    so, and may accept the next one.
     """
 
     PASS = auto()
@@ -44,42 +44,30 @@ class Fate(Enum):
     DECLINE = auto()
 
 
-def _pass(_: Command) -> Fate:
-    return Fate.PASS
-
-
-def _one_lane(_: Resource) -> Hashable:
-    return None
-
-
-def _at_once(_: Hashable, __: float) -> object:
-    return None
-
-
-def _nothing() -> object:
-    return None
-
-
 @final
 @dataclass(eq=False)
 class FaultyLink:
-    """What happens to each request; asked at each, so that it may change any time.
+    """The fate of each request; attributes may change at any time.
 
-    ``down``: nothing arrives. ``fate``: of each command. ``hold_back``: commands are
-    carried out, and their answers kept until ``let_through``. ``renewals_fail``: those
-    of the keeper. ``before_renewal`` is called in the keeper's thread with the lane and
-    the seconds it has; it may wait, or raise. ``give_up`` is called when what waits
-    there is not waited for any more. ``lane``: over which of several connections a
-    resource is renewed. ``sent``: all commands, also those that failed.
+    Attributes:
+        down: No request arrives.
+        fate: The fate of each command.
+        hold_back: Commands are carried out, and their replies kept for ``let_through``.
+        renewals_fail: Renewals fail.
+        lane: The connection over which a resource is renewed.
+        before_renewal: Called in the renewal thread with the lane and the seconds it
+            has; may wait or raise.
+        give_up: Called when a renewal that waits there is abandoned.
+        sent: All commands, also those that failed.
     """
 
     down: bool = False
-    fate: Callable[[Command], Fate] = _pass
+    fate: Callable[[Command], Fate] = lambda _: Fate.PASS
     hold_back: bool = False
     renewals_fail: bool = False
-    lane: Callable[[Resource], Hashable] = _one_lane
-    before_renewal: Callable[[Hashable, float], object] = _at_once
-    give_up: Callable[[], object] = _nothing
+    lane: Callable[[Resource], Hashable] = lambda _: None
+    before_renewal: Callable[[Hashable, float], object] = lambda _, __: None
+    give_up: Callable[[], object] = lambda: None
     sent: list[Command] = field(default_factory=list[Command])
     _held_back: list[Callable[[], None]] = field(
         default_factory=list[Callable[[], None]], repr=False
@@ -87,11 +75,11 @@ class FaultyLink:
 
     @property
     def held_back(self) -> int:
-        """How many answers wait for ``let_through``."""
+        """Number of replies that wait for ``let_through``."""
         return len(self._held_back)
 
     def let_through(self) -> None:
-        """Answer what was held back, in order."""
+        """Deliver the replies held back, in order."""
         self.hold_back = False
         held_back, self._held_back = self._held_back, []
         for answer in held_back:
@@ -100,7 +88,7 @@ class FaultyLink:
     def carry(
         self, do: Callable[[], Pending[Reply]], command: Command
     ) -> Pending[Reply]:
-        """Do it, or not; answer, or not, or later."""
+        """Carry the command out or fail it; deliver the reply now, later or never."""
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
@@ -119,6 +107,8 @@ class FaultyLink:
             else:
                 pending.set_result(done.result())
 
+        # The callback is attached later, so that replies come in the order of
+        # ``let_through`` even if they were ready before.
         if self.hold_back:
             self._held_back.append(lambda: done.add_done_callback(answer))
         else:
@@ -126,10 +116,10 @@ class FaultyLink:
         return pending
 
     def check(self) -> None:
-        """Whether what only reads arrives.
+        """Refuse a request that only reads, while the link is down.
 
         Raises:
-            BackendUnavailable: it does not.
+            BackendUnavailable: The link is down.
         """
         if self.down:
             raise _unavailable()
@@ -139,24 +129,20 @@ def _unavailable() -> BackendUnavailable:
     return BackendUnavailable(what="the link is down")
 
 
-def _forbidden() -> Unsupported:
-    return Unsupported(what="no right", nothing_done=True)
-
-
-def _declined() -> BackendUnavailable:
-    return BackendUnavailable(what="not now", nothing_done=True)
-
-
 _NOT_DONE: dict[Fate, Callable[[], BackendError]] = {
     Fate.REFUSE: _unavailable,
-    Fate.FORBID: _forbidden,
-    Fate.DECLINE: _declined,
+    Fate.FORBID: lambda: Unsupported(what="no right", nothing_done=True),
+    Fate.DECLINE: lambda: BackendUnavailable(what="not now", nothing_done=True),
 }
 
 
 @final
 class FaultyStore:
-    """Any store, with a link in front. Recipes with ports of their own it has not."""
+    """Any store behind a link. It has the ports of locks, and none of recipes.
+
+    ``host`` and ``bell`` are those of ``inner``; ``pace`` replaces the pace of
+    ``inner``.
+    """
 
     def __init__(
         self,
@@ -166,7 +152,6 @@ class FaultyStore:
         bell: WakeCallback,
         pace: PollPolicy | None = None,
     ) -> None:
-        """``host`` and ``bell`` as ``inner`` got them; ``pace``: another than its."""
         self.capabilities: Capability = inner.capabilities
         self.pace: PollPolicy = pace or inner.pace
         self._inner = inner
@@ -176,55 +161,46 @@ class FaultyStore:
         self._watched: set[Resource] = set()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As the link says."""
         return self._link.carry(lambda: self._inner.step(resource, command), command)
 
     def watch(self, resource: Resource) -> None:
-        """As inside."""
         self._watched.add(resource)
         self._inner.watch(resource)
 
     def unwatch(self, resource: Resource) -> None:
-        """As inside."""
         self._watched.discard(resource)
         self._inner.unwatch(resource)
 
     def wake(self) -> None:
-        """Whoever waits is to ask again now: the store or the link has changed."""
+        """Wake all waiters: the store or the link has changed."""
         for resource in self._watched:
             self._host.call_soon(self._bell, resource, 0.0)
 
     async def look(self, resource: Resource) -> Snapshot:
-        """As inside, unless the link is down."""
         self._link.check()
         return await self._inner.look(resource)
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """As inside, unless the link is down."""
         self._link.check()
         async for snapshot in self._inner.scan(resource_type):
             yield snapshot
 
     def renewer(self) -> Renewer:
-        """Fails while the link says so."""
         return FaultyRenewer(self._inner.renewer(), self._link)
 
     async def aclose(self) -> None:
-        """As inside."""
         await self._inner.aclose()
 
 
 @final
 class FaultyRenewer:
-    """Renewals over the link."""
+    """A renewer whose renewals go over the link."""
 
     def __init__(self, inner: Renewer, link: FaultyLink) -> None:
-        """As the link says."""
         self._inner = inner
         self._link = link
 
     def lane(self, resource: Resource) -> Hashable:
-        """As the link says, or as inside."""
         lane = self._link.lane(resource)
         if lane is None and isinstance(self._inner, ParallelRenewer):
             return self._inner.lane(resource)
@@ -233,18 +209,15 @@ class FaultyRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew, or fail; perhaps after a while."""
         self._link.before_renewal(self._link.lane(batch[0].resource), timeout)
         if self._link.down or self._link.renewals_fail:
             raise _unavailable()
         return self._inner.renew(batch, timeout)
 
     def give_up(self) -> None:
-        """As the link does, and as inside."""
         self._link.give_up()
         if isinstance(self._inner, AbortableRenewer):
             self._inner.give_up()
 
     def close(self) -> None:
-        """As inside."""
         self._inner.close()

@@ -1,23 +1,19 @@
-"""What happened to locks in a run, written down so that a judge can decide on it.
+"""Histories: what happened to locks in a run, written down for a judge to decide on.
 
 Every process writes one file of JSON lines. A line is written before a call ("ask",
 "releasing") and after its outcome, so a killed process leaves no call unmentioned and
 at most one torn line, its last::
 
-    with History("worker-1.jsonl") as history:
-        attempt = history.ask("catalog,7", "W")
-        held = await lock.writer.acquire()
-        attempt.granted(fence=held.fence, until=now() + round(held.expires_in * 1e9))
-        attempt.access(step=1, serial=ledger.write(held.fence), until=attempt.until)
-        attempt.releasing(until=attempt.until)
-        await held.release()
+    with History("worker-1.jsonl") as history: attempt = history.ask("catalog,7", "W")
+        held = await lock.writer.acquire() attempt.granted(fence=held.fence, until=now()
+        + round(held.expires_in * 1e9)) attempt.access(step=1,
+        serial=ledger.write(held.fence), until=attempt.until)
+        attempt.releasing(until=attempt.until) await held.release()
         attempt.released(ok=True)
 
-The events of a history, as values and as JSON lines.
-
-All times are integer nanoseconds of `now()`, which the processes of one host share:
-histories of several hosts cannot be mixed. `until` is the local deadline up to which a
-holder counts on its grant, None = for ever.
+All times are integer nanoseconds of ``now()``, which all processes of one host share:
+histories of several hosts cannot be mixed. ``until`` is the local deadline up to which
+a holder relies on its grant; None means for ever.
 """
 
 from __future__ import annotations
@@ -35,18 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+# Shared with other readers, or alone.
 EventMode = Literal["R", "W"]
-"""Shared with other readers, or alone."""
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> int:
-    """Nanoseconds on a clock that is the same in every process of this host.
-
-    It goes on while the host is suspended, as leases do, where the system has such a
-    clock (CLOCK_BOOTTIME).
-    """
+    """Return nanoseconds of a clock that all processes of this host share."""
+    # CLOCK_BOOTTIME, where the system has it, goes on while the host is suspended, as
+    # leases do.
     return (
         time.monotonic_ns() if _BOOTTIME is None else time.clock_gettime_ns(_BOOTTIME)
     )
@@ -59,8 +53,8 @@ def now() -> int:
 class _Step:
     process: str
     resource: str
+    # Names one attempt to acquire: 12 hex digits, never its secret ticket.
     holder: str
-    """Names one attempt to acquire: 12 hex digits, never its secret ticket."""
     at: int
 
 
@@ -72,7 +66,7 @@ class _Answer(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Ask(_Step):
-    """An acquire is about to be called."""
+    """Event: an acquire is about to be called."""
 
     mode: EventMode
 
@@ -80,7 +74,7 @@ class Ask(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Granted(_Answer):
-    """The acquire succeeded."""
+    """Event: an acquire returned a grant."""
 
     mode: EventMode
     fence: int
@@ -90,28 +84,28 @@ class Granted(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Refused(_Answer):
-    """The lock was not granted: busy, or not in time."""
+    """Event: a lock was not granted, because it was busy or not free in time."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Failed(_Answer):
-    """An error which proves that nothing was granted: connection refused, say."""
+    """Event: an error that proves that nothing was granted (connection refused)."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown(_Answer):
-    """An error that leaves open whether the lock was granted."""
+    """Event: an error that leaves open whether the lock was granted."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Access(_Step):
-    """The `step`-th (1, 2, …) access of a grant to the resource its fence protects.
+    """Event: the ``step``-th (1, 2, …) access of a grant to its fenced resource.
 
-    `serial` is its place among all accesses the resource accepted, None = the fence
-    was refused as stale. `until` is the one known by now, renewals included.
+    ``serial``: its place among all accesses that the resource accepted; None: the fence
+    was refused as stale. ``until``: the deadline known by now, renewals included.
     """
 
     mode: EventMode
@@ -124,22 +118,20 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """A release is about to be called, by the holder or by whoever forces it.
+    """Event: a release is about to be called, by the holder or to break a grant."""
 
-    Without this line a release under way when its process was killed would look like
-    a lock that lets two in.
-    """
-
+    # Without this line, a release under way when its process is killed would look like
+    # a lock that two processes hold.
     until: int | None
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Released(_Answer):
-    """What came of it.
+    """Event: the outcome of a release.
 
-    `ok`: True = the store confirmed that the grant was alive until then, False = the
-    store knew no such grant, None = it is not known.
+    ``ok``: True if the store confirmed that the grant lived until then, False if the
+    store knew no such grant, None if it is not known.
     """
 
     ok: bool | None
@@ -148,7 +140,7 @@ class Released(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Lost(_Step):
-    """The holder learned that it no longer holds, for `reason` (as in LockLost)."""
+    """Event: the holder learned that it no longer holds; reasons as of ``LockLost``."""
 
     reason: str
 
@@ -156,7 +148,7 @@ class Lost(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Died:
-    """`process` is dead, and was killed; written by who did it and waited for it."""
+    """Event: a process is dead; written by the process that killed and awaited it."""
 
     process: str
     at: int
@@ -203,7 +195,7 @@ _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in _KINDS.values()
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as one line of JSON, newline included."""
+    """Return the event as one line of JSON, newline included."""
     kind = type(event)
     record: dict[str, object] = {"e": kind.__name__.lower()}
     for name in _FIELDS[kind]:
@@ -212,7 +204,11 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes) -> Event:
-    """The event on a line; ValueError if there is none. Unknown keys are ignored."""
+    """Return the event on a line; unknown keys are ignored.
+
+    Raises:
+        ValueError: The line is not an event.
+    """
     parsed: object = json.loads(line)
     record = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
     kind = _KINDS.get(str(record.get("e")))
@@ -220,7 +216,7 @@ def decode_event(line: bytes) -> Event:
         raise ValueError("no known event")
     values = {name: record.get(_JSON[name][0], ...) for name in _FIELDS[kind]}
     for name, value in values.items():
-        # Not isinstance: to Python true is an int.
+        # Not isinstance: in Python, True is an int.
         if type(value) not in _JSON[name][1]:
             raise ValueError(f"{name} cannot be {value!r}")
     if values.get("mode", "R") not in get_args(EventMode):
@@ -232,10 +228,10 @@ __all__ = ["Attempt", "History", "now", "read_history"]
 
 
 def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
-    """The events of all files, file by file, without the torn last line of a file.
+    """Yield the events of all files, without the torn last line of a file.
 
     Raises:
-        ValueError: any other line is no event; a history with holes proves nothing.
+        ValueError: Another line is not an event; a history with holes proves nothing.
     """
     for path in paths:
         with Path(path).open("rb") as file:
@@ -243,6 +239,7 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
                 try:
                     event = decode_event(line)
                 except ValueError as error:
+                    # The last line of a process that was killed while it wrote.
                     if not line.endswith(b"\n"):
                         break
                     raise ValueError(f"{path}:{number}: {error}") from error
@@ -275,11 +272,13 @@ class History:
         return f"<History {str(self._path)!r} of process {self.process}>"
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file of this history."""
         self._file.close()
 
     def write(self, event: Event) -> None:
-        """Append `event`; OSError if it could not be written whole."""
+        """Append an event; raise OSError if it could not be written whole."""
+        # A full disk may take half a line. A history with holes proves nothing, so the
+        # run must fail instead.
         line = encode_event(event)
         if self._file.write(line) != len(line):
             raise OSError(f"{self._path}: short write")
@@ -287,18 +286,18 @@ class History:
     def ask(
         self, resource: str, mode: EventMode, *, holder: str | None = None
     ) -> Attempt:
-        """Note that an acquire is about to be called; tell the Attempt what follows.
+        """Note that an acquire is about to be called; the Attempt notes what follows.
 
-        `holder` is a fresh name unless given.
+        ``holder`` is a new name unless given.
         """
         return Attempt(self, resource, mode, holder or secrets.token_hex(6))
 
     def died(self, process: str) -> None:
-        """Note that `process`, another one, is dead by now."""
+        """Note that another process is dead by now."""
         self.write(Died(process=process, at=now()))
 
     def _drop_torn_line(self) -> None:
-        """Cut off what a killed process left, before the next line is glued to it."""
+        # What a killed process left of its last line would be glued to our first one.
         if self._path.is_file():
             text = self._path.read_bytes()
             os.truncate(self._path, text.rfind(b"\n") + 1)
@@ -308,9 +307,9 @@ class History:
 class Attempt:
     """One call of acquire and what follows from it; each method writes one line.
 
-    `until` is the local deadline last told, renewals included: nanoseconds of `now()`,
-    None = never. Call `granted` at once when the acquire has returned: what counts is
-    the time of that call.
+    ``until`` is the last known local deadline, renewals included: nanoseconds of
+    ``now()``, or None for never. Call ``granted`` as soon as the acquire has returned:
+    the time of that call counts.
     """
 
     def __init__(
@@ -330,7 +329,7 @@ class Attempt:
         return self._who[2]
 
     def granted(self, *, fence: int, until: int | None) -> None:
-        """The acquire succeeded."""
+        """Note that the acquire succeeded."""
         at = now()
         self.fence, self.until = fence, until
         self._history.write(
@@ -338,33 +337,33 @@ class Attempt:
         )
 
     def refused(self) -> None:
-        """Busy, or not granted in time."""
+        """Note that the lock was busy, or not granted in time."""
         self._history.write(Refused(*self._who, now(), self._asked_at))
 
     def failed(self) -> None:
-        """An error that proves that nothing was granted."""
+        """Note an error that proves that nothing was granted."""
         self._history.write(Failed(*self._who, now(), self._asked_at))
 
     def unknown(self) -> None:
-        """An error that leaves open whether it was granted."""
+        """Note an error that leaves open whether the lock was granted."""
         self._history.write(Unknown(*self._who, now(), self._asked_at))
 
     def access(self, *, step: int, serial: int | None, until: int | None) -> None:
-        """The resource answered to the fence; see `Access`."""
+        """Note an access to the protected resource; see ``Access``."""
         self.until = until
         self._history.write(
             Access(*self._who, now(), self._mode, self.fence, step, serial, until)
         )
 
     def releasing(self, *, until: int | None) -> None:
-        """The release is about to be called."""
+        """Note that the release is about to be called."""
         self.until, self._leaving_at = until, now()
         self._history.write(Releasing(*self._who, self._leaving_at, until))
 
     def released(self, *, ok: bool | None) -> None:
-        """The release is over; see `Released` for `ok`."""
+        """Note the outcome of the release; see ``Released`` for ``ok``."""
         self._history.write(Released(*self._who, now(), self._leaving_at, ok))
 
     def lost(self, reason: str) -> None:
-        """The lock told that it is lost."""
+        """Note that the lock reported its loss."""
         self._history.write(Lost(*self._who, now(), reason))

@@ -27,16 +27,16 @@ from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 @final
 class FaultyMemory:
-    """Locks in memory that nobody else has, lost and out of reach when a test says so.
+    """A private memory store whose locks a test can lose, delay and cut off.
 
-    A backend: ``connect(store)`` takes it in place of a URL. What is told to its
-    ``link`` happens to all who came through ``connect``; ``connect_rival`` is another
-    way in, which does not fail. Both see the same locks, by the same clock. For one
-    event loop at a time.
+    It is a backend: ``connect(store)`` takes it in place of a URL. Faults of its
+    ``link`` affect every ``Locks`` from ``connect``; a ``Locks`` from ``connect_rival``
+    does not fail. Both see the same locks and the same clock. For one event loop at a
+    time.
     """
 
     def __init__(self, *, pace: PollPolicy | None = None) -> None:
-        """``pace``: how long waiters wait between looks; for tests of waiting."""
+        # ``pace``: how often waiters poll, for tests of waiting.
         self.link: FaultyLink = FaultyLink()
         self._pace = pace
         self._shelf = MemoryDatabase()
@@ -47,21 +47,21 @@ class FaultyMemory:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        """For ``connect``.
+        """Open the store for ``connect``.
 
         Raises:
-            BackendUnavailable: the link is down.
+            BackendUnavailable: The link is down.
         """
         self.link.check()
         return self._open(host, bell, settings, self.link)
 
     @asynccontextmanager
     async def connect(self, **options: Unpack[OptionArgs]) -> AsyncIterator[Locks]:
-        """Locks of this store; ``options`` as for ``aiorwlock_remote.connect``.
+        """Open a ``Locks`` of this store; options as for ``aiorwlock_remote.connect``.
 
         Raises:
-            BackendUnavailable: the link is down.
-            ConfigurationError: an option that cannot be used.
+            BackendUnavailable: The link is down.
+            ConfigurationError: An option does not fit.
         """
         async with connect(self, **options) as locks:
             with self._known(locks):
@@ -71,7 +71,7 @@ class FaultyMemory:
     async def connect_rival(
         self, **options: Unpack[OptionArgs]
     ) -> AsyncIterator[Locks]:
-        """Locks of the same store as another process has them; they never fail."""
+        """Open a ``Locks`` as another process has it; its requests never fail."""
         async with connect(_Rival(self), **options) as locks:
             with self._known(locks):
                 yield locks
@@ -82,20 +82,22 @@ class FaultyMemory:
         resource_id: ResourceId,
         reason: LossReason = "expired",
     ) -> None:
-        """Whoever holds it loses it now, and is told: ``LockLost(reason)``.
+        """End the grants of this resource now: their holders get ``LockLost(reason)``.
 
-        A body of ``async with`` is cancelled at its next ``await`` that waits. Others
-        may have the lock at once. Of those who came through ``connect`` or
-        ``connect_rival``; to be called in their event loop, best by what runs under the
-        lock: ``locked()`` is true some turns of the loop before the holder is told.
+        A body of ``async with`` is cancelled at its next ``await`` that waits. Other
+        clients may have the lock at once. Call it in the event loop of the holders,
+        best from code under the lock: ``locked()`` is true some turns of the loop
+        before the holder's acquire returns.
 
         Raises:
-            LookupError: none of them holds it, or its acquire has not returned yet.
-            ConfigurationError: a name or reason that cannot be used.
+            LookupError: No ``Locks`` of this store holds the resource, or its acquire
+                has not returned yet.
+            ConfigurationError: The name or the reason does not exist.
         """
         if reason not in get_args(LossReason):
             known = f"known: {', '.join(get_args(LossReason))}"
-            raise ConfigurationError(what=f"no such reason: {reason!r}", hint=known)
+            what = f"loss reason {reason!r} does not exist"
+            raise ConfigurationError(what=what, hint=known)
         leases = [
             lease
             for session in self._sessions
@@ -104,22 +106,23 @@ class FaultyMemory:
         ]
         if not leases:
             raise LookupError(
-                f"{resource(resource_type, resource_id).label} is held by nobody who "
-                "could lose it: it must be one of these Locks, whose acquire has "
-                "returned"
+                f"{resource(resource_type, resource_id).label} is not held by any "
+                "Locks of this store, or its acquire has not returned yet"
             )
+        # First in the store, then at the holder: a holder that learns of its loss finds
+        # the lock free or another's, as it would with any store.
         for lease in leases:
             self._break(lease)
             lease.lose(reason)
 
     def advance(self, seconds: float) -> None:
-        """Let the store's clock go on: leases run out there, waiters get in.
+        """Move the store's clock forward: leases run out there, and waiters enter.
 
-        As if every holder had been paused for so long: each believes in its lease until
-        it asks, and only its fence tells that it is late.
+        As if every holder had been paused for so long: each relies on its lease until
+        it asks, and only its fence shows that it is late.
 
         Raises:
-            ConfigurationError: not a number of seconds.
+            ConfigurationError: ``seconds`` is not a number of seconds.
         """
         check_seconds("seconds", seconds)
         self._clock.seconds += seconds
@@ -127,11 +130,11 @@ class FaultyMemory:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """While the block runs, nothing of ``connect``'s reaches the store.
+        """Cut ``connect``'s requests off while the block runs.
 
-        Requests fail with ``BackendUnavailable``, an ``acquire`` with
-        ``AcquireUncertain``; who waits goes on waiting, leases run. The rival still
-        gets through, as in a network that is split.
+        They fail with ``BackendUnavailable``, an ``acquire`` with ``AcquireUncertain``.
+        Waiters go on waiting, and leases run. A rival still reaches the store, as in a
+        network split.
         """
         before, self.link.down = self.link.down, True
         try:
@@ -174,7 +177,7 @@ class FaultyMemory:
 
 @final
 class _Rival:
-    """The way in that does not fail."""
+    """A backend of the same store whose link does not fail."""
 
     def __init__(self, memory: FaultyMemory) -> None:
         self._memory = memory
@@ -202,7 +205,7 @@ class _Ahead:
 
 @final
 class _HostAhead:
-    """The host's loop, and the store's clock."""
+    """The caller's event loop, with the store's clock."""
 
     def __init__(self, host: EventLoop, clock: Clock) -> None:
         self.clock: Clock = clock

@@ -4,13 +4,8 @@ In the topmost ``conftest.py``::
 
     pytest_plugins = ["aiorwlock_remote.testing.plugin"]
 
-No entry point makes pytest load it: that would import this library, and have pytest
-rewrite its asserts, in every run of everybody who has it installed.
-
-``memory_locks`` and ``rival_locks`` work in tests that anyio's plugin runs, on asyncio
-and on trio, and in those of pytest-asyncio. Each of the two opens async fixtures in its
-own way, so they are there once for each, and the test's runner decides; with
-pytest-asyncio once for each scope of a loop, and the test's loop decides.
+``memory_locks`` and ``rival_locks`` work in tests run by anyio's plugin, on asyncio and
+trio, and by pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -26,6 +21,12 @@ if TYPE_CHECKING:
     from aiorwlock_remote import Locks
     from aiorwlock_remote.testing.memory import FaultyMemory
 
+# No entry point makes pytest load this plugin: that would import the library, and
+# rewrite its asserts, in every test run on every machine that has it installed.
+#
+# anyio and pytest-asyncio open async fixtures each in its own way, so these are
+# registered once for each, and for pytest-asyncio once for each scope of a loop. The
+# runner and the loop of the test decide which one it gets.
 _ANYIO, _ASYNCIO = "_anyio", "_asyncio_"
 _LOOPS = "function", "class", "module", "package", "session"
 _Mark = Callable[..., Any]
@@ -33,7 +34,7 @@ _Mark = Callable[..., Any]
 
 @pytest.fixture
 def lock_store() -> FaultyMemory:
-    """A store of locks in memory, fresh for this test; fails when told."""
+    """A store of locks in memory, new for this test, with faults on demand."""
     from aiorwlock_remote.testing.memory import FaultyMemory  # noqa: PLC0415
 
     return FaultyMemory()
@@ -41,18 +42,18 @@ def lock_store() -> FaultyMemory:
 
 @pytest.fixture
 def memory_locks(request: pytest.FixtureRequest) -> Locks:
-    """Locks of ``lock_store``, for what is tested."""
+    """A ``Locks`` of ``lock_store``, for the code under test."""
     return _opened(request, "memory_locks")
 
 
 @pytest.fixture
 def rival_locks(request: pytest.FixtureRequest) -> Locks:
-    """Locks of ``lock_store`` as another process has them, which never fail."""
+    """A ``Locks`` of ``lock_store`` as another process has it; it never fails."""
     return _opened(request, "rival_locks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Those for anyio; those for pytest-asyncio, if it is there."""
+    """Register the fixtures for anyio, and for pytest-asyncio if it is installed."""
     config.pluginmanager.register(_fixtures(_ANYIO, pytest.fixture))
     if _has_asyncio(config):
         import pytest_asyncio  # noqa: PLC0415 - perhaps not installed
@@ -69,12 +70,12 @@ def _has_asyncio(config: pytest.Config) -> bool:
 def _option(config: pytest.Config, name: str) -> object:
     try:
         return config.getini(name)
-    except (KeyError, ValueError):  # nobody knows the option
+    except (KeyError, ValueError):  # the option is not registered
         return None
 
 
 def _loop_of(request: pytest.FixtureRequest) -> str:
-    """The scope of the loop that pytest-asyncio runs the test in."""
+    """Return the scope of the loop in which pytest-asyncio runs the test."""
     mark = request.node.get_closest_marker("asyncio")
     asked = mark.kwargs.get("loop_scope") if mark else None
     default = _option(request.config, "asyncio_default_test_loop_scope")
@@ -89,15 +90,15 @@ def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
         locks = request.getfixturevalue(f"_{name}{_ASYNCIO}{loop}")
     else:
         pytest.fail(
-            f"{name} is for tests that anyio or pytest-asyncio runs;"
-            " elsewhere: async with lock_store.connect() as locks",
+            f"{name} needs a test that anyio or pytest-asyncio runs;"
+            " elsewhere use: async with lock_store.connect() as locks",
             pytrace=False,
         )
     return locks
 
 
 def _fixtures(runner: str, mark: _Mark) -> ModuleType:
-    """A plugin with the fixtures of one runner, marked as it wants them."""
+    """Return a plugin with the fixtures of one runner, marked as it requires."""
 
     async def memory_locks(lock_store: FaultyMemory) -> AsyncIterator[Locks]:
         async with lock_store.connect() as locks:
@@ -109,6 +110,7 @@ def _fixtures(runner: str, mark: _Mark) -> ModuleType:
 
     plugin = ModuleType(f"{__name__}{runner}")
     for function in (memory_locks, rival_locks):
-        name = f"_{function.__name__}{runner}"  # pytest does not list such names
+        # ``pytest --fixtures`` does not list names that begin with an underscore.
+        name = f"_{function.__name__}{runner}"
         setattr(plugin, name, mark(name=name)(function))
     return plugin

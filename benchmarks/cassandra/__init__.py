@@ -1,1 +1,1 @@
-"""The locks on Cassandra, beside floor and naive loop: ``-m benchmarks.cassandra``."""
+"""The locks on Cassandra, beside floors: ``python -m benchmarks.cassandra``."""

@@ -1,4 +1,4 @@
-"""Cassandra of our own, by the project's fixtures: one node, or a ring of three."""
+"""A private Cassandra, by the fixtures of the tests: one node, or a ring of three."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import CassandraRing, Visit
 
 KEYSPACES = {"pair": "bench", "type": "bench_type"}
-"""By layout: what the partition key of the table is."""
+"""The keyspace of each layout, which is named after the partition key of its table."""
 COUNTS = (
     "SELECT keyspace_name, count FROM system_views.local_read_latency",
     "SELECT keyspace_name, count FROM system_views.coordinator_read_latency",
@@ -25,7 +25,7 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Requests:
-    """What arrived: transactions that change something, and reads of any kind."""
+    """Numbers of transactions that change something, and of reads of any kind."""
 
     changes: int
     reads: int
@@ -35,10 +35,9 @@ class Requests:
 
 
 class Server:
-    """A node or a ring that runs."""
+    """A running node or ring, with the tables of the locks."""
 
     def __init__(self, url: str, visit: Visit, nodes: int) -> None:
-        """Started by ``server``."""
         self.nodes = nodes
         self._url = url
         self._visit = visit
@@ -50,35 +49,36 @@ class Server:
             visit.rows(statement(f"schema_{layout}", Options(keyspace)))
 
     def url(self, layout: str = "pair") -> str:
-        """Of the table with that layout."""
+        """Return the URL of the table with that layout."""
         return f"{self._url}/{KEYSPACES[layout]}"
 
     def url_for(self, peer: str, seed: int) -> str:
-        """Where every peer finds its locks."""
+        """Return the URL at which every peer finds its locks."""
         del peer, seed
         return self.url()
 
     def empty(self) -> None:
-        """No locks are left."""
+        """Remove all locks of both layouts."""
         for keyspace in KEYSPACES.values():
             self._visit.rows(f"TRUNCATE {keyspace}.mutex_locks")
 
     def version(self) -> str:
-        """Of the first node."""
+        """Return the version of the first node."""
         rows = self._visit.rows("SELECT release_version FROM system.local")
         return str(rows[0].release_version)
 
     def connections(self) -> int:
-        """How many clients' there are, without our own, which are two."""
+        """Return how many connections clients have, without the two of our own."""
         return len(self._visit.rows("SELECT port FROM system_views.clients")) - 2
 
     def requests(self) -> Requests | None:
-        """How many arrived so far for the tables; None: a ring does not tell.
+        """Return how many arrived so far for the tables; None for a ring.
 
-        A node counts what it reads of a table, and apart from that what clients asked
-        it to read. A transaction that writes reads once, to compare, so the rest are
-        those, refused or not. In a ring each replica reads for each of them.
+        A node counts what it reads of a table, and separately what clients asked it to
+        read. A transaction that writes reads once, to compare: so the difference is the
+        number of transactions, refused or not.
         """
+        # In a ring every replica reads for every transaction: the difference is wrong.
         if self.nodes > 1:
             return None
         local, asked = (self._count(cql) for cql in COUNTS)
@@ -92,11 +92,11 @@ class Server:
 
 @contextmanager
 def server(folder: Path, options: Namespace) -> Iterator[Server]:
-    """Start it, with its files in the folder."""
+    """Start a node or, with ``--ring``, three; end them after the block."""
     try:
         running = CassandraRing(folder) if options.ring else CassandraNode(folder)
     except pytest.fail.Exception as exc:
-        sys.exit(str(exc))  # what is to be installed
+        sys.exit(str(exc))  # says what is to be installed
     nodes = 3 if options.ring else 1
     try:
         with Visit("127.0.0.1", running.port) as visit:

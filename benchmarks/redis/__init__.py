@@ -1,1 +1,1 @@
-"""The locks on Redis, side by side with floors and peers: ``-m benchmarks.redis``."""
+"""The locks on Redis, beside floors and peers: ``python -m benchmarks.redis``."""

@@ -1,1 +1,1 @@
-"""The locks on SQL databases, beside floors and peers: ``-m benchmarks.sql``."""
+"""The locks on SQL databases, beside floors and peers: ``python -m benchmarks.sql``."""

@@ -1,8 +1,7 @@
-"""A PostgreSQL and a MariaDB of our own, by the tests' fixtures; and SQLite's files.
+"""A private PostgreSQL and MariaDB, by the fixtures of the tests, and SQLite's files.
 
-What they told they keep, as users have it: ``fsync``, ``synchronous_commit`` and
-``full_page_writes`` are on, ``innodb_flush_log_at_trx_commit`` is 1, and SQLite's store
-syncs as it always does.
+Commits are durable, as users have them: ``fsync``, ``synchronous_commit`` and
+``full_page_writes`` are on, and ``innodb_flush_log_at_trx_commit`` is 1.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.sql.adapters import MARIADB, SQLITE, baton, rows
+from benchmarks.sql.adapters import MARIADB, SQLITE, by_asyncpg, rows
 from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
@@ -35,17 +34,16 @@ CONFIG = {
     "shared_buffers": "128MB",
     "log_line_prefix": "%d|",
 }
-"""As it comes, where the tests' own differ; and what tells databases apart."""
-RELOADED = 0.3
-"""Seconds until every session has heard of a new setting."""
-_ASKED = re.compile(rf"^{DATABASE}\|LOG:  (?:execute|statement)", re.MULTILINE)
+"""The server's defaults, where the tests change them; the prefix names the database."""
+RELOAD_SECONDS = 0.3
+"""Seconds until every session knows a new setting."""
+_STATEMENT = re.compile(rf"^{DATABASE}\|LOG:  (?:execute|statement)", re.MULTILINE)
 
 
 class Server:
-    """Both of them, running."""
+    """Both running servers, with the tables of the locks."""
 
     def __init__(self, postgresql: Postgresql, mariadb: Mariadb, folder: Path) -> None:
-        """Started by ``server``."""
         self._mariadb = f"{mariadb.root}{DATABASE}"
         ask_mariadb(mariadb.root, f"CREATE DATABASE {DATABASE}")
         fix_mariadb.make_tables(self._mariadb)
@@ -56,23 +54,23 @@ class Server:
         self._url = postgresql.url.rpartition("/")[0] + f"/{DATABASE}"
         make_tables(self._url)
         with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(baton.TABLE)
+            connection.execute(by_asyncpg.NOTIFY_TABLE)
             for statement in (INVOICES, rows.FILL):
                 connection.execute(statement)
                 ask_mariadb(self._mariadb, statement)
 
     def url_for(self, peer: str, seed: int) -> str:
-        """SQLite's peers have a file for each round."""
+        """Return the URL at which a peer finds its locks in this round."""
         if peer in MARIADB:
             return self._mariadb
         if peer not in SQLITE:
             return self._url
-        place = self._folder / str(seed)
-        place.mkdir(exist_ok=True)
-        return f"sqlite:///{place}/locks.db"
+        folder = self._folder / str(seed)
+        folder.mkdir(exist_ok=True)
+        return f"sqlite:///{folder}/locks.db"
 
     def empty(self) -> None:
-        """No locks are left."""
+        """Remove all locks from both servers; SQLite has new files in each round."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute("TRUNCATE mutex_locks, doormans")
             connection.execute("CHECKPOINT")
@@ -80,7 +78,7 @@ class Server:
             ask_mariadb(self._mariadb, f"TRUNCATE {table}")
 
     def about(self) -> dict[str, object]:
-        """Its version, and what is set there."""
+        """Return versions, and the settings on which the cost of a commit depends."""
         names = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
         about = {name: self._one(f"SHOW {name}") for name in names}
         ((version, flush),) = ask_mariadb(
@@ -89,7 +87,7 @@ class Server:
         return about | {"mariadb": version, "innodb_flush_log_at_trx_commit": flush}
 
     def connections(self) -> int:
-        """How many clients' there are in the databases of the locks."""
+        """Return how many connections clients have to the databases of the locks."""
         found = self._one(
             "SELECT count(*) FROM pg_stat_activity"
             " WHERE datname = %s AND backend_type = 'client backend'",
@@ -103,21 +101,22 @@ class Server:
         return int(found) + int(there)
 
     def statements(self, peer: str, seconds: float) -> int:
-        """How many arrive in that time: by PostgreSQL's log, by MariaDB's count."""
+        """Return how many arrive in that time, by the log or the server's count."""
         if peer in MARIADB:
             before = self._questions()
             time.sleep(seconds)
-            return self._questions() - before - 1  # our own
+            # The second reading of the count is a statement itself.
+            return self._questions() - before - 1
         before = self._log.stat().st_size
         self._set("SET log_statement = 'all'")
-        time.sleep(RELOADED + seconds)
+        time.sleep(RELOAD_SECONDS + seconds)
         self._set("RESET log_statement")
         with self._log.open("rb") as log:
             log.seek(before)
-            return len(_ASKED.findall(log.read().decode()))
+            return len(_STATEMENT.findall(log.read().decode()))
 
     def close(self) -> None:
-        """Our own connection."""
+        """Close our own connection."""
         self._admin.close()
 
     def _questions(self) -> int:
@@ -130,7 +129,7 @@ class Server:
         self._admin.execute(f"ALTER SYSTEM {what}")
         self._one("SELECT pg_reload_conf()")
 
-    def _one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - whatever it tells
+    def _one(self, statement: str, *values: object) -> Any:  # noqa: ANN401 - any column
         row = self._admin.execute(statement, values).fetchone()
         assert row is not None
         return row[0]
@@ -138,7 +137,7 @@ class Server:
 
 @contextmanager
 def server(folder: Path, options: Namespace) -> Iterator[Server]:
-    """Start them."""
+    """Start both servers, and end them after the block."""
     del options
     with tempfile.TemporaryDirectory(dir=folder) as name, ExitStack() as stack:
         own = Path(name)
@@ -150,7 +149,7 @@ def server(folder: Path, options: Namespace) -> Iterator[Server]:
             mariadb = Mariadb(own / "mariadb")
             stack.callback(mariadb.close)
         except pytest.fail.Exception as exc:
-            sys.exit(str(exc))  # what is to be installed
+            sys.exit(str(exc))  # says what is to be installed
         running = Server(postgresql, mariadb, own)
         stack.callback(running.close)
         yield running

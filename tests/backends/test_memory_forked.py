@@ -28,7 +28,7 @@ async def test_another_thread_was_in_the_middle_of_a_step() -> None:
     async with connect("memory://forked") as locks:
         store = locks._session.runtime.store
         assert isinstance(store, memory.MemoryStore)
-        with store._shelf.lock, memory._databases_lock:
+        with store._database.lock, memory._databases_lock:
             assert child_gets_it()
 
 

@@ -45,7 +45,7 @@ async def test_a_sub_interpreter(
         RefusedThreads(patch, "", 99, said)
         await connect(name or url)
     told = str(caught.value)
-    assert f"this sub-interpreter may start no threads ({said})" in told
+    assert f"this sub-interpreter cannot start threads ({said})" in told
     assert "connect() in the main interpreter" in told
     assert "ulimit" not in told
 

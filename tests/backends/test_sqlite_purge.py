@@ -82,7 +82,7 @@ async def test_all_of_them_in_a_while(
 ) -> None:
     """A step begins it; other steps are carried out in between."""
     path = tmp_path / "locks.db"
-    monkeypatch.setattr(embedded, "FORGET_EVERY", 1)
+    monkeypatch.setattr(embedded, "PURGE_EVERY", 1)
     monkeypatch.setattr(purge, "choice", min)
     monkeypatch.setattr(purge, "PAUSE_BETWEEN_REQUESTS", 0.001)
     async with connect(f"sqlite:///{path}") as locks:

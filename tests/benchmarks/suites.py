@@ -1,4 +1,4 @@
-"""Suites of benchmarks: run as a user does, or judged by figures made up."""
+"""Suites of benchmarks: run as a user runs them, or judged by invented figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sample import Sample
-from benchmarks.shared.bars import Bar, Verdict, verdicts
-from benchmarks.shared.figures import Figures
+from benchmarks.harness.report import Bar, Figures, Sample, Verdict, verdicts
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def bench(
     suite: str, *options: str, path: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """``python -m benchmarks.suite``, quick. ``path``: where it finds programs."""
+    """Run ``python -m benchmarks.suite --quick``; ``path`` replaces PATH."""
     return subprocess.run(
         [sys.executable, "-m", f"benchmarks.{suite}", "--quick", *options],
         cwd=ROOT,
@@ -35,7 +33,7 @@ def bench(
 def quick(
     suite: str, folder: Path, *options: str
 ) -> tuple[dict[str, Any], list[Sample]]:
-    """All that is told of a run in which nothing failed, and what was measured."""
+    """Return result and samples of a quick run in which nothing failed."""
     file = folder / "result.json"
     ran = bench(suite, *options, "--json", str(file))
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -46,12 +44,12 @@ def quick(
 
 
 def of_scenarios(*names: str) -> list[str]:
-    """Options for these alone."""
+    """Return the options that choose these scenarios."""
     return [word for name in names for word in ("--scenario", name)]
 
 
 def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sample]:
-    """One a repetition."""
+    """Return invented samples, one a repetition."""
     return [
         Sample("asyncio", scenario, metric, "made up", peer, repetition, value)
         for repetition, value in enumerate(values)
@@ -59,7 +57,7 @@ def samples(scenario: str, metric: str, peer: str, *values: float) -> list[Sampl
 
 
 def verdict_by(bars: Sequence[Bar], what: str, *groups: list[Sample]) -> Verdict:
-    """What the bar of that name, ``scenario: what``, makes of these samples."""
+    """Return the verdict of the bar ``scenario: what`` on these samples."""
     figures = Figures([sample for group in groups for sample in group])
     (found,) = [
         v for v in verdicts(bars, figures) if f"{v.bar.scenario}: {v.bar.what}" == what

@@ -10,19 +10,26 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from benchmarks.harness.report import (
+    Bar,
+    Figures,
+    Minimum,
+    NotMeasured,
+    Sample,
+    Verdict,
+    bar_table,
+    tables,
+    verdicts,
+)
+from benchmarks.harness.scenario import Measured, Round
+from benchmarks.redis.__main__ import main
 from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY, RUEIDIS
 from benchmarks.redis.bars import BARS
-from benchmarks.redis.run import main
 from benchmarks.redis.scenarios import SCENARIOS
 from benchmarks.redis.server import Server, server
-from benchmarks.sample import Sample
-from benchmarks.shared.bars import Bar, Minimum, Verdict, verdicts
-from benchmarks.shared.figures import Figures, NotMeasured
-from benchmarks.shared.report import bars, tables
-from benchmarks.shared.scenario import Measured, Round
 from tests.benchmarks.suites import bench, of_scenarios, quick, samples, verdict_by
 
-WITH_PEERS = ("S1", "S4a")
+WITH_PEERS = ("alone", "one-key")
 """Every program that is compared takes part in one of them."""
 TITLES = {name: scenario.title for name, scenario in SCENARIOS.items()}
 
@@ -39,10 +46,10 @@ def test_quick_measures_ours_in_every_other_scenario(tmp_path: Path) -> None:
     assert {(s.scenario, s.loop) for s in measured} == wanted
     assert {s.peer for s in measured} == {OURS}
     figures = Figures(measured)
-    assert figures.median("S6", "served of 1,000", OURS) == 1000
-    assert figures.median("S6", "connections", OURS) >= 1
-    assert len(figures.values("S3", "hand-over, ms", OURS)) == 5
-    assert len(figures.values("S7", "after the lease's end, ms", OURS)) == 2
+    assert figures.median("waiters", "served of 1,000", OURS) == 1000
+    assert figures.median("waiters", "connections", OURS) >= 1
+    assert len(figures.values("hand-over", "hand-over, ms", OURS)) == 5
+    assert len(figures.values("killed-holders", "after the lease's end, ms", OURS)) == 2
 
 
 @pytest.mark.parametrize("name", WITH_PEERS)
@@ -57,7 +64,7 @@ def test_quick_measures_every_peer_of_a_scenario(name: str, tmp_path: Path) -> N
     told = [bar for bar in result["bars"] if bar["holds"] is not None]
     assert {bar["scenario"] for bar in told} == {name}
     assert len(told) == sum(bar.scenario == name for bar in BARS) > 0
-    if name == "S4a":
+    if name == "one-key":
         figures = Figures(measured)
         # One BLPOP and one LPUSH; a few are cut off at the edges of the window.
         of_blpop = figures.median(name, "requests a cycle", BLPOP)
@@ -79,19 +86,21 @@ def test_what_breaks_is_told_and_the_others_go_on(
         assert round_.peer == FLOOR, "two tasks held the lock at the same time"
         return {"cycles/s": [7.0]}
 
-    monkeypatch.setitem(SCENARIOS, "S2", replace(SCENARIOS["S2"], measure=measure))
-    options = ["--quick", "--scenario", "S2", "--peer", FLOOR, "--peer", REDIS_PY]
+    monkeypatch.setitem(
+        SCENARIOS, "own-keys", replace(SCENARIOS["own-keys"], measure=measure)
+    )
+    options = ["--quick", "--scenario", "own-keys", "--peer", FLOOR, "--peer", REDIS_PY]
     assert main(options) == 1
     printed = capsys.readouterr().out
     assert "| cycles/s | 7.00 |" in printed
-    assert "S2, redis-py, asyncio: two tasks held" in printed
+    assert "own-keys, redis-py, asyncio: two tasks held" in printed
 
 
 def test_requests_are_counted_without_what_scripts_do() -> None:
     with (
         server() as running,
         Redis.from_url(running.url) as redis,
-        running.overheard() as heard,
+        running.monitored() as requests,
     ):
         redis.ping()
         begin = time.time()
@@ -99,8 +108,8 @@ def test_requests_are_counted_without_what_scripts_do() -> None:
         redis.set("x", '[0 lua] "x"\r\n+1.5 [0 lua]')
         end = time.time()
         redis.ping()
-    assert heard.between(begin, end) == 2
-    assert heard.between(0, end) >= 3
+    assert requests.between(begin, end) == 2
+    assert requests.between(0, end) >= 3
 
 
 # ---------------------------------------------------------------------- bars
@@ -109,78 +118,83 @@ verdict = partial(verdict_by, BARS)
 
 
 def test_a_cycle_is_compared_with_the_floors_least_repetition() -> None:
-    of = ("S1", "cycle p50, µs")
+    of = ("alone", "cycle p50, µs")
     floor = samples(*of, FLOOR, 60, 30, 64)
     found = verdict(
-        "S1: cycle, of the floor's least repetition",
+        "alone: cycle, of the floor's least repetition",
         floor,
         samples(*of, OURS, 54, 53, 70),
     )
     assert (found.figure, found.limit, found.holds) == (1.8, 1.8, True)
     slower = samples(*of, OURS, 54, 55, 70)
-    found = verdict("S1: cycle, of the floor's least repetition", floor, slower)
+    found = verdict("alone: cycle, of the floor's least repetition", floor, slower)
     assert found.holds is False
 
 
 def test_throughput_is_compared_within_each_repetition() -> None:
     # The second repetition was disturbed, for both.
-    of = ("S5", "cycles/s")
+    of = ("mixed-tasks", "cycles/s")
     memory = samples(*of, MEMORY, 3000, 300, 3000)
     enough = verdict(
-        "S5: cycles/s, of memory://'s", memory, samples(*of, OURS, 1800, 180, 1200)
+        "mixed-tasks: cycles/s, of memory://'s",
+        memory,
+        samples(*of, OURS, 1800, 180, 1200),
     )
     assert (enough.figure, enough.holds) == (0.6, True)
     less = verdict(
-        "S5: cycles/s, of memory://'s", memory, samples(*of, OURS, 1700, 180, 1200)
+        "mixed-tasks: cycles/s, of memory://'s",
+        memory,
+        samples(*of, OURS, 1700, 180, 1200),
     )
     assert less.holds is False
 
 
 def test_hand_overs_of_all_repetitions_make_one_percentile() -> None:
-    of = ("S3", "hand-over, ms")
+    of = ("hand-over", "hand-over, ms")
     blpop = samples(*of, BLPOP, *range(1, 102))
     ours = samples(*of, OURS, *(n * 1.2 for n in range(1, 102)))
-    found = verdict("S3: hand-over p95, of raw BLPOP's", blpop, ours)
+    found = verdict("hand-over: hand-over p95, of raw BLPOP's", blpop, ours)
     assert found.figure == pytest.approx(1.2)
     assert found.holds is False
 
 
 def test_a_drain_may_take_as_long_as_rueidislock_needs() -> None:
-    ours = samples("S6", "drain, s", OURS, 0.4)
-    assert verdict("S6: drain", ours).holds is False
-    quick = samples("S6", "drain, s", RUEIDIS, 0.1)
-    assert verdict("S6: drain", ours, quick).limit == 0.35
-    slow = samples("S6", "drain, s", RUEIDIS, 0.3)
-    assert verdict("S6: drain", ours, slow).holds is True
+    ours = samples("waiters", "drain, s", OURS, 0.4)
+    assert verdict("waiters: drain", ours).holds is False
+    quick = samples("waiters", "drain, s", RUEIDIS, 0.1)
+    assert verdict("waiters: drain", ours, quick).limit == 0.35
+    slow = samples("waiters", "drain, s", RUEIDIS, 0.3)
+    assert verdict("waiters: drain", ours, slow).holds is True
 
 
 def test_what_was_not_measured_is_not_said_to_hold() -> None:
     missing = list(verdicts(BARS, Figures([])))
     assert len(missing) == len(BARS)
     assert {v.holds for v in missing} == {None}
-    shown = bars(missing, list(SCENARIOS))
+    shown = bar_table(missing, list(SCENARIOS))
     assert shown.count("not measured") == len(BARS)
     with pytest.raises(NotMeasured):
-        Figures([]).median("S1", "cycle p50, µs", OURS)
+        Figures([]).median("alone", "cycle p50, µs", OURS)
 
 
 def test_the_report_shows_limit_figure_and_whether_it_holds() -> None:
-    least = Minimum("S5", "cycles/s", lambda _: 0.0, 1800.0)
-    most = Bar("S7", "late", lambda _: 0.0, 20.0, "ms")
-    shown = bars(
-        [Verdict(most, 20.5, 20.0), Verdict(least, 1900, 1800.0)], ["S5", "S7"]
+    least = Minimum("mixed-tasks", "cycles/s", lambda _: 0.0, 1800.0)
+    most = Bar("killed-holders", "late", lambda _: 0.0, 20.0, "ms")
+    shown = bar_table(
+        [Verdict(most, 20.5, 20.0), Verdict(least, 1900, 1800.0)],
+        ["mixed-tasks", "killed-holders"],
     )
     assert shown.splitlines()[2:] == [
-        "| S5 | cycles/s | ≥ 1,800 | 1,900 | yes |",
-        "| S7 | late | ≤ 20.0 ms | 20.5 ms | **NO** |",
+        "| mixed-tasks | cycles/s | ≥ 1,800 | 1,900 | yes |",
+        "| killed-holders | late | ≤ 20.0 ms | 20.5 ms | **NO** |",
     ]
 
 
 def test_a_table_shows_spans_and_percentiles() -> None:
-    few = samples("S1", "cycle p50, µs", OURS, 50, 40, 60)
+    few = samples("alone", "cycle p50, µs", OURS, 50, 40, 60)
     assert "| cycle p50, µs | 50.0 (40.0 … 60.0) |" in tables(few, TITLES)
     many = [
-        Sample("asyncio", "S7", "late, ms", "redis", OURS, n % 3, float(n))
+        Sample("asyncio", "killed-holders", "late, ms", "redis", OURS, n % 3, float(n))
         for n in range(11)
     ]
     assert "| late, ms | p50 5.00, p90 9.00, p95 9.50 (n = 11) |" in tables(

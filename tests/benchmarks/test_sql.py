@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shared.figures import Figures
-from benchmarks.shared.handover import TOOK
-from benchmarks.shared.many_tasks import SERVED
+from benchmarks.harness.measures import HAND_OVER, SERVED
+from benchmarks.harness.report import Figures
+from benchmarks.sql.__main__ import main
 from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, OURS
 from benchmarks.sql.bars import BARS
-from benchmarks.sql.run import main
-from benchmarks.sql.scenarios import SCENARIOS, alone, crowd
+from benchmarks.sql.scenarios import CYCLE, SCENARIOS, STATEMENTS
 from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
 
-CHOSEN = ("Q1", "Q4")
+CHOSEN = ("alone", "waiters")
 """The others are the same for every suite, and run with other servers' tests."""
 
 
@@ -45,8 +44,8 @@ def what_users_have_is_what_is_measured(about: dict[str, Any]) -> None:
 
 def everybody_gets_in_and_the_server_is_heard(figures: Figures) -> None:
     for peer in (OURS, MARIADB_OURS):
-        assert figures.median("Q4", SERVED, peer) == 1000
-        assert figures.median("Q4", crowd.STATEMENTS, peer) > 0  # places are kept
+        assert figures.median("waiters", SERVED, peer) == 1000
+        assert figures.median("waiters", STATEMENTS, peer) > 0  # places are kept
 
 
 def test_without_postgresql_it_says_what_to_install(
@@ -55,14 +54,14 @@ def test_without_postgresql_it_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tests.servers.postgresql._KEPT", tmp_path)
     with pytest.raises(SystemExit, match="apt-get install"):
-        main(["--quick", "--scenario", "Q1"])
+        main(["--quick", "--scenario", "alone"])
 
 
 verdict = partial(verdict_by, BARS)
 
 
 def test_a_cycle_is_compared_within_each_repetition() -> None:
-    of, what = ("Q1", alone.CYCLE), "Q1: cycle, of the floor's"
+    of, what = ("alone", CYCLE), "alone: cycle, of the floor's"
     floor = samples(*of, FLOOR, 400, 4000, 400)  # the second was disturbed, for both
     held = verdict(what, floor, samples(*of, OURS, 520, 5200, 900))
     assert (held.figure, held.holds) == (1.3, True)
@@ -70,12 +69,17 @@ def test_a_cycle_is_compared_within_each_repetition() -> None:
 
 
 def test_a_hand_over_is_judged_by_its_middle() -> None:
-    what = "Q5: hand-over p50"
-    assert verdict(what, samples("Q5", TOOK, OURS, 1.4, 1.5, 90)).holds is True
-    assert verdict(what, samples("Q5", TOOK, OURS, 1.6, 1.6, 0.1)).holds is False
+    what = "hand-over: hand-over p50"
+    assert (
+        verdict(what, samples("hand-over", HAND_OVER, OURS, 1.4, 1.5, 90)).holds is True
+    )
+    assert (
+        verdict(what, samples("hand-over", HAND_OVER, OURS, 1.6, 1.6, 0.1)).holds
+        is False
+    )
 
 
 def test_waiters_ask_next_to_nothing() -> None:
-    of, what = ("Q4", crowd.STATEMENTS, OURS), "Q4: statements of all waiters"
+    of, what = ("waiters", STATEMENTS, OURS), "waiters: statements of all waiters"
     assert verdict(what, samples(*of, 0.8, 1, 9)).holds is True
     assert verdict(what, samples(*of, 0.8, 1.2, 9)).holds is False

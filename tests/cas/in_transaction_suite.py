@@ -279,12 +279,12 @@ class JoinSuite:
                 await user.free()
 
             await refused("no transaction has begun", connection)
-            await refused("str cannot be used", "BEGIN")
+            await refused("str is not a transaction", "BEGIN")
             elsewhere = create_async_engine("sqlite+aiosqlite://")
             async with elsewhere.connect() as other:
-                await refused("AsyncConnection cannot be used", other)
+                await refused("AsyncConnection is not a transaction", other)
             await elsewhere.dispose()
-            with pytest.raises(ConfigurationError, match="is not to be seen"):
+            with pytest.raises(ConfigurationError, match="is not visible"):
                 async with user.transaction(connection, frozen=True):
                     await user.ask(connection, BOOKED)  # it sees nothing newer now
                     async with lock.in_transaction(connection):

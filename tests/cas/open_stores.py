@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from aiorwlock_remote.cas.driver.store import DriverTableStore
+from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode
@@ -23,13 +23,13 @@ LEASE = micros(30)
 
 
 @asynccontextmanager
-async def opened(url: str, gate: str = "") -> AsyncIterator[DriverTableStore]:
+async def opened(url: str, gate: str = "") -> AsyncIterator[TableStore]:
     """A store that rings no bell, closed in time afterwards."""
     settings = StoreSettings(client_id=gate or secrets.token_hex(8))
     host = current_event_loop()
     address = parse(url)
     store = await find(address.scheme)(address, host, lambda *_: None, settings)
-    assert isinstance(store, DriverTableStore)
+    assert isinstance(store, TableStore)
     try:
         yield store
     finally:

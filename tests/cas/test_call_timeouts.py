@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from aiorwlock_remote.cas.driver.executor import CallTimeouts
+from aiorwlock_remote.cas.driver.pool import CallTimeouts
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,67 +9,67 @@ import pytest
 from aiorwlock_remote._util.driver_loop import SameLoop
 from aiorwlock_remote.cas.driver.executor import (
     REQUESTS_PER_CONNECTION,
-    DriverHooks,
-    PerCallExecutor,
+    DriverExecutor,
 )
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.core.row import StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.cas.fake_driver import FakeDriver
 
 pytestmark = pytest.mark.asyncio
 
 FOUND = StoredRow(done=True, now="2026-01-01")
 GONE = BackendUnavailable(what="gone")
-CUSTOM: DriverHooks[object] = DriverHooks(
-    is_healthy=lambda _: True,
-    abort=lambda _: None,
-    is_broken=lambda _: True,
-    map_error=lambda _, __: GONE,
-    not_connected=lambda _, __: GONE,
-)
 
 
-class Dialler:
+class Dialler(FakeDriver):
     """Connects after a while."""
 
     def __init__(self) -> None:
+        super().__init__(connect_timeout=5.0, call_timeout=5.0)
         self.dialled = 0
 
-    async def dial(self) -> object:
+    async def connect(self) -> object:
         self.dialled += 1
         await asyncio.sleep(0)
         return object()
 
-    def healthy(self, _: object) -> bool:
+    def is_broken(self, error: BaseException) -> bool:
+        del error
         return True
 
-    async def close(self, _: object) -> None:
-        """In order."""
-
-    def abort(self, _: object) -> None:
-        """At once."""
+    def map_error(self, error: BaseException) -> BackendUnavailable:
+        del error
+        return GONE
 
 
-class Desk(PerCallExecutor):
+class Desk(DriverExecutor):
     """Notes what was sent, and under which task it went on."""
 
     def __init__(self, most: int = 1) -> None:
         self.dialler = Dialler()
-        self.own: ConnectionPool[object] = ConnectionPool(self.dialler, "db", 5.0, most)
-        super().__init__(SameLoop(current_event_loop()), self.own, CUSTOM, "db", 5.0)
+        self.own: ConnectionPool[object] = ConnectionPool(self.dialler, most)
+        super().__init__(SameLoop(current_event_loop()), self.own, self.dialler)
         self.sent: list[object] = []
         self.tasks: list[object] = []
 
-    async def swapped(self, values: Values, connection: object) -> StoredRow:
+    async def check_server(self, logged_in: object) -> None:
+        """There is none."""
+
+    async def run_row(self, statement: object, connection: object) -> StatementResult:
+        raise ValueError(statement, connection)
+
+    async def swap(self, values: Values, connection: object) -> StoredRow:
         del connection
         self.sent.append(values["n"])
         await asyncio.sleep(0)
         self.tasks.append(asyncio.current_task())
         return FOUND
 
-    async def looked(self, values: Values, connection: object) -> StoredRow:
+    async def look(self, values: Values, connection: object) -> StoredRow:
         del connection
         raise ValueError(values)
 
@@ -81,9 +81,9 @@ class Meeting(Desk):
         super().__init__(most=8)
         self.barrier = asyncio.Barrier(parties)
 
-    async def swapped(self, values: Values, connection: object) -> StoredRow:
+    async def swap(self, values: Values, connection: object) -> StoredRow:
         async with self.barrier:
-            return await super().swapped(values, connection)
+            return await super().swap(values, connection)
 
 
 async def test_a_request_leaves_before_its_caller_goes_on() -> None:
@@ -146,10 +146,10 @@ async def test_a_few_requests_go_over_one_connection() -> None:
 
 async def test_one_that_is_not_answered_holds_up_its_own_connection_only() -> None:
     class Stuck(Desk):
-        async def swapped(self, values: Values, connection: object) -> StoredRow:
+        async def swap(self, values: Values, connection: object) -> StoredRow:
             if values["n"] == 0:
                 await free.wait()
-            return await super().swapped(values, connection)
+            return await super().swap(values, connection)
 
     free, desk = asyncio.Event(), Stuck(most=2)
     stuck, *rest = desk.ask_all(

@@ -12,10 +12,11 @@ from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.cas.driver import external_pool
 from aiorwlock_remote.cas.driver.external_pool import (
     DEFAULT_REQUEST_CONNECTIONS,
-    BackgroundReturnPool,
     BorrowedConnections,
-    request_connections,
+    RequestConnections,
+    ReturnMode,
 )
+from tests.cas.fake_driver import FakeDriver
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,6 +31,7 @@ class Owner:
     back: list[str] = field(default_factory=list[str])
     hung_up: list[str] = field(default_factory=list[str])
     lent: int = 0
+    return_mode: ReturnMode = ReturnMode.AWAITED
 
     async def borrow(self) -> str:
         self.lent += 1
@@ -47,18 +49,25 @@ class Owner:
     def abandon(self, connection: str) -> None:
         self.abort(connection)
 
-    async def settle(self) -> None:
-        """All that came back is there."""
-
     def abort(self, connection: str) -> None:
         self.hung_up.append(connection)
         self.lets.set()
 
 
+class Ending(FakeDriver):
+    """Ends connections of an owner."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(connect_timeout=1.0)
+        self._owner = owner
+
+    def abort(self, connection: str) -> None:
+        self._owner.abort(connection)
+
+
 def lines(owner: Owner, *, asks: bool = True) -> BorrowedConnections[str]:
-    return BorrowedConnections(
-        BackgroundReturnPool(owner, owner.abort, asks=asks), "db", 1.0
-    )
+    owner.return_mode = ReturnMode.BACKGROUND if asks else ReturnMode.BOUNDED
+    return BorrowedConnections(owner, Ending(owner))
 
 
 async def test_nobody_waits_until_it_is_back_but_who_closes() -> None:
@@ -119,7 +128,7 @@ async def test_a_lender_that_fails_by_itself_is_no_error_either(
 ) -> None:
     owner = Owner(fails=True)
     owner.lets.set()
-    taken = BorrowedConnections(owner, "db", 1.0)
+    taken = BorrowedConnections(owner, FakeDriver(connect_timeout=1.0))
     await taken.give_back(await taken.take())
     await taken.drop(await taken.take())
     await taken.close()
@@ -138,8 +147,8 @@ async def test_requests_leave_connections_to_renewals(
     """However many wait for a turn, and each gets one in order."""
     owner = Owner()
     owner.lets.set()
-    lent = BorrowedConnections(owner, "db", 30.0)
-    own = request_connections(lent, most, 30.0)
+    lent = BorrowedConnections(owner, FakeDriver())
+    own = RequestConnections(lent, most, 30.0)
     taken = [await own.take() for _ in range(for_requests)]
     waiting = [asyncio.ensure_future(own.take()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -156,8 +165,8 @@ async def test_requests_leave_connections_to_renewals(
 
 
 async def test_a_request_without_a_turn_says_that_nothing_was_done() -> None:
-    lent = BorrowedConnections(Owner(), "db", 30.0)
-    own = request_connections(lent, 1, 0.01)
+    lent = BorrowedConnections(Owner(), FakeDriver())
+    own = RequestConnections(lent, 1, 0.01)
     connection = await own.take()
     with pytest.raises(BackendUnavailable, match="no connection was free") as told:
         await own.take()

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from tests.cas.fake_driver import FakeDriver
 
 pytestmark = pytest.mark.asyncio
 
 Turn = asyncio.Task[int]
 
 
-@dataclass
-class Dialler:
+class Dialler(FakeDriver):
     """Connections are numbers; the next one is there when it is ``let``."""
 
-    let: asyncio.Event = field(default_factory=asyncio.Event)
-    fails: bool = False
-    made: int = 0
-    ended: list[int] = field(default_factory=list[int])
-    dead: set[int] = field(default_factory=set[int])
+    def __init__(self, *, fails: bool = False, seconds: float = 30.0) -> None:
+        super().__init__(connect_timeout=seconds)
+        self.let = asyncio.Event()
+        self.fails = fails
+        self.made = 0
+        self.ended: list[int] = []
+        self.dead: set[int] = set()
 
-    async def dial(self) -> int:
+    async def connect(self) -> int:
         await self.let.wait()
         if self.fails:
             raise OSError("refused")
         self.made += 1
         return self.made
 
-    def healthy(self, connection: int) -> bool:
+    def is_healthy(self, connection: int) -> bool:
         return connection not in self.dead
 
     async def close(self, connection: int) -> None:
@@ -43,10 +44,8 @@ class Dialler:
         self.ended.append(connection)
 
 
-def lines(
-    dialler: Dialler, most: int = 1, seconds: float = 30.0
-) -> ConnectionPool[int]:
-    return ConnectionPool(dialler, "db", seconds, most)
+def lines(dialler: Dialler, most: int = 1) -> ConnectionPool[int]:
+    return ConnectionPool(dialler, most)
 
 
 async def refused(own: ConnectionPool[int], dialler: Dialler, many: int) -> list[Turn]:
@@ -121,9 +120,9 @@ async def test_when_none_is_left_all_are_told_why() -> None:
 
 
 async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
-    dialler = Dialler()
+    dialler = Dialler(seconds=0.05)
     dialler.let.set()
-    own = lines(dialler, most=2, seconds=0.05)
+    own = lines(dialler, most=2)
     await own.take()
     dialler.fails = True
     with pytest.raises(OSError, match="refused"):
@@ -131,7 +130,7 @@ async def test_who_was_not_let_in_for_too_long_is_told_why() -> None:
 
 
 async def test_there_is_a_time_limit() -> None:
-    own = lines(Dialler(), seconds=0.05)
+    own = lines(Dialler(seconds=0.05))
     with pytest.raises(BackendUnavailable) as caught:
         await own.take()
     assert caught.value.nothing_done
@@ -167,9 +166,9 @@ async def test_one_that_is_too_late_is_ended(end: str) -> None:
     """However the driver takes it; the loop has nothing to tell."""
 
     class Late(Dialler):
-        async def dial(self) -> int:
+        async def connect(self) -> int:
             try:
-                return await super().dial()
+                return await super().connect()
             except asyncio.CancelledError:
                 if end == "connected":
                     return 7
@@ -180,9 +179,9 @@ async def test_one_that_is_too_late_is_ended(end: str) -> None:
     told: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(context))
-    dialler = Late()
+    dialler = Late(seconds=0.0)
     with pytest.raises(BackendUnavailable):
-        await lines(dialler, seconds=0.0).take()
+        await lines(dialler).take()
     await anyio.wait_all_tasks_blocked()
     assert dialler.ended == ([7] if end == "connected" else [])
     assert told == []

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError
-from aiorwlock_remote.cas.driver.executor import DriverHooks, PooledRunner
-from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.cas.driver.pool import PooledRunner
+from tests.cas.fake_driver import FakeDriver
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,12 +34,14 @@ async def ask(phone: Phone) -> str:
     return await phone.answer
 
 
-def meant(exc: BaseException, where: str) -> BackendError | ConfigurationError:
-    return BackendUnavailable(what=f"{where}: {exc}")
+class Exchange(FakeDriver):
+    """Hangs up phones."""
 
+    def abort(self, connection: Phone) -> None:
+        connection.abort()
 
-def not_connected(exc: BaseException, where: str) -> BackendError | ConfigurationError:
-    return BackendUnavailable(what=f"{where}: {exc}", nothing_done=True)
+    def is_healthy(self, connection: Phone) -> bool:
+        return connection.well
 
 
 @dataclass
@@ -71,14 +73,7 @@ class Shelf:
 
 
 def carrier(shelf: Shelf, seconds: float = 60.0) -> PooledRunner[Phone]:
-    custom: DriverHooks[Phone] = DriverHooks(
-        is_healthy=lambda phone: phone.well,
-        abort=Phone.abort,
-        is_broken=lambda exc: isinstance(exc, OSError),
-        map_error=meant,
-        not_connected=not_connected,
-    )
-    return PooledRunner(shelf, custom, "db", seconds)
+    return PooledRunner(shelf, Exchange(call_timeout=seconds))
 
 
 async def test_a_late_call_is_hung_up_and_not_cancelled() -> None:

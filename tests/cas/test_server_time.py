@@ -168,12 +168,12 @@ def test_bounds() -> None:
     later = time.bounds(100 + 2_000_000)
     assert later.least == 5_000_000 + 2_000_000 - 1_000
     assert later.slack == MIN_SLACK + 2_000
-    time.told(9_000_000, 3_000_100, took=400_000)
+    time.update(9_000_000, 3_000_100, took=400_000)
     assert time.bounds(3_000_100) == Bounds(9_000_000, 800_000)
-    time.told(9_000_000, 3_000_100, took=10 * MAX_SLACK)
+    time.update(9_000_000, 3_000_100, took=10 * MAX_SLACK)
     assert time.bounds(3_000_100).slack == MAX_SLACK
     for _ in range(200):
-        time.told(9_000_000, 3_000_100, took=1)
+        time.update(9_000_000, 3_000_100, took=1)
     assert time.bounds(3_000_100).slack == MIN_SLACK
 
 

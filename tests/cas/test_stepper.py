@@ -86,7 +86,7 @@ def test_who_is_refused_for_no_reason_to_be_seen_is_told(lost: bool) -> None:
         with pytest.raises(BackendUnavailable):
             party.do(write("t1"))
     shelf.refuses = True
-    with pytest.raises(BackendUnavailable, match="as it was") as caught:
+    with pytest.raises(BackendUnavailable, match="the row did not change") as caught:
         party.do(write("t1"))
     assert caught.value.nothing_done is not lost
     shelf.refuses = False

@@ -138,16 +138,16 @@ def test_the_ledger_refuses_old_fences(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     worker.create_ledgers(file, ["north", "south"])
     with Ledger(file, "north") as north, Ledger(file, "south") as south:
-        assert north.write(5, "a", {0: 90, 1: 110}) is not None
-        page = north.read(7, "b", "R")  # a read raises the bar, too
+        assert north.access(5, "a", "W", {0: 90, 1: 110}) is not None
+        page = north.access(7, "b", "R")  # a read raises the bar, too
         assert page is not None
         assert (page.serial, page.balances[:3]) == (2, [90, 110, 100])
-        assert north.write(6, "a", {0: 0}) is None
-        assert north.read(6, "a", "W") is None
-        again = north.read(7, "b", "R")
+        assert north.access(6, "a", "W", {0: 0}) is None
+        assert north.access(6, "a", "W") is None
+        again = north.access(7, "b", "R")
         assert again is not None
         assert again.serial == 3
-        assert south.read(1, "c", "R") is not None
+        assert south.access(1, "c", "R") is not None
     lines = [(line.ledger, line.holder, line.mode) for line in worker.read_book(file)]
     assert lines == [
         ("north", "a", "W"),

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 ECHO = """
 import sys
-from aiorwlock_remote.cli.worker_process import serve
-serve()
+from aiorwlock_remote.cli.worker_process import end_with_command
+end_with_command()
 for line in sys.stdin:
     print(line, end="", flush=True)
     if line == "fail\\n":
@@ -38,12 +38,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def test_it_is_told_and_answers(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
-    await helper.ready()
-    await helper.say(b"twice\nthe same\n")
-    assert [await helper.line(), await helper.line()] == ["twice", "the same"]
+    await helper.wait_ready()
+    await helper.send(b"twice\nthe same\n")
+    assert [await helper.receive(), await helper.receive()] == ["twice", "the same"]
     await helper.dismiss()
-    await helper.ended()
-    assert not helper.runs
+    await helper.wait_finished()
+    assert not helper.is_running
     assert not helper.killed
     await helper.aclose()
 
@@ -53,22 +53,22 @@ async def test_who_is_not_ready_says_something_else(
 ) -> None:
     helper = await WorkerProcess.start("echo", module, "a plan", tmp_path / "errors")
     with pytest.raises(CommandFailed, match=r"^echo said 'a plan'$"):
-        await helper.ready()
+        await helper.wait_ready()
     await helper.aclose()
     assert helper.killed
 
 
 async def test_why_it_ended_is_the_last_it_wrote(module: str, tmp_path: Path) -> None:
     helper = await WorkerProcess.start("echo", module, READY, tmp_path / "errors")
-    await helper.say(b"fail\n")
+    await helper.send(b"fail\n")
     why = "^echo ended early: ValueError: as it was told$"
     with pytest.raises(CommandFailed, match=why):
         while True:
-            await helper.line()
+            await helper.receive()
     with pytest.raises(CommandFailed, match=why):
-        await helper.ended()
+        await helper.wait_finished()
     with pytest.raises(CommandFailed, match=why):
-        await helper.say(b"too late\n")
+        await helper.send(b"too late\n")
     await helper.aclose()
 
 

@@ -52,9 +52,9 @@ class Fault(MemoryStore):
     """No fault: the memory store, with hooks."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One step, changed on its way in and out."""
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
+        """Carry out one step, changed on its way in and out."""
+        with self._database.lock:
+            record = self._database.records.get(resource)
         grants = () if record is None else record.grants
         changed: Pending[Reply] = Pending()
         done = super().step(resource, self.asked(command, grants))
@@ -64,18 +64,18 @@ class Fault(MemoryStore):
         return changed
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
-        """What becomes of a command; ``grants`` are those recorded before it."""
+        """Return the command as the fault changes it; ``grants``: those recorded."""
         del grants
         return command
 
     def told(self, command: Command, reply: Reply) -> Reply:
-        """What becomes of its reply."""
+        """Return the reply as the fault changes it."""
         del command
         return reply
 
 
 class Broken:
-    """A backend: stores with this fault, all on one shelf."""
+    """A backend of stores with this fault that share their locks."""
 
     def __init__(self, fault: Callable[..., Store], kept: MemoryDatabase) -> None:
         self._fault = fault
@@ -84,7 +84,7 @@ class Broken:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Store:
-        """As ``Backend``."""
+        """Open a store, as ``Backend`` asks."""
         return self._fault(self._kept, host, bell, settings)
 
 
@@ -105,7 +105,7 @@ class PrefixApart(Fault):
 
 
 class Everybody(Fault):
-    """Lets anybody in who asks."""
+    """Grants every acquire."""
 
     def told(self, command: Command, reply: Reply) -> Reply:
         if isinstance(command, Acquire) and isinstance(reply, Refused):
@@ -126,7 +126,7 @@ class ReadersFirst(Fault):
 
 
 class Tangled(Fault):
-    """Keeps what it answered in something that refers to itself."""
+    """Keeps its replies in an object that refers to itself."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         done = super().step(resource, command)
@@ -139,7 +139,7 @@ class NewestFirst(Fault):
     """Puts newcomers at the head of the queue."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        records = self._shelf.records
+        records = self._database.records
         before = records.get(resource, Doorman()).queue
         done = super().step(resource, command)
         after = records[resource].queue
@@ -183,7 +183,7 @@ class CountsFences(Fault):
     """Counts the phases of a resource from the clock at its first one."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        records = self._shelf.records
+        records = self._database.records
         before = records.get(resource, Doorman())
         done = super().step(resource, command)
         after = records.get(resource, Doorman())
@@ -202,7 +202,7 @@ class CountsFences(Fault):
 
 
 class AdoptersShare(Fault):
-    """Gives the same grant to whoever has its ticket: adopting is renewing."""
+    """Gives the same grant to every adopter of its ticket."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
         del grants
@@ -218,7 +218,7 @@ class AdoptersShare(Fault):
 
 
 class AdoptersQueue(Fault):
-    """Lets the giver's phase end when its grant is adopted, and the next ones in."""
+    """Ends the former phase when a grant is adopted, and grants to waiters."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         if isinstance(command, Adopt):
@@ -237,7 +237,7 @@ class AnyTicket(Fault):
 
 
 class AnyHolder(Fault):
-    """Breaks whoever holds it by now, not who was seen."""
+    """Breaks the present holder, not the one that was seen."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
         if isinstance(command, ForceRelease) and grants:
@@ -257,10 +257,10 @@ class NeverExpires(Fault):
 
 
 class NoRenewal(Fault):
-    """Says that it renewed, and did not."""
+    """Reports a renewal that it did not do."""
 
     def renewer(self) -> MemoryRenewer:
-        return _Idle(self._shelf, self._host.clock)
+        return _Idle(self._database, self._loop.clock)
 
 
 class _Idle(MemoryRenewer):
@@ -272,7 +272,7 @@ class _Idle(MemoryRenewer):
 
 
 class Deaf(Fault):
-    """Wakes nobody: there is only the poll."""
+    """Wakes no waiter: there is only the poll."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class Deaf(Fault):
 
 
 class DeafAndBlind(Deaf):
-    """Wakes nobody, and nobody ever looks."""
+    """Wakes no waiter, and no waiter polls."""
 
     pace = NEVER
 
@@ -303,7 +303,7 @@ class KeepsPlaces(Fault):
 
 
 class KeepsGrants(Fault):
-    """Answers a release, and the grant stays."""
+    """Replies to a release, and the grant stays."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         if not isinstance(command, Release):
@@ -314,7 +314,7 @@ class KeepsGrants(Fault):
 
 
 class OldTicketOnly(Fault):
-    """Refuses a ticket that is in already."""
+    """Refuses a repeated acquire of a ticket that holds."""
 
     def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
         held = {grant.ticket for grant in grants}
@@ -325,22 +325,22 @@ class OldTicketOnly(Fault):
 
 
 class TakesSeats(Fault):
-    """Takes a foreign program's seat for a free one."""
+    """Takes a foreign program's mutex record for no record."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
-            seat = self._shelf.seats.get(resource)
+        with self._database.lock:
+            record = self._database.records.get(resource)
+            seat = self._database.seats.get(resource)
             if seat is not None and (record is None or record.seat != seat.value):
-                del self._shelf.seats[resource]
+                del self._database.seats[resource]
         return super().step(resource, command)
 
 
 class LeavesItsSeat(Fault):
-    """Leaves its ticket in a seat whose record is gone, but for a release."""
+    """Leaves its ticket in a mutex record without doorman, except for a release."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        seats, records = self._shelf.seats, self._shelf.records
+        seats, records = self._database.seats, self._database.records
         lost = records.get(resource, Doorman()).seat is None
         seat = seats.get(resource) if lost else None
         done = super().step(resource, command)
@@ -370,27 +370,27 @@ class _Leaving(MemoryRenewer):
 
 
 class TakesReaders(Fault):
-    """Takes any ``readers`` out of the seat when a reader is told that it is out."""
+    """Removes any ``readers`` from the record when a reader learns that it is out."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         done = super().step(resource, command)
-        seat = self._shelf.seats.get(resource)
+        seat = self._database.seats.get(resource)
         if isinstance(command, Renew) and seat is not None and seat.ticket == READERS:
-            del self._shelf.seats[resource]
+            del self._database.seats[resource]
         return done
 
 
 class NoSeat(Fault):
-    """Keeps its grants to itself: the published record stays empty."""
+    """Leaves the published mutex record empty."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        with self._shelf.lock:
-            record = self._shelf.records.get(resource)
+        with self._database.lock:
+            record = self._database.records.get(resource)
             if record is not None and record.seat is not None:
-                self._shelf.seats[resource] = MutexRecord(record.seat, record.ends)
+                self._database.seats[resource] = MutexRecord(record.seat, record.ends)
         done = super().step(resource, command)
-        with self._shelf.lock:
-            self._shelf.seats.pop(resource, None)
+        with self._database.lock:
+            self._database.seats.pop(resource, None)
         return done
 
 

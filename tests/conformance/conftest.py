@@ -1,4 +1,4 @@
-"""What several suites of one store share."""
+"""Fixtures that several suites of one store share."""
 
 from __future__ import annotations
 

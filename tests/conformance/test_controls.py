@@ -155,7 +155,7 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (
             SeatCases,
             "test_our_ticket_goes_when_its_holder_is_told",
-            {"told": "downgrade"},
+            {"action": "downgrade"},
         ),
     ),
     (
@@ -171,7 +171,7 @@ NAMED = [
 
 
 class BrokenHarness(MemoryHarness):
-    """The memory store with a fault. Its cases are to fail soon: little patience."""
+    """The memory store with a fault, and little patience, so that cases fail soon."""
 
     patience = 2.5
 
@@ -179,7 +179,7 @@ class BrokenHarness(MemoryHarness):
         self._fault = fault
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """A shelf of its own, with a backend that spoils what it does."""
+        """Return a database of its own, with a backend that has the fault."""
         del folder
         kept = MemoryDatabase()
         backend = Broken(self._fault, kept)
@@ -187,7 +187,7 @@ class BrokenHarness(MemoryHarness):
 
 
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:
-    """The case as pytest would run it, on a store with this fault."""
+    """Run the case as pytest would, on a store with this fault."""
     cases, name, given = case
     harness = BrokenHarness(fault)
     store = StoreUnderTest(harness.fresh(folder), harness.patience)

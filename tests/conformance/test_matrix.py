@@ -121,13 +121,13 @@ RUN_ON: dict[type[ConformanceSuite], set[str]] = {
 
 
 def classes(suite: type[ConformanceSuite]) -> dict[str, type[Cases]]:
-    """The case classes of a backend, by name."""
+    """Return the case classes of a backend, by name."""
     inner = {name: value for name, value in vars(suite).items() if name[:4] == "Test"}
     return {name.removeprefix("Test"): value for name, value in inner.items()}
 
 
 def methods(cases: type[Cases]) -> list[str]:
-    """The cases of a class."""
+    """Return the cases of a class."""
     return [name for name in dir(cases) if name.startswith("test_")]
 
 

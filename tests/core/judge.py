@@ -1,4 +1,4 @@
-"""What must hold of every step, whoever asks whatever and whenever.
+"""What must hold after every step, whatever the clients send and whenever.
 
 Each rule is a method that raises AssertionError; ``Judge.look`` applies all of them.
 """
@@ -30,10 +30,10 @@ from tests.core.named import acquires, claims, gives_up, names
 
 
 class Judge:
-    """Watches one resource's steps and remembers what the rules need."""
+    """The judge of one resource: checks its steps, and remembers what rules need."""
 
     def __init__(self, *, strict_calls: bool) -> None:
-        """``strict_calls``: one policy, fair, for all; then every call is due."""
+        """``strict_calls``: all clients are fair, so that every call must be due."""
         self._strict_calls = strict_calls
         self._phases: dict[int, Mode] = {}
         self._asked: dict[tuple[str, Mode], int] = {}
@@ -66,7 +66,7 @@ class Judge:
         assert len({g.ticket for g in after.grants}) == len(after.grants)
 
     def fences(self, before: Doorman, after: Doorman) -> None:
-        """A new phase is above all before it, and only live readers are joined."""
+        """A new phase has a greater fence than all before; only readers are joined."""
         for grant in set(after.grants) - set(before.grants):
             known = [g for g in before.grants if g.ticket == grant.ticket]
             if any(_same(g, grant) for g in known):
@@ -87,7 +87,7 @@ class Judge:
         after: Doorman,
         now: int,
     ) -> None:
-        """A grant is one from before, still ours and alive, or one just asked for."""
+        """A grant existed before, still ours and alive, or the command asked for it."""
         ours = seat is not None and seat.value == before.seat
         asked = claims(command)
         old = {g.ticket: g for g in before.grants if ours and not g.dead(now)}
@@ -117,7 +117,7 @@ class Judge:
     def the_seat(
         self, before: Doorman, seat: MutexRecord | None, command: Command, step: Step
     ) -> None:
-        """The seat names the holders; a foreign one stays as it is."""
+        """The mutex record names the holders; a foreign one stays as it is."""
         after = step.record
         foreign = seat is not None and seat.value != before.seat
         if seat is not None and foreign and not gives_up(command, seat):
@@ -140,7 +140,7 @@ class Judge:
     def places(
         self, before: Doorman, command: Command, after: Doorman, now: int
     ) -> None:
-        """In order, one each, refreshed or gone, and taken back when withdrawn."""
+        """Entries are in order, one for each client and mode, and end in time."""
         for ask in acquires(command):
             self._asked[ask.client_id, ask.mode] = now + ask.entry_ttl
         numbers = [p.number for p in after.queue]
@@ -155,7 +155,7 @@ class Judge:
         assert slot is None or (after.grant(slot.ticket) and not after.writing)
 
     def calls(self, before: Doorman, step: Step, now: int) -> None:
-        """Who is called has something to claim; who may enter has been called."""
+        """Each called client may claim; each that may enter has been called."""
         marked = {p.number: p.claim_until for p in before.queue}
         called = [
             p.client_id
@@ -173,14 +173,14 @@ class Judge:
                     assert place.claim_until is not None, "a wake-up is lost"
 
     def storage(self, before: Doorman, step: Step) -> None:
-        """Stored and read again it is the same; unchanged it is the very same."""
+        """A stored doorman is read back equal; an unchanged one is the same object."""
         assert codec.loads(codec.dumps(step.record)) == step.record
         if step.record is not before and before != Doorman():
             created, updated = before.created, before.updated
             assert replace(step.record, created=created, updated=updated) != before
 
     def answer(self, command: Command, step: Step) -> None:
-        """What is answered is what is recorded."""
+        """The reply says what the doorman records."""
         reply, after = step.reply, step.record
         answers = reply.then if isinstance(reply, Released) else (reply,)
         for answer in answers:
@@ -195,7 +195,7 @@ class Judge:
             assert not any(after.grant(ticket) for ticket in command.tickets)
 
     def a_reason_to_wait(self, command: Command, step: Step, now: int) -> None:
-        """While nobody holds it, one waits for somebody who was not offered it yet."""
+        """A client waits for a free resource only if it is offered to another."""
         after = step.record
         fair = isinstance(command, Acquire) and command.policy is Policy.FAIR
         told_to_wait = isinstance(step.reply, Refused | Waiting)

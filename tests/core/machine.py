@@ -1,8 +1,7 @@
-"""Several processes, one resource, any story: a machine that Hypothesis drives.
+"""Several clients, one resource, any history: a machine that Hypothesis drives.
 
-A story is a list of ``Event``; each does one thing to the world (a command, fresh, late
-or repeated; a foreign program at the seat; time). Small numbers choose among what there
-is, so that a failing story shrinks to a short one. Every step goes past the ``Judge``.
+A history is a list of ``Event``; each does one thing to the world: a command, new, late
+or repeated; a foreign program that changes the mutex record; time that passes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ KINDS = (
 
 
 class Event(NamedTuple):
-    """One thing that happens. ``heard``: the client learns the answer."""
+    """One thing that happens. ``heard``: the client gets the reply."""
 
     kind: str
     gate: int
@@ -69,10 +68,10 @@ POLICIES = st.sampled_from([*([p] for p in Policy), list(Policy)])
 
 
 class Machine(World):
-    """A world in which stories happen."""
+    """A world in which histories happen."""
 
     def run(self, story: list[Event]) -> None:
-        """Let a story happen."""
+        """Run a history."""
         for event in story:
             self.now += event.passed + 1
             getattr(self, f"_{event.kind}")(event)
@@ -80,7 +79,7 @@ class Machine(World):
     # ------------------------------------------------------------- commands
 
     def _rest(self, _event: Event) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
     def _act(self, event: Event, command: Command) -> None:
         try:
@@ -124,13 +123,13 @@ class Machine(World):
             self._act(event, command)
 
     def _chosen(self, event: Event) -> str:
-        """Some ticket: believed, recorded, or any."""
+        """Return a ticket that a client relies on, one that is recorded, or any."""
         known = [*self.believed, *(g.ticket for g in (self.record or Doorman()).grants)]
         known = known or [f"t{n + 1}" for n in range(self.tickets)] or ["none"]
         return known[-1 - event.pick % len(known)]
 
     def _holder(self, event: Event) -> str:
-        """Who holds it by the record, or else some ticket."""
+        """Return a recorded holder's ticket, or else some ticket."""
         grants = (self.record or Doorman()).grants
         if event.pick == 15 or not grants:
             return self._chosen(event)
@@ -167,7 +166,7 @@ class Machine(World):
         self._act(event, Upgrade(self._holder(event), claim, gate, may_wait))
 
     def _adopt(self, event: Event) -> None:
-        """Mostly by two; a giver that was told nothing goes on believing."""
+        """Adopt, mostly twice; a former owner without a reply relies on its grant."""
         ticket = self._holder(event)
         for _ in range(1 + event.pick % 2):
             self._act(event, Adopt(ticket, self.claim(event.pick)))
@@ -210,7 +209,7 @@ class Machine(World):
             self._act(event, self.sent[-1 - event.pick % len(self.sent)])
 
     def _send(self, event: Event) -> None:
-        """A request is sent, and will arrive some other time."""
+        """Send a request that arrives later."""
         mode = Mode.WRITE if event.pick % 2 else Mode.READ
         self.post.append(self._ask_for(event, GATES[event.gate], mode, 1))
 

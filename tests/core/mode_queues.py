@@ -1,8 +1,8 @@
-"""Several processes' lanes against one store, in virtual time, with faults.
+"""Several clients' queues and one store, in virtual time, with faults.
 
-Requests of one process arrive in the order sent (the contract of ``Store.step``); they
-and the answers take time; an acquire, or any answer, may be lost; calls may be lost.
-What a gate does around its lanes is done here by the shortest means.
+Requests of one client arrive in the order sent (the contract of ``Store.step``). They
+and the replies take time; an acquire, or any reply, may be lost, and so may wake-ups.
+What the runtime does around a ``ModeQueue`` is done here by the shortest means.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Visit(NamedTuple):
 
 @dataclass(eq=False)
 class Task:
-    """One visit's story."""
+    """The history of one visit."""
 
     visit: Visit
     number: int
@@ -83,7 +83,7 @@ class Sim:
         self.tasks: list[Task] = []
 
     def run(self, visits: list[Visit]) -> None:
-        """Until nothing is left to happen."""
+        """Run until nothing is left to happen."""
         for number, visit in enumerate(visits):
             claim = Claim(f"t{number}", LEASE)
             task = Task(visit, number, Waiter(claim, Policy.FAIR))
@@ -95,7 +95,7 @@ class Sim:
             assert self.requests < 200 * (1 + len(visits)), "asking without end"
 
     def lane(self, gate: str, mode: Mode) -> ModeQueue:
-        """The lane of a process."""
+        """Return the queue of a client for a mode."""
         return self._lanes.setdefault((gate, mode), ModeQueue(gate, mode, PACE))
 
     # ---------------------------------------------------------------- tasks
@@ -203,7 +203,7 @@ class Sim:
     def _post(
         self, gate: str, command: Command, then: Callable[[Reply | None], None]
     ) -> None:
-        """Carry a command there and the answer back; None: nobody knows."""
+        """Carry a command to the store and its reply back; None: the reply is lost."""
         self.requests += 1
         if isinstance(command, Acquire) and self._lost():
             self._at(GIVE_UP, lambda: then(None))

@@ -1,4 +1,4 @@
-"""What a command names: whom it may let in, whom it may end."""
+"""Which tickets a command names: those it may admit, and those it may end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiorwlock_remote.core.ticket import Mode
 
 
 def claims(command: Command) -> dict[str, Claim]:
-    """Whom a command may let in, by ticket."""
+    """Return the claims that a command may admit, by ticket."""
     match command:
         case Acquire():
             return {c.ticket: c for c in command.claims}
@@ -32,14 +32,14 @@ def claims(command: Command) -> dict[str, Claim]:
 
 
 def acquires(command: Command) -> tuple[Acquire, ...]:
-    """The acquires in a command."""
+    """Return the acquires in a command."""
     if isinstance(command, Release):
         return command.then
     return (command,) if isinstance(command, Acquire) else ()
 
 
 def names(command: Command, grant: Grant) -> bool:
-    """Whether a command may end this grant."""
+    """Return whether a command may end this grant."""
     match command:
         case Release():
             return command.ticket == grant.ticket
@@ -54,7 +54,7 @@ def names(command: Command, grant: Grant) -> bool:
 
 
 def gives_up(command: Command, seat: MutexRecord) -> bool:
-    """Whether a command may remove this foreign seat."""
+    """Return whether a command may remove this foreign record."""
     match command:
         case Release():
             return command.ticket == seat.ticket and command.mode is not Mode.READ

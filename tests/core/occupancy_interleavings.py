@@ -1,8 +1,7 @@
 """Contenders of pending → using in a simulated store: every interleaving, or one.
 
 A world is a value. Its steps are as small as a store can make them: a look reads one
-record at a time, in any order, so it is no snapshot. Contenders may crash where they
-stand, and any record may grow old while its owner is alive.
+record at a time, in any order, so it is not a snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Contender(NamedTuple):
 
 
 class World(NamedTuple):
-    """Records are (owner, old)."""
+    """The records are (owner, old)."""
 
     contenders: tuple[Contender, ...]
     pendings: frozenset[tuple[int, bool]] = frozenset()
@@ -55,14 +54,14 @@ class World(NamedTuple):
 
     @property
     def violated(self) -> bool:
-        """Two use, and no record of theirs was too old."""
+        """Whether two use the object, and no record of theirs was too old."""
         fresh = {owner for owner, old in self.usings if not old}
         both = [i for i, c in enumerate(self.contenders) if c.uses and i in fresh]
         return len(both) > 1
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The published table's: what each has in the store."""
+        """The row of the published table: what each contender has in the store."""
         return tuple(
             "using"
             if self.usings & {(i, False), (i, True)}
@@ -78,23 +77,23 @@ class World(NamedTuple):
 
 
 def pure(move: NextAction, answer: ActionResult) -> NextAction:
-    """The rule as it is."""
+    """The protocol as it is."""
     return next_action(move, answer, AGES)
 
 
 def confirming(move: NextAction, answer: ActionResult) -> NextAction:
-    """The same for a shared mount."""
+    """The protocol for a shared mount."""
     return next_action(move, answer, AGES, confirm=True)
 
 
 def early_return(move: NextAction, answer: ActionResult) -> NextAction:
-    """As published for Redis: who finds it busy forgets his pending; nothing ages."""
+    """As published for Redis: at a busy object a contender leaves its pending."""
     found = never_aged(move, answer)
     return NextAction(Action.BUSY) if found.then is Action.BUSY else found
 
 
 def wrong_order(move: NextAction, answer: ActionResult) -> NextAction:
-    """Looks at usings first."""
+    """A contender that looks at using records first."""
     found = next_action(move, answer, AGES)
     if move.do is Action.WRITE:
         return NextAction(Action.LOOK_USING)
@@ -106,7 +105,7 @@ def wrong_order(move: NextAction, answer: ActionResult) -> NextAction:
 
 
 def never_aged(move: NextAction, answer: ActionResult) -> NextAction:
-    """Waits for the dead for ever."""
+    """A contender that waits for dead ones for ever."""
     return next_action(move, answer, ExpiryAges(pending=OLD + 1, using=None))
 
 
@@ -125,7 +124,7 @@ class Game:
     agings: int = 0
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """Everything that can happen next, and what it leads to."""
+        """Return everything that can happen next, and what it leads to."""
         for i, contender in enumerate(world.contenders):
             if contender.crashed:
                 continue
@@ -137,7 +136,7 @@ class Game:
         yield from self._agings(world)
 
     def any_step(self, world: World, chance: Random) -> tuple[str, World]:
-        """One of them; what seldom happens, seldom."""
+        """Return one step; a rare one, rarely."""
         acting = [i for i, c in enumerate(world.contenders) if not c.crashed]
         if not acting:
             return "nobody is left", world
@@ -261,14 +260,14 @@ def put(world: World, i: int, contender: Contender, *, crashes: int = 0) -> Worl
 
 @dataclass
 class Explored:
-    """Every world that can be reached, and which lead to which."""
+    """Every reachable world, and the worlds each one leads to."""
 
     worlds: set[World]
     before: dict[World, list[World]]
     violated: list[World]
 
     def stuck(self) -> set[World]:
-        """Those from which nobody can ever use the object again."""
+        """Return the worlds from which no contender can ever use the object again."""
         able = {world for world in self.worlds if world.used}
         waiting = list(able)
         while waiting:
@@ -281,7 +280,7 @@ class Explored:
 
 
 def explore(game: Game, contenders: int) -> Explored:
-    """All interleavings."""
+    """Follow all interleavings."""
     first = World(tuple(Contender() for _ in range(contenders)))
     found = Explored({first}, {}, [])
     waiting = [first]

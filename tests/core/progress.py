@@ -1,7 +1,7 @@
-"""Whether everybody gets in who keeps asking: the rest of a story, played to its end.
+"""Whether every client that keeps asking is granted: a history played to its end.
 
-Holders hold shortly and release; who waits asks again when its last answer told it to,
-at its poll, or when it is called. Nothing else happens.
+Holders hold shortly and release. A waiter asks again when its last reply says so, at
+its poll, or when it is called. Nothing else happens.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Who = tuple[str, Mode]
 class Ending:
     """Plays a machine's world to its end.
 
-    ``deaf``: calls are lost, polls and told times alone must do. ``churn``: gates that
-    come back with a fresh ticket each time they were served, in this mode.
+    ``deaf``: wake-ups are lost, so polls and announced times alone must do. ``churn``:
+    clients that come back with a new ticket each time they were served, in this mode.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Ending:
         self._missing = set(machine.waiting)
 
     def play(self, within: int) -> None:
-        """Until all tickets that waited at the beginning have been granted."""
+        """Run until all tickets that waited at the beginning have been granted."""
         machine = self.machine
         if machine.seat is not None and machine.seat.value != machine.record_seat:
             machine.seat = None

@@ -1,7 +1,7 @@
-"""A protected resource that refuses old fences, and keeps the minutes.
+"""A protected resource that refuses old fences, and records its accesses.
 
-It refuses a fence below the highest it has seen, accepts equality, and is raised by
-reads too. What it accepted must look as if nobody had ever overlapped.
+It refuses a fence below the highest it has seen, accepts an equal one, and is raised by
+reads, too. The accesses it accepted must look as if no session had overlapped another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Register:
         self._last: dict[str, int] = {}
 
     def access(self, session: str, mode: Mode, fence: int) -> bool:
-        """One read or write of a session (a ticket); whether it was accepted."""
+        """Read or write in a session (a ticket); return whether it was accepted."""
         if fence < self.highest:
             self.refused += 1
             return False

@@ -1,4 +1,4 @@
-"""A resource to be told what to do in one line; for tests that read as stories."""
+"""One resource with commands of one line, for tests that read as histories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WALL = 1_700_000_000 * SECOND
 
 
 class Door:
-    """One resource. ``woken``: the gates that the last step called."""
+    """One resource. ``woken``: the clients that the last step called."""
 
     def __init__(self) -> None:
         self.record: Doorman | None = None
@@ -35,7 +35,7 @@ class Door:
         self.woken: list[str] = []
 
     def do(self, command: Command) -> Reply:
-        """Carry out a command; 1 ms passes before it. The seat goes when it ends."""
+        """Carry out a command; 1 ms passes before it. The record expires by itself."""
         self.now += MS
         if self.seat and self.seat.expires and self.seat.expires <= self.now:
             self.seat = None
@@ -54,7 +54,7 @@ class Door:
         more: int = 0,
         max_waiters: int | None = None,
     ) -> Reply:
-        """A process asks and takes a place; without tickets its name is one."""
+        """Ask and take a queue entry; without tickets the client's name is one."""
         command = ask(
             gate,
             mode,
@@ -68,7 +68,7 @@ class Door:
         return self.do(command)
 
     def attempt(self, ticket: str, mode: Mode, policy: Policy = Policy.FAIR) -> Reply:
-        """Ask once and take no place: ``timeout=0``, ``try_acquire``, S0's calls."""
+        """Ask once without an entry, as ``try_acquire`` and the published calls do."""
         return self.do(Acquire((Claim(ticket, LEASE),), mode, policy))
 
     def release(self, ticket: str, *then: Acquire, mode: Mode | None = None) -> Reply:
@@ -76,7 +76,7 @@ class Door:
         return self.do(Release(ticket, mode, then))
 
     def leave(self, gate: str, mode: Mode, *tickets: str) -> Reply:
-        """Withdraw a place and tickets."""
+        """Withdraw a queue entry and tickets."""
         return self.do(Withdraw(gate, mode, tickets))
 
     def wait(self, micros: int) -> None:
@@ -85,12 +85,12 @@ class Door:
 
     @property
     def holders(self) -> list[str]:
-        """The tickets that are recorded as holding."""
+        """The tickets recorded as holding."""
         return [g.ticket for g in (self.record or Doorman()).grants]
 
     @property
     def queue(self) -> list[tuple[str, Mode]]:
-        """The places, in order."""
+        """The queue entries, in order."""
         return [(p.client_id, p.mode) for p in (self.record or Doorman()).queue]
 
 
@@ -104,7 +104,7 @@ def ask(
     more: int = 0,
     max_waiters: int | None = None,
 ) -> Acquire:
-    """An acquire that may queue."""
+    """Return an acquire that may queue."""
     named = tickets or (gate,)
     return Acquire(
         tuple(Claim(t, lease, lock_delay=lock_delay) for t in named),
@@ -118,31 +118,31 @@ def ask(
 
 
 def granted(reply: Reply) -> bool:
-    """Whether all that asked got in."""
+    """Return whether all claims were granted."""
     return isinstance(reply, Granted)
 
 
 def told(reply: Reply) -> int | None:
-    """When the store expects a change, of an answer that says to wait."""
+    """Return when the store expects a change, by a reply that says to wait."""
     assert isinstance(reply, Waiting), reply
     return reply.retry_after
 
 
 def down(ticket: str, new: str) -> Downgrade:
-    """Writer → reader."""
+    """Return a downgrade."""
     return Downgrade(ticket, Claim(new, LEASE))
 
 
 def up(ticket: str, new: str, *, may_wait: bool = True) -> Upgrade:
-    """Reader → writer, of a process named after the ticket."""
+    """Return an upgrade by a client named after the ticket."""
     return Upgrade(ticket, Claim(new, LEASE), client_id=ticket, may_wait=may_wait)
 
 
 def over(ticket: str, new: str) -> Adopt:
-    """From one owner to another."""
+    """Return an adoption."""
     return Adopt(ticket, Claim(new, 2 * LEASE, Requester("h", 7)))
 
 
 def last(door: Door) -> int:
-    """The last fence."""
+    """Return the last fence."""
     return (door.record or Doorman()).last

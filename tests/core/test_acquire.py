@@ -22,7 +22,7 @@ from tests.core.resource import LEASE, READ, SECOND, WRITE, Door
 
 
 def test_a_grant() -> None:
-    """Who, how, since when, until when, with which fence."""
+    """The grant names holder, mode, fence, start and end."""
     door = Door()
     reply = door.ask("w", WRITE)
     assert isinstance(reply, Granted)
@@ -35,7 +35,7 @@ def test_a_grant() -> None:
 
 
 def test_readers_of_a_phase_share_its_fence() -> None:
-    """Those that came first and those that join; the next phase is above."""
+    """Readers that join have the phase's fence; the next phase has a greater one."""
     door = Door()
     fences = []
     for ticket in ("r1", "r2"):
@@ -51,7 +51,7 @@ def test_readers_of_a_phase_share_its_fence() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_asked_again_the_same_ticket_has_the_same_grant(mode: Mode) -> None:
-    """Nothing changes, and so nothing needs to be stored."""
+    """A repeated acquire changes nothing, so nothing needs to be stored."""
     door = Door()
     first = door.ask("t", mode)
     record = door.record
@@ -64,7 +64,7 @@ def test_asked_again_the_same_ticket_has_the_same_grant(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_live_ticket_in_another_mode_is_refused(mode: Mode) -> None:
-    """Whoever has it has it as it is; the seed's calls answer False."""
+    """A holder keeps its mode; the published calls return False."""
     door = Door()
     door.ask("t", mode)
     record = door.record
@@ -76,7 +76,7 @@ def test_a_live_ticket_in_another_mode_is_refused(mode: Mode) -> None:
 
 
 def test_all_readers_of_a_process_enter_at_once() -> None:
-    """One request, own tickets; repeated with more of them, the rest joins."""
+    """One request grants all its tickets; repeated with more, the rest join."""
     door = Door()
     reply = door.ask("g", READ, "a", "b")
     assert isinstance(reply, Granted)
@@ -87,7 +87,7 @@ def test_all_readers_of_a_process_enter_at_once() -> None:
 
 
 def test_a_repeated_batch_tells_who_is_in_already() -> None:
-    """Though the others have to wait by now."""
+    """A repeated batch reports its granted readers although the others wait by now."""
     door = Door()
     door.ask("g", READ, "a")
     door.ask("w", WRITE)
@@ -99,7 +99,7 @@ def test_a_repeated_batch_tells_who_is_in_already() -> None:
 
 
 def test_a_place_is_one_however_often_it_is_asked_for() -> None:
-    """One for each process and mode; it keeps its number."""
+    """A client has one entry for each mode, which keeps its number."""
     door = Door()
     door.ask("w", WRITE)
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_a_place_is_one_however_often_it_is_asked_for() -> None:
 
 
 def test_who_asks_keeps_its_place_alive() -> None:
-    """Who does not ask loses it."""
+    """An entry expires unless its client asks."""
     door = Door()
     door.ask("w", WRITE, lease=60 * SECOND)
     door.ask("alive", WRITE)
@@ -121,7 +121,7 @@ def test_who_asks_keeps_its_place_alive() -> None:
 
 
 def test_more_puts_the_process_at_the_tail() -> None:
-    """Served once it stands behind the other processes."""
+    """A client that is served queues up behind the other clients."""
     door = Door()
     door.ask("w", WRITE)
     door.ask("g", WRITE, "a", more=1)
@@ -134,7 +134,7 @@ def test_more_puts_the_process_at_the_tail() -> None:
 
 
 def test_withdraw_takes_back_whatever_became_of_it() -> None:
-    """Granted, queued, or never heard of; twice is as good as once."""
+    """A withdrawal undoes granted, queued and unknown tickets; it may be repeated."""
     door = Door()
     assert door.leave("g", WRITE, "t") == Withdrawn()
     door.ask("g", WRITE, "t")
@@ -149,7 +149,7 @@ def test_withdraw_takes_back_whatever_became_of_it() -> None:
 
 
 def test_renewals() -> None:
-    """From now on, for as long as asked; who is gone is told, in order."""
+    """A renewal extends from now; the reply says, in order, which grants are gone."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)

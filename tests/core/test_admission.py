@@ -44,7 +44,7 @@ def test_phases_are_fair() -> None:
 
 
 def test_readers_join_until_a_writer_waits() -> None:
-    """And again when the writer has gone; those who waited are called."""
+    """Readers join again when the writer has gone; those that waited are called."""
     door = Door()
     assert granted(door.ask("r1", READ))
     assert granted(door.ask("r2", READ))
@@ -56,7 +56,7 @@ def test_readers_join_until_a_writer_waits() -> None:
 
 
 def test_the_window_of_the_admitted_closes() -> None:
-    """Who does not come within it waits behind the writer."""
+    """A reader that does not come within the window waits behind the writer."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("r1", READ)
@@ -69,7 +69,7 @@ def test_the_window_of_the_admitted_closes() -> None:
 
 
 def test_a_dead_reader_costs_one_window() -> None:
-    """Not one at the end of every write phase until its place is forgotten."""
+    """It does not cost another window at the end of every write phase."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("dead", READ)
@@ -84,7 +84,7 @@ def test_a_dead_reader_costs_one_window() -> None:
 
 
 def test_a_window_that_a_foreign_program_sat_through_opens_anew() -> None:
-    """Who was admitted, and came in vain, is called when it has left."""
+    """Admitted readers that came in vain are called again after that program."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("r", READ)
@@ -100,7 +100,7 @@ def test_a_window_that_a_foreign_program_sat_through_opens_anew() -> None:
 
 
 def test_a_late_reader_is_admitted_again_when_it_asks() -> None:
-    """It keeps its place, and loses only the window it missed."""
+    """It keeps its entry, and loses only the window it missed."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("r", READ)
@@ -116,7 +116,7 @@ def test_a_late_reader_is_admitted_again_when_it_asks() -> None:
 
 
 def test_a_late_head_keeps_its_order() -> None:
-    """It lost one claim; when it asks it is the head again."""
+    """It lost one claim; when it asks, it is the head again."""
     door = Door()
     door.ask("w1", WRITE)
     for gate in ("slow", "w3", "w4"):
@@ -134,7 +134,7 @@ def test_a_late_head_keeps_its_order() -> None:
 
 
 def test_a_dead_head_is_forgotten_in_time() -> None:
-    """Its place lives as long as it said, no longer."""
+    """Its entry lives for its time to live, and no longer."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("dead", WRITE)
@@ -144,7 +144,7 @@ def test_a_dead_head_is_forgotten_in_time() -> None:
 
 
 def test_the_offer_of_a_free_resource_is_told_with_the_answer() -> None:
-    """Whoever asks when it is offered it by that very step is to come at once."""
+    """A client to which the very step offers the resource is to come at once."""
     door = Door()
     door.ask("w1", WRITE)
     carried = ask("r", READ)
@@ -158,7 +158,7 @@ def test_the_offer_of_a_free_resource_is_told_with_the_answer() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_who_takes_no_place_waits_for_nobody(mode: Mode) -> None:
-    """Refused while a live place is ahead, and while it is held."""
+    """An acquire without an entry is refused while others are ahead or hold."""
     door = Door()
     door.ask("w1", WRITE)
     held = door.attempt("t", mode)
@@ -173,7 +173,7 @@ def test_who_takes_no_place_waits_for_nobody(mode: Mode) -> None:
 
 
 def test_who_takes_no_place_waits_for_admitted_readers_too() -> None:
-    """They are ahead: a write phase of theirs has just ended."""
+    """Admitted readers are ahead of it after a write phase."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("r", READ)
@@ -184,7 +184,7 @@ def test_who_takes_no_place_waits_for_admitted_readers_too() -> None:
 
 
 def test_readers_that_wait_are_before_a_writer_that_comes() -> None:
-    """Also when no write phase of ours ended: the foreign program just left."""
+    """This holds also when the phase that ended was a foreign program's."""
     door = Door()
     door.seat = MutexRecord("thief,1")
     assert not granted(door.ask("r", READ))
@@ -195,7 +195,7 @@ def test_readers_that_wait_are_before_a_writer_that_comes() -> None:
 
 
 def test_a_full_queue() -> None:
-    """Who would be one too many takes no place; who may enter needs none."""
+    """A client beyond the limit gets no entry; one that may enter needs none."""
     door = Door()
     assert granted(door.ask("w1", WRITE, max_waiters=0))
     assert not granted(door.ask("w2", WRITE, max_waiters=1))
@@ -207,7 +207,7 @@ def test_a_full_queue() -> None:
 
 
 def test_when_to_ask_again() -> None:
-    """At the holder's end, which nobody announces; never, if it has none."""
+    """At the holder's end, which no wake-up announces; never, if it has none."""
     door = Door()
     door.ask("w1", WRITE, lease=SECOND)
     assert told(door.ask("w2", WRITE)) == SECOND - MS
@@ -217,7 +217,7 @@ def test_when_to_ask_again() -> None:
 
 
 def test_who_watches_the_record_is_told_the_same() -> None:
-    """``next_attempt``: for stores whose waiters look for themselves."""
+    """``next_attempt`` agrees, for stores whose waiters look for themselves."""
     door = Door()
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)

@@ -1,4 +1,4 @@
-"""From one owner to another."""
+"""Adoption: a grant goes from one owner to another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.core.resource import LEASE, READ, WRITE, Door, granted, last, over, u
 
 
 def test_an_adopted_writer_starts_a_phase() -> None:
-    """The seat goes along; the lease, the owner and the time are the adopter's."""
+    """The mutex record changes, too; lease, requester and time are the adopter's."""
     door = Door()
     door.ask("w", WRITE)
     before = last(door)
@@ -27,7 +27,7 @@ def test_an_adopted_writer_starts_a_phase() -> None:
 
 
 def test_an_adopted_reader_stays_in_its_phase() -> None:
-    """The others hold what they held, and nobody else enters."""
+    """The other readers hold what they held, and no waiter enters."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -43,7 +43,7 @@ def test_an_adopted_reader_stays_in_its_phase() -> None:
 
 @pytest.mark.parametrize("mode", [READ, WRITE])
 def test_of_two_adopters_one_gets_it(mode: Mode) -> None:
-    """And whoever gave it away has it no more; to ask again changes nothing."""
+    """The former owner holds no more; repeated adoptions change nothing."""
     door = Door()
     door.ask("t", mode)
     first = door.do(over("t", "a"))
@@ -59,7 +59,7 @@ def test_of_two_adopters_one_gets_it(mode: Mode) -> None:
 
 
 def test_an_adoption_ends_no_phase() -> None:
-    """Who waits is called when the adopter leaves, and not before."""
+    """Waiters are called when the adopter leaves, and not before."""
     door = Door()
     door.ask("w", WRITE)
     door.ask("r", READ)
@@ -70,7 +70,7 @@ def test_an_adoption_ends_no_phase() -> None:
 
 
 def test_an_adopted_upgraded_writer_still_passed_the_queue() -> None:
-    """The writer that it passed is next, as if nobody had adopted it."""
+    """The writer that it passed is next, as if there had been no adoption."""
     door = Door()
     door.ask("r1", READ)
     door.ask("w", WRITE)
@@ -82,7 +82,7 @@ def test_an_adopted_upgraded_writer_still_passed_the_queue() -> None:
 
 
 def test_who_adopts_an_upgrader_does_not_upgrade() -> None:
-    """It was another who waited; joining is open again."""
+    """The former owner waited for the upgrade; readers may join again."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -94,7 +94,7 @@ def test_who_adopts_an_upgrader_does_not_upgrade() -> None:
 
 
 def test_what_was_voided_is_not_adopted() -> None:
-    """Neither from an empty seat nor from a foreign one."""
+    """A voided grant is not adopted, with or without a foreign record."""
     door = Door()
     door.ask("w", WRITE)
     door.seat = None

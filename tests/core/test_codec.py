@@ -1,4 +1,4 @@
-"""The stored form of a record."""
+"""The stored form of a doorman."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECRET = "hunter2"  # noqa: S105 - looked for where it must not be
 
 
 def full() -> Doorman:
-    """A record with something in every field."""
+    """A doorman with a value in every field."""
     door = Door()
     door.ask("r1", READ, lock_delay=5)
     door.ask("r2", READ, lease=None)
@@ -53,20 +53,20 @@ def full() -> Doorman:
 
 
 def plain(record: Doorman) -> dict[str, Any]:
-    """Its JSON, read."""
+    """Its JSON, parsed."""
     read: dict[str, Any] = json.loads(codec.dumps(record))
     return read
 
 
 def test_what_is_stored_is_read_back() -> None:
-    """Equal in every field."""
+    """A doorman is read back equal in every field."""
     record = full()
     assert codec.loads(codec.dumps(record)) == record
     assert codec.loads(codec.dumps(Doorman())) == Doorman()
 
 
 def test_an_upgraded_writer_and_endings() -> None:
-    """Fields that are seldom there."""
+    """Rare fields are stored only when they are set."""
     door = Door()
     door.ask("r", READ)
     door.do(Upgrade("r", Claim("u", LEASE), "r"))
@@ -81,7 +81,7 @@ def test_an_upgraded_writer_and_endings() -> None:
 
 
 def test_unknown_fields_are_kept() -> None:
-    """A newer version in another process must find them again."""
+    """A newer version in another process must find its fields again."""
     data = plain(full())
     data["news"] = {"a": [1]}
     data["grants"][0]["color"] = "red"
@@ -130,14 +130,14 @@ RECORDS = st.builds(
 
 @given(RECORDS)
 def test_the_text_is_what_an_encoder_would_write(record: Doorman) -> None:
-    """To the letter: stores compare it, and programs of others read it."""
+    """The text is exact: stores compare it, and other programs read it."""
     text = codec.dumps(record)
     assert text == json.dumps(json.loads(text), separators=(",", ":"))
     assert codec.loads(text) == record
 
 
 def test_an_unknown_reason_is_read_as_forced() -> None:
-    """A newer version may have more of them."""
+    """A newer version may have more reasons."""
     data = plain(Doorman(endings=(LossNote(1, "x", "stolen"),)))
     data["endings"] = [[1, "x", "melted"]]
     assert codec.load(data).endings == (LossNote(1, "x", "forced"),)
@@ -145,7 +145,7 @@ def test_an_unknown_reason_is_read_as_forced() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, "1", None])
 def test_an_unknown_version_is_refused(version: object) -> None:
-    """With a hint what to do about it."""
+    """The error has a hint what to do."""
     with pytest.raises(BadRecord, match="unknown version") as caught:
         codec.load({**plain(full()), "v": version})
     assert "upgrade" in caught.value.hint
@@ -167,7 +167,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 def test_what_is_not_ours_is_refused(text: str) -> None:
-    """A lock that guesses is no lock."""
+    """A lock that guesses would let two holders in."""
     with pytest.raises(BadRecord):
         codec.loads(text)
 
@@ -179,7 +179,7 @@ JUNK = st.sampled_from([None, True, -1.5, "x", [], [1], {}, {"ticket": SECRET}])
 def test_a_damaged_field_is_refused_or_harmless(
     name: str, junk: object, missing: bool
 ) -> None:
-    """Never another error; and the error tells no ticket."""
+    """Damage raises ``BadRecord`` only, and the error shows no ticket."""
     data: dict[str, Any] = json.loads(json.dumps(plain(full())))
     if missing:
         del data[name]
@@ -196,7 +196,7 @@ def test_a_damaged_field_is_refused_or_harmless(
 
 
 def nodes(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
-    """The way to each value in it."""
+    """Return the path to each value in the JSON."""
     inner: list[Any] = []
     if isinstance(data, dict):
         inner = list(data.items())
@@ -226,7 +226,7 @@ JSON = st.recursive(
 
 
 def read(text: str) -> tuple[Doorman | None, str]:
-    """The record, or what is said of it."""
+    """Return the doorman, or the text of the error."""
     try:
         return codec.loads(text), ""
     except BadRecord as exc:
@@ -238,7 +238,7 @@ def read(text: str) -> tuple[Doorman | None, str]:
 def test_any_damage_anywhere(
     path: tuple[Any, ...], junk: object, command: Command
 ) -> None:
-    """A ``BadRecord`` that says what, or a record that steps and people can read."""
+    """Damage raises ``BadRecord``, or leaves a doorman that still works."""
     data = plain(full())
     there = data
     for key in path[:-1]:
@@ -256,9 +256,9 @@ def test_any_damage_anywhere(
 
 @pytest.mark.parametrize("name", ["last", "ticket", "v"])
 def test_a_name_that_is_there_twice(name: str) -> None:
-    """Which one counts, and to whom?"""
+    """A name that stands twice is refused, because either value may count."""
     text = codec.dumps(full()).replace(f'"{name}":', f'"{name}":1,"{name}":', 1)
-    with pytest.raises(BadRecord, match=f"{name} is there twice"):
+    with pytest.raises(BadRecord, match=f"{name} stands in it twice"):
         codec.loads(text)
 
 
@@ -268,12 +268,12 @@ def test_who_holds_it_twice() -> None:
     with pytest.raises(BadRecord, match="ticket"):
         codec.load(data)
     data["grants"][-1] = {**data["grants"][0], "ticket": "w", "mode": "write"}
-    with pytest.raises(BadRecord, match="a writer is not alone"):
+    with pytest.raises(BadRecord, match="a writer beside other holders"):
         codec.load(data)
 
 
 def test_a_damaged_grant_tells_no_ticket() -> None:
-    """Though the value that does not fit is one."""
+    """The error shows no ticket although the value that does not fit is one."""
     data = plain(full())
     data["grants"][0]["expires"] = SECRET
     with pytest.raises(BadRecord) as caught:

@@ -1,4 +1,4 @@
-"""Downgrade, upgrade and adoption."""
+"""Downgrade and upgrade."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.core.resource import READ, SECOND, WRITE, Door, down, granted, last, 
 
 
 def test_a_downgrade_starts_a_phase_and_lets_readers_join() -> None:
-    """Those that waited; the writer behind them stays out."""
+    """Waiting readers join; the writer behind them stays out."""
     door = Door()
     door.ask("w", WRITE)
     door.ask("r", READ)
@@ -39,7 +39,7 @@ def test_a_downgrade_starts_a_phase_and_lets_readers_join() -> None:
 
 
 def test_moves_are_idempotent() -> None:
-    """The repeated command finds what the first one made."""
+    """A repeated command finds the grant that the first one made."""
     door = Door()
     door.ask("w", WRITE)
     first = door.do(down("w", "d"))
@@ -59,7 +59,7 @@ def test_moves_are_idempotent() -> None:
     "command", [down("gone", "x"), up("gone", "x"), over("gone", "x")]
 )
 def test_only_a_holder_moves(command: Command) -> None:
-    """Told why it holds no more."""
+    """A client that holds no more learns why."""
     door = Door()
     assert door.do(command) == NotHeld("forced"), "its record is gone"
     door.ask("other", WRITE)
@@ -83,7 +83,7 @@ def test_an_illegal_move_changes_nothing() -> None:
 
 
 def test_one_reader_at_most_waits_to_be_upgraded() -> None:
-    """Two would wait for each other."""
+    """Two upgraders would wait for each other."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -97,7 +97,7 @@ def test_one_reader_at_most_waits_to_be_upgraded() -> None:
 
 
 def test_who_does_not_wait_is_refused() -> None:
-    """And holds on as a reader, keeping nobody out."""
+    """A refused reader holds on, and keeps no other out."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -108,7 +108,7 @@ def test_who_does_not_wait_is_refused() -> None:
 
 
 def test_an_upgrader_closes_joining() -> None:
-    """As a waiting writer does."""
+    """A waiting upgrader closes the phase as a waiting writer does."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -119,7 +119,7 @@ def test_an_upgrader_closes_joining() -> None:
 
 @pytest.mark.parametrize("how", ["release", "force", "withdraw", "give up"])
 def test_joining_reopens_when_the_upgrader_goes(how: str) -> None:
-    """At once, and who waits is called; nobody polls for it."""
+    """Waiting readers are called at once, without a poll."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -152,7 +152,7 @@ def test_the_last_reader_goes_while_it_waits_to_be_upgraded() -> None:
 
 
 def test_an_upgrader_that_died_is_forgotten() -> None:
-    """Its slot lives as long as a place."""
+    """Its slot lives as long as a queue entry."""
     door = Door()
     door.ask("r1", READ)
     door.ask("r2", READ)
@@ -176,7 +176,7 @@ def test_no_upgrade_during_a_lock_delay() -> None:
 
 
 def test_admitted_readers_go_before_an_upgrade() -> None:
-    """Or who is in already would lock them out again and again."""
+    """An upgrade that goes first would lock them out again and again."""
     door = Door()
     door.ask("w", WRITE)
     door.ask("r", READ)
@@ -189,7 +189,7 @@ def test_admitted_readers_go_before_an_upgrade() -> None:
 
 
 def test_a_writer_that_was_passed_by_an_upgrade_is_next() -> None:
-    """Or readers upgrading in turn would starve it."""
+    """Readers upgrading in turn would starve it otherwise."""
     door = Door()
     door.ask("r1", READ)
     door.ask("w", WRITE)

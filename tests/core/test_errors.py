@@ -47,7 +47,7 @@ def drawn() -> dict[str, tuple[str, str]]:
 
 
 def test_the_tree_is_as_drawn() -> None:
-    """The docstring tells the truth, and all of it."""
+    """The docstring shows the whole tree."""
     tree = drawn()
     assert set(tree) == {cls.__name__ for cls in CLASSES}
     for cls in CLASSES:
@@ -59,7 +59,7 @@ def test_the_tree_is_as_drawn() -> None:
 @pytest.mark.parametrize("cls", CLASSES)
 @pytest.mark.parametrize("full", [False, True])
 def test_errors_survive_pickling(cls: type[LockError], full: bool) -> None:
-    """Equal in class, fields and words; through every protocol."""
+    """Class, fields and text stay equal with every protocol."""
     error = filled(cls) if full else cls()
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         again = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301
@@ -71,7 +71,7 @@ def test_errors_survive_pickling(cls: type[LockError], full: bool) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_errors_speak(cls: type[LockError]) -> None:
-    """One line for people, a status for a handler, all fields in the ``repr``."""
+    """An error has one line of text, an HTTP status, and all fields in its ``repr``."""
     error = filled(cls)
     assert str(error)
     assert "\n" not in str(error)
@@ -82,26 +82,26 @@ def test_errors_speak(cls: type[LockError]) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_no_error_has_room_for_a_ticket(cls: type[LockError]) -> None:
-    """Holders are shown by their public names."""
+    """Holders are shown by their public ids."""
     assert not {"ticket", "tickets", "token", "password"} & {
         f.name for f in fields(cls)
     }
 
 
 def test_errors_are_told_apart() -> None:
-    """By identity, as exceptions are, and hashable for it."""
+    """Errors are compared by identity, as exceptions are."""
     assert LockTimeout() != LockTimeout()
     assert len({LockTimeout(), LockTimeout()}) == 2
 
 
 def test_hints_follow_what_happened() -> None:
-    """If there is one."""
+    """A hint follows the text, if there is one."""
     assert str(ConfigurationError(what="bad", hint="do good")) == "bad; do good"
     assert str(ConfigurationError(what="bad")) == "bad"
 
 
 def test_not_owner_says_what_was_meant_to_be_done() -> None:
-    """And why that grant cannot do it: its name alone explains nothing."""
+    """The text names the refused action, and says why."""
     told = str(NotOwner(resource="order/42", action="release"))
     assert told.startswith("cannot release order/42: ")
     assert "released, moved or given away" in told

@@ -1,4 +1,4 @@
-"""The short cuts of the transition tell exactly what it would tell."""
+"""The fast path has exactly the result of the full transition."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NOW = 1000
 
 
 class Chance(Random):
-    """States near those that are short, and commands; most things as they usually are.
+    """States near those of the fast path, and commands; most fields have usual values.
 
-    Every field that a short cut has to look at is odd now and then.
+    Every field that the fast path has to look at is unusual now and then.
     """
 
     def seldom(self) -> bool:
@@ -104,7 +104,7 @@ class Chance(Random):
 def compared(
     short_cut: Callable[..., FastStep | None],
 ) -> Iterator[tuple[type[Command], bool]]:
-    """Where it was taken: for which command, and whether it told the same."""
+    """Yield the commands that took the fast path, and whether the results agree."""
     chance = Chance(1)
     for _ in range(CASES):
         record, command = chance.record(), chance.command()

@@ -1,4 +1,4 @@
-"""Random stories of processes, foreigners and lost messages, judged step by step."""
+"""Random histories of clients, foreign programs and lost messages, judged by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(Mode))
 
 @pytest.mark.parametrize("purges", [False, True])
 def test_every_step_of_every_story_is_just(purges: bool) -> None:
-    """All policies, purging and keeping stores; at least 10,000 steps of each."""
+    """All policies, stores that purge and that keep; at least 10,000 steps of each."""
     steps = 0
 
     @settings(max_examples=many(400))
@@ -39,9 +39,9 @@ def test_every_step_of_every_story_is_just(purges: bool) -> None:
 def test_from_any_state_every_fair_waiter_is_served(
     deaf: bool, story: list[Event]
 ) -> None:
-    """Holders release, waiters keep asking: all are served in bounded time.
+    """Holders release and waiters keep asking: all are granted in bounded time.
 
-    A lost call costs a poll, a place whose owner is gone its claim window.
+    A lost wake-up costs a poll, an entry whose client is gone its claim window.
     """
     machine = Machine([Policy.FAIR])
     machine.run(story)
@@ -54,7 +54,7 @@ def test_from_any_state_every_fair_waiter_is_served(
 def test_nobody_starves_while_others_come_and_go(
     story: list[Event], comers: list[tuple[str, Mode]]
 ) -> None:
-    """A process that is back at once, for ever, overtakes nobody for long."""
+    """A client that comes back at once, for ever, overtakes others only briefly."""
     machine = Machine([Policy.FAIR])
     machine.run(story)
     waiters = len(machine.waiting)

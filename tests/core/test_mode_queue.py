@@ -1,4 +1,4 @@
-"""The plan of one process's waiters, against stores that lose what can be lost."""
+"""The queue of one client's tasks, with stores that lose what can be lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VISITS = st.lists(
 def test_whatever_happens_nothing_is_left_behind(
     faulty: bool, seed: int, visits: list[Visit]
 ) -> None:
-    """Who stays is served, in order; who leaves leaves no grant and no place."""
+    """Tasks that stay are granted in order; those that leave leave nothing."""
     sim = Sim(seed, faulty)
     sim.run(visits)
     for task in sim.tasks:
@@ -63,22 +63,22 @@ def test_whatever_happens_nothing_is_left_behind(
 def waiter(
     ticket: str, policy: Policy = Policy.FAIR, limit: int | None = None
 ) -> Waiter:
-    """A waiting task."""
+    """Return a waiting task."""
     return Waiter(Claim(ticket, 10_000_000), policy, limit)
 
 
 def grant(ticket: str, since: int = 5) -> Grant:
-    """What the store grants."""
+    """Return a grant of the store."""
     return Grant(ticket, Mode.WRITE, 1, since, since + 10_000_000)
 
 
 def lane(mode: Mode = Mode.WRITE) -> ModeQueue:
-    """A lane of process "g"."""
+    """Return a queue of client "g"."""
     return ModeQueue("g", mode, PollPolicy())
 
 
 def test_one_request_at_a_time() -> None:
-    """The writers behind are named, and told the place is theirs too."""
+    """The acquire counts the writers behind it, who share its entry."""
     it = lane()
     first = it.join(waiter("a"))
     assert first is not None
@@ -92,7 +92,7 @@ def test_one_request_at_a_time() -> None:
 
 
 def test_readers_ask_together() -> None:
-    """Those of one policy, up to a batch."""
+    """Readers of one policy ask together, up to a batch."""
     it = lane(Mode.READ)
     it.join(waiter("first"))
     for number in range(MAX_CLAIMS_PER_ACQUIRE + 3):
@@ -105,7 +105,7 @@ def test_readers_ask_together() -> None:
 
 
 def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
-    """And at once if it was called while it asked."""
+    """A wake-up during a request makes the queue ask again at once."""
     it = lane()
     it.join(waiter("a"))
     it.answered(Waiting(1, 300_000), 1.0, 1.1, 0.0)
@@ -121,7 +121,7 @@ def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:
 
 
 def test_who_joins_a_place_has_it() -> None:
-    """It waits through an outage as the first one does, who may have left by then."""
+    """A task that joins an entry waits through an outage as those before it do."""
     it = lane()
     it.join(first := waiter("a"))
     it.answered(Waiting(1, None), 1.0, 1.1, 0.0)
@@ -133,7 +133,7 @@ def test_who_joins_a_place_has_it() -> None:
 
 
 def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
-    """Nothing of it is in doubt."""
+    """A request that was certainly not carried out leaves nothing to withdraw."""
     it = lane()
     it.join(first := waiter("a"))
     first.until = 3.0
@@ -148,21 +148,21 @@ def test_what_was_not_carried_out_is_asked_again_while_there_is_time() -> None:
 def test_what_the_store_said_last() -> None:
     it = lane()
     it.join(first := waiter("a"))
-    assert it.said(first) is None
+    assert it.last_reply_to(first) is None
     it.join(second := waiter("b"))
     it.answered(Granted((grant("a"),), 5, placed=True), 1.0, 1.1, 0.5)
     it.join(third := waiter("c"))
     for one in (second, third):
-        said = it.said(one)
+        said = it.last_reply_to(one)
         assert said is not None
         assert (said.retry_after, len(said.holders)) == (10_000_000, 1)
     assert it.ask() is not None
     it.answered(waits := Waiting(1, 300_000, ("somebody",)), 1.5, 1.6, 0.0)
-    assert it.said(second) is it.said(third) is waits
+    assert it.last_reply_to(second) is it.last_reply_to(third) is waits
 
 
 def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
-    """The repeated request is answered with it; its lease counts from the first one."""
+    """A grant in the reply to a repeated request counts from the first request."""
     it = lane()
     it.join(one := waiter("a"))
     it.answered(Waiting(1, None), 1.0, 1.1, 0.0)
@@ -177,7 +177,7 @@ def test_a_grant_whose_answer_was_lost_is_anchored_at_its_own_request() -> None:
 
 
 def test_without_a_place_a_failure_is_told() -> None:
-    """Whoever is behind tries for itself, after a pause."""
+    """A task without an entry is turned away; the next one asks after a pause."""
     it = lane()
     it.join(one := waiter("a"))
     it.join(waiter("b"))
@@ -188,7 +188,7 @@ def test_without_a_place_a_failure_is_told() -> None:
 
 
 def test_a_full_queue_turns_away() -> None:
-    """The next one asks for itself."""
+    """A task that is turned away lets the next one ask."""
     it = lane()
     it.join(one := waiter("a", limit=1))
     it.join(waiter("b", limit=9))
@@ -198,7 +198,7 @@ def test_a_full_queue_turns_away() -> None:
 
 
 def test_leaving() -> None:
-    """A ticket that was sent is withdrawn; the place goes with the last."""
+    """A ticket that was sent is withdrawn; the last task gives the entry back."""
     it = lane()
     it.join(one := waiter("a"))
     it.join(two := waiter("b"))
@@ -216,7 +216,7 @@ def test_leaving() -> None:
 
 
 def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
-    """It may have been granted, though nobody asks for it at the moment."""
+    """Its ticket may have been granted, although no request is under way."""
     it = lane()
     it.join(one := waiter("a"))
     it.join(waiter("b"))
@@ -227,7 +227,7 @@ def test_who_leaves_after_a_lost_answer_is_withdrawn() -> None:
 
 
 def test_a_place_that_may_have_been_made_is_given_back() -> None:
-    """By the last to leave, though none of them ever heard of it."""
+    """The last task gives back an entry of which no reply ever told."""
     it = lane(Mode.READ)
     it.join(waiter("a"))
     it.join(two := waiter("b"))
@@ -237,7 +237,7 @@ def test_a_place_that_may_have_been_made_is_given_back() -> None:
 
 
 def test_a_place_made_for_tasks_that_left_is_given_back() -> None:
-    """They left while the request was under way."""
+    """The tasks left while the request was under way."""
     it = lane()
     it.join(waiter("a"))
     it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
@@ -249,19 +249,19 @@ def test_a_place_made_for_tasks_that_left_is_given_back() -> None:
 
 
 def test_the_place_of_those_who_were_turned_away_is_given_back() -> None:
-    """Who comes next asks for itself: nobody would look after it."""
+    """A task that comes next asks for itself, so the entry would stay unused."""
     it = lane()
     it.join(one := waiter("a"))
     it.answered(Waiting(0, None), 1.0, 1.1, 0.5)
     it.ask()
-    one.told = None  # as the gate does when an error will not pass
+    one.last_reply = None  # as the wait queue does when an error will not pass
     news = it.failed(2.0, 0.5)
     assert (news.turned_away, news.send) == ([one], Withdraw("g", Mode.WRITE))
     assert it.join(waiter("b")) is not None
 
 
 def test_nobody_looks_for_those_who_left() -> None:
-    """The last of them took the next look along."""
+    """The last task that leaves cancels the next poll."""
     it = lane()
     it.join(waiter("a"))
     it.join(two := waiter("b"))

@@ -1,4 +1,4 @@
-"""The seat: what the published mutex record tells, and what is written there."""
+"""The published mutex record: what it says, and what is written there."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, grant
 
 
 def ends(door: Door) -> int | None:
-    """When the seat ends; 0: there is none."""
+    """Return when the mutex record ends; 0 if there is none."""
     return 0 if door.seat is None else door.seat.expires
 
 
 def last(door: Door) -> int:
-    """The last fence."""
+    """Return the last fence."""
     return (door.record or Doorman()).last
 
 
 def test_the_seat_follows_the_holders() -> None:
-    """A writer's ticket, or ``readers``; the latest end, none if one never ends."""
+    """It has a writer's ticket or ``readers``, and the latest end of the grants."""
     door = Door()
     door.ask("w", WRITE)
     assert door.seat == MutexRecord("w,1700000001", door.now + LEASE)
@@ -58,7 +58,7 @@ def test_the_seat_follows_the_holders() -> None:
 
 @pytest.mark.parametrize("value", ["thief,5", "readers,5", "thief", ""])
 def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
-    """It is never joined and never taken over, whatever is asked."""
+    """It is never joined and never taken over, whatever the command."""
     door = Door()
     door.seat = foreign = MutexRecord(value, None)
     commands = (
@@ -83,7 +83,7 @@ def test_a_foreign_seat_keeps_everybody_out(value: str) -> None:
 
 
 def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> None:
-    """Nobody else may pass it meanwhile."""
+    """No other client may pass it meanwhile."""
     door = Door()
     door.seat = MutexRecord("thief,5", door.now + SECOND)
     assert told(door.ask("w1", WRITE)) == SECOND - MS
@@ -97,7 +97,7 @@ def test_the_head_keeps_its_place_and_is_told_when_the_foreign_seat_ends() -> No
 
 
 def test_a_foreign_seat_is_forced_by_its_exact_value() -> None:
-    """What was seen on screen must be there still; then the head is called."""
+    """The value that was seen must still be in it; then the head is called."""
     door = Door()
     door.seat = MutexRecord("thief,5")
     door.ask("w", WRITE)
@@ -108,7 +108,7 @@ def test_a_foreign_seat_is_forced_by_its_exact_value() -> None:
 
 
 def test_release_after_the_record_was_lost() -> None:
-    """The ticket is compared with the seat's; a reader has none there."""
+    """The ticket is compared with the mutex record's; a reader has none there."""
     door = Door()
     door.ask("w", WRITE)
     door.record = None
@@ -127,7 +127,7 @@ def test_release_after_the_record_was_lost() -> None:
 
 
 def test_withdraw_after_the_record_was_lost() -> None:
-    """A cancelled acquire leaves no seat behind either."""
+    """A cancelled acquire leaves no mutex record behind either."""
     door = Door()
     door.ask("w", WRITE, lease=None)
     door.record = None
@@ -140,7 +140,7 @@ def test_withdraw_after_the_record_was_lost() -> None:
 def test_a_move_after_the_record_was_lost(
     move: type[Downgrade | Upgrade | Adopt], old: str
 ) -> None:
-    """The ticket that is moved, or that of a move which was carried out, goes."""
+    """The old ticket leaves the record, or the new one if the conversion was done."""
     door = Door()
     door.ask("w", WRITE)
     door.record = None
@@ -151,7 +151,7 @@ def test_a_move_after_the_record_was_lost(
 
 
 def test_a_renewal_after_the_record_was_lost() -> None:
-    """Its holder is told that it is gone, and who waits is called at once."""
+    """The holder learns that its grant is gone, and the next waiter is called."""
     door = Door()
     door.ask("w", WRITE)
     door.record = None
@@ -165,7 +165,7 @@ def test_a_renewal_after_the_record_was_lost() -> None:
 
 
 def test_readers_of_which_no_record_tells_stay() -> None:
-    """They may be a foreign program's, whoever is told that its grant is gone."""
+    """They may be a foreign program's, whatever a reader of ours asks."""
     door = Door()
     door.ask("r", READ)
     seat, door.record = door.seat, None
@@ -176,7 +176,7 @@ def test_readers_of_which_no_record_tells_stay() -> None:
 
 
 def test_fences_rise_though_the_record_was_lost() -> None:
-    """By the wall clock, which had not been set back."""
+    """The wall clock raises them."""
     door = Door()
     door.ask("w", WRITE)
     before = last(door)
@@ -189,7 +189,7 @@ def test_fences_rise_though_the_record_was_lost() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
-    """Nobody enters before; though the store has let the seat go by itself."""
+    """No client enters before, although the store has dropped the mutex record."""
     door = Door()
     door.ask("a", mode, lock_delay=3 * SECOND)
     door.wait(LEASE)
@@ -203,7 +203,7 @@ def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
 
 
 def test_lock_delay_does_not_bar_after_a_release() -> None:
-    """Nor after a move or a force: nobody works there any more."""
+    """Nor after a conversion or a forced release."""
     door = Door()
     door.ask("a", WRITE, lock_delay=3 * SECOND)
     door.release("a")
@@ -214,7 +214,7 @@ def test_lock_delay_does_not_bar_after_a_release() -> None:
 
 
 def test_another_boot_ends_everything_but_the_fence() -> None:
-    """On a store of one host."""
+    """A store of one host drops grants and queue after a boot."""
     door = Door()
     door.ask("w", WRITE, lease=None)
     door.ask("w2", WRITE)

@@ -82,14 +82,14 @@ def test_names_are_read_back(kind: str, name: ResourceId) -> None:
 @example("test", "order/42")
 @example("50%2F", 1)
 def test_what_is_shown_names_it(kind: str, name: ResourceId) -> None:
-    """A slash in the type is not the one that ends it; only cut names are lost."""
+    """A label names its resource, unless the name was cut."""
     it = resource(kind, name)
     if "%~" not in it.key:
         assert split_label(it.label) == (kind, str(name))
 
 
 def test_slashes_as_they_are_shown() -> None:
-    """Those of an id stand as they are, as do plain types."""
+    """Slashes of an id are plain in a label; those of a type are not."""
     assert resource("file", "/etc/hosts").label == "file//etc/hosts"
     assert resource("test/order", 42).label == "test%2Forder/42"
     assert split_label("50%/1") == ("50%", "1"), "typed by hand"
@@ -109,12 +109,12 @@ def test_slashes_as_they_are_shown() -> None:
     ],
 )
 def test_rows(number: int | str, row: tuple[str, int]) -> None:
-    """Small integers stand in the integer column, others in the name."""
+    """Small integers go into the integer column, other ids into the name."""
     assert resource("t", number).row == row
 
 
 def test_long_names_are_cut() -> None:
-    """A readable beginning, then the hash of the whole; case is kept."""
+    """A cut name has a readable beginning, then the hash of the whole."""
     text = "Ü" * 150
     stored = encode(text)
     assert stored == "Ü" * 50 + "%~" + sha256(text.encode()).hexdigest()
@@ -132,12 +132,12 @@ def test_long_names_are_cut() -> None:
 @example("a%2")
 @example("%~")
 def test_any_foreign_name_can_be_shown(text: str) -> None:
-    """A listing must not fail over what another program wrote."""
+    """A listing must not fail on what another program wrote."""
     assert isinstance(Resource(text, text).label, str)
 
 
 def test_a_foreign_percent_sign_stays() -> None:
-    """It is none of ours."""
+    """A percent sign that we did not write is shown as it is."""
     assert decode("50%off") == "50%off"
     assert decode("a%2") == "a%2"
 
@@ -160,14 +160,14 @@ BAD: list[tuple[object, object]] = [
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 def test_what_cannot_be_a_name(bad: tuple[str, ResourceId]) -> None:
-    """A typed error, before anything is sent."""
+    """A bad name raises ``ConfigurationError`` before anything is sent."""
     with pytest.raises(ConfigurationError):
         resource(*bad)
 
 
 @pytest.mark.parametrize("alike", [True, 1.0])
 def test_what_is_equal_to_a_name_is_none(alike: ResourceId) -> None:
-    """Also where that name was asked for before."""
+    """True is refused although the equal 1 is in the cache."""
     assert resource("t", 1) == resource("t", "1")
     with pytest.raises(ConfigurationError):
         resource("t", alike)
@@ -181,7 +181,7 @@ texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=250)
 def test_a_prefix_is_the_beginning_of_the_type(
     prefix: str, kind: str, name: str
 ) -> None:
-    """Cut or not; what a store finds is shown as it was asked for."""
+    """A resource found in a store is shown without the prefix, cut or not."""
     found = resource(kind, name, prefix)
     whole = resource(prefix + kind, name)
     assert found == whole
@@ -204,7 +204,7 @@ def test_who_has_no_name_under_a_prefix(kind: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "app:", "my app/", "ä.", "/" * 33])
 def test_prefixes(prefix: str) -> None:
-    """Kept as they are."""
+    """Good prefixes are kept as they are."""
     assert check_prefix(prefix) == prefix
 
 
@@ -213,15 +213,15 @@ def test_prefixes(prefix: str) -> None:
     [*("{", "a}", "a,b", "100%", "\n", "\x7f", None, 5, "\ud800"), "p" * 101, "/" * 34],
 )
 def test_bad_prefixes(prefix: object) -> None:
-    """Braces would move the cluster slot, the others would be taken for ours.
+    """Bad prefixes are refused.
 
-    What is no text, no store can be sent.
+    Braces would move the cluster slot, other signs would be taken for our encoding.
     """
     with pytest.raises(ConfigurationError):
         check_prefix(prefix)
 
 
 def test_a_prefix_that_was_not_set() -> None:
-    """``prefix=os.environ.get(…)``: its characters are not what is wrong."""
+    """``prefix=os.environ.get(…)`` gives None, and the error says so."""
     with pytest.raises(ConfigurationError, match="prefix must be str, not NoneType"):
         check_prefix(None)

@@ -104,7 +104,7 @@ SCHEDULES = 10_000
 
 @pytest.mark.slow
 def test_random_schedules_of_many_contenders() -> None:
-    """Two to five of them; some crash, some are slow; and still they use it."""
+    """Two to five contenders; some crash, some are slow, and the object is used."""
     chance = Random(8)
     counted: Counter[str] = Counter()
     for number in range(SCHEDULES):
@@ -187,7 +187,7 @@ def test_a_mount_looks_once_more() -> None:
     ],
 )
 def test_an_answer_to_something_else(move: NextAction, answer: ActionResult) -> None:
-    with pytest.raises(ValueError, match="no answer"):
+    with pytest.raises(ValueError, match="not a result of"):
         next_action(move, answer, AGES)
 
 

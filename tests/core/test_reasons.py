@@ -1,4 +1,4 @@
-"""Why a grant is gone, as its holder is told."""
+"""Why a grant is gone, as its holder learns it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.core.resource import LEASE, READ, SECOND, WRITE, Door, ask, granted
 
 
 def reason(door: Door, ticket: str) -> str:
-    """What a holder that renews too late is told."""
+    """Return what a holder that renews too late learns."""
     reply = door.do(Renew(((ticket, LEASE),)))
     assert isinstance(reply, Renewed)
     outcome = reply.outcomes[0]
@@ -48,7 +48,7 @@ def test_reasons(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_record_that_was_deleted(mode: Mode) -> None:
-    """No lease that ran out is forgotten so soon; what came since tells nothing."""
+    """A doorman without fence is new, so the grant was forced away."""
     for asks in (False, True):
         door = Door()
         door.ask("a", mode)
@@ -64,7 +64,7 @@ def test_a_record_that_was_deleted(mode: Mode) -> None:
 
 
 def test_a_reason_outlives_the_next_phase() -> None:
-    """The next waiter enters at once, the holder asks at its next renewal."""
+    """The next waiter enters at once; the holder asks at its next renewal."""
     door = Door()
     door.ask("a", WRITE)
     door.seat = None
@@ -75,7 +75,7 @@ def test_a_reason_outlives_the_next_phase() -> None:
 
 
 def test_a_reader_that_expired_before_the_rest_was_forced() -> None:
-    """Each is told its own reason."""
+    """Each reader learns its own reason."""
     door = Door()
     door.ask("short", READ, lease=SECOND)
     door.ask("long", READ)
@@ -97,7 +97,7 @@ def test_a_crowd_is_told_as_one() -> None:
 
 
 def test_void_grants_stay_void() -> None:
-    """Even if the very seat comes back: it is taken out, as its holder is told."""
+    """A record that reappears is removed when its holder learns of the loss."""
     door = Door()
     door.ask("w", WRITE)
     seat, door.seat = door.seat, None

@@ -1,4 +1,4 @@
-"""Release, and the acquires it carries along."""
+"""Release, and the acquires it carries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.core.resource import READ, WRITE, Door, ask, granted
 
 
 def answers(reply: object) -> list[type]:
-    """What a release's carried acquires were told."""
+    """Return the replies to a release's carried acquires."""
     assert isinstance(reply, Released)
     return [type(answer) for answer in reply.then]
 
 
 def test_release_compares_the_ticket() -> None:
-    """And the mode, if one is named; twice frees nobody else."""
+    """A release compares the ticket and the mode, if one is named."""
     door = Door()
     door.ask("w", WRITE)
     for reply in (door.release("x"), door.release("w", mode=READ)):
@@ -37,7 +37,7 @@ def test_release_compares_the_ticket() -> None:
 
 
 def test_a_release_carries_the_next_acquire() -> None:
-    """One request a turn while no other process waits."""
+    """A client alone needs one request for each turn."""
     door = Door()
     door.ask("g", WRITE, "a", more=1)
     reply = door.release("a", ask("g", WRITE, "b"))
@@ -46,7 +46,7 @@ def test_a_release_carries_the_next_acquire() -> None:
 
 
 def test_what_a_release_carries_passes_nobody() -> None:
-    """The other process is called, and the answer tells for how long it is awaited."""
+    """The other client is called, and the reply says how long it is awaited."""
     door = Door()
     door.ask("g", WRITE, "a")
     door.ask("h", WRITE)
@@ -59,7 +59,7 @@ def test_what_a_release_carries_passes_nobody() -> None:
 
 
 def test_answers_come_in_the_order_asked() -> None:
-    """Readers that waited enter; the writer beside them waits."""
+    """Waiting readers enter; the writer beside them waits."""
     door = Door()
     door.ask("g", WRITE, "a")
     door.ask("g", READ, "r")
@@ -70,7 +70,7 @@ def test_answers_come_in_the_order_asked() -> None:
 
 
 def test_after_a_hundred_turns_the_seat_is_vacated_once() -> None:
-    """So that foreign pollers get a chance; the process is called back at once."""
+    """Foreign pollers get a chance; the client is called back at once."""
     door = Door()
     door.ask("g", WRITE, "t0")
     for turn in range(MAX_LOCAL_TURNS):

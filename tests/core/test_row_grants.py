@@ -1,4 +1,4 @@
-"""Leases on a row lock, by their rules alone: random stories with other programs."""
+"""Leases on a row lock by their rules alone: random histories with other programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FREE = RowState(UNLOCK, 0)
 
 
 def put(ledger: RowGrants, told: RowDecision) -> RowGrants:
-    """What stands there after it, read anew."""
+    """Store the row, and read it back."""
     if told.change is None:
         return ledger
     again = load_row_grants(told.change.state, dump_row_grants(told.change, "n"))
@@ -65,7 +65,7 @@ class Theirs:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_stories(seed: int) -> None:
-    """Nobody is alone with another; every count is right; fences rise."""
+    """A writer is alone, every count is right, and fences rise."""
     chance, theirs = random.Random(seed), Theirs()
     ledger, now, highest = RowGrants(FREE), 1_000, 0
     modes: dict[str, Mode] = {}
@@ -111,7 +111,7 @@ def test_random_stories(seed: int) -> None:
 
 
 def test_what_the_columns_leave_no_room_for_is_void() -> None:
-    """Never counted again, nor given back: what stands there is somebody else's."""
+    """A void grant is not given back: the row's lock is another program's."""
     taken = TakeRow("a", Mode.READ, 20, "ours")(RowGrants(FREE), 0).change
     assert taken is not None
     two = TakeRow("b", Mode.READ, 20, "ours")(taken, 0).change
@@ -124,7 +124,7 @@ def test_what_the_columns_leave_no_room_for_is_void() -> None:
 
 
 def test_a_writer_is_known_by_its_reason() -> None:
-    """Of another program's that came after ours the lease's end frees nothing."""
+    """The end of our lease does not free another program's later lock."""
     ours = TakeRow("a", Mode.WRITE, 20, "books " * 30)(RowGrants(FREE), 0).change
     assert ours is not None
     cut = replace(ours, state=RowState(WRITE_LOCK, 0, ours.state.reason[:30]))

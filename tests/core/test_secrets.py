@@ -35,7 +35,7 @@ COMMANDS: list[Command] = [
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: type(c).__name__)
 def test_nothing_shows_a_ticket(command: Command) -> None:
-    """Neither the command, nor the record, the seat and the answer it leads to."""
+    """Commands, doormen, mutex records and replies show no ticket."""
     assert SECRET not in repr(command)
     mode = Mode.READ if isinstance(command, Upgrade) else Mode.WRITE
     held = transition(None, None, Acquire((Claim(SECRET, 9999),), mode), 1, 1)

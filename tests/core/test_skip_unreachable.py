@@ -1,4 +1,4 @@
-"""Who is called and is known not to hear; and who is shown of a crowd."""
+"""Clients that are called but cannot be reached; and which holders are shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.core.resource import READ, SECOND, WALL, WRITE, Door, ask
 
 
 def freed(door: Door, holder: str) -> Step:
-    """The holder leaves; who is woken is still to be told."""
+    """Return the step in which the holder leaves."""
     door.now += 1
     command = Release(holder)
     return transition(door.record, door.seat, command, door.now, WALL + door.now)

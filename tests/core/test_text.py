@@ -1,4 +1,4 @@
-"""What users give and are shown again in errors: short, and never another error."""
+"""Users' values in errors: short, and never the cause of another error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_value_in_an_error(value: object, seen: str) -> None:
 
 @given(st.text())
 def test_any_text(text: str) -> None:
-    """It can be written, in one line, and is shown as Python would."""
+    """A quoted text is one printable line."""
     seen = quoted(text)
     assert seen.encode()
     assert len(seen.splitlines()) == 1

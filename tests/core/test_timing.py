@@ -1,7 +1,4 @@
-"""Leases: what may be asked for, and when a holder stops believing.
-
-How long to wait between looks at the store.
-"""
+"""Leases, deadlines and polls."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from aiorwlock_remote.errors import ConfigurationError
 
 @pytest.mark.parametrize("value", [None, 0, 0.5, 30, MAX_SECONDS])
 def test_seconds(value: float | None) -> None:
-    """None is allowed: never, or for ever."""
+    """None is allowed, for "never" or "for ever"."""
     check_seconds("timeout", value)
 
 
@@ -35,7 +32,7 @@ def test_seconds(value: float | None) -> None:
     "value", [-1, -0.001, math.nan, math.inf, -math.inf, 10**400, True, "5", 2 * 10**9]
 )
 def test_bad_seconds(value: float) -> None:
-    """Whatever is not a finite, fitting number; told which option it was."""
+    """Anything but a finite number in range is refused; the error names the option."""
     with pytest.raises(ConfigurationError, match="lease"):
         check_seconds("lease", value)
 
@@ -67,7 +64,7 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 
 @given(CHANCE, st.none() | st.floats(0, 100))
 def test_the_next_look(random: float, retry_after: float | None) -> None:
-    """When the store says, but never later than the poll; jittered."""
+    """A waiter polls when the store says, and never later than its usual poll."""
     pace = PollPolicy()
     wait = next_poll(pace, retry_after, random)
     assert 0 <= wait <= pace.poll_max
@@ -79,7 +76,7 @@ def test_the_next_look(random: float, retry_after: float | None) -> None:
 
 @given(st.integers(0, 10_000), CHANCE)
 def test_backing_off(attempt: int, random: float) -> None:
-    """Longer each time up to a limit, never at once."""
+    """Pauses grow up to a limit, and are never zero."""
     wait = back_off(attempt, random)
     assert 0 < wait <= 1.5
     assert wait <= back_off(attempt + 1, random)
@@ -95,8 +92,8 @@ def test_backing_off(attempt: int, random: float) -> None:
     ],
 )
 def test_a_place_outlives_three_polls(pace: dict[str, float]) -> None:
-    """Or a live waiter would lose its place."""
-    with pytest.raises(ValueError, match="three polls"):
+    """A live waiter would lose its entry otherwise."""
+    with pytest.raises(ValueError, match="three times poll_max"):
         PollPolicy(**pace)  # type: ignore[arg-type]  # of numbers all
 
 

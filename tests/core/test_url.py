@@ -34,14 +34,14 @@ def test_a_full_url() -> None:
     ],
 )
 def test_hosts(url: str, host: str, port: int | None, path: str) -> None:
-    """Several hosts stay together; a comma in a password makes no list of one."""
+    """Several hosts stay together; a comma in a password does not make a list."""
     it = parse(url)
     assert (it.host, it.port, it.path) == (host, port, path)
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_a_prefix_is_written_into_a_url(prefix: str) -> None:
-    """And read from there, beside what else stands there; the same one also twice."""
+    """The prefix is read from there again; the same one may be given twice."""
     for url in ("memory://x", "redis://h/0?db=1", "sqlite:///a%3Fb.db#there"):
         written = with_prefix(url, prefix)
         assert with_prefix(written, prefix) == written
@@ -61,7 +61,7 @@ def test_a_prefix_is_written_into_a_url(prefix: str) -> None:
     ],
 )
 def test_secrets_are_not_shown(url: str) -> None:
-    """Neither by ``repr`` nor ``str``, nor when an option is refused."""
+    """Neither ``repr``, ``str`` nor an error shows the password."""
     it = parse(url)
     assert SECRET not in repr(it) + str(it)
     with pytest.raises(ConfigurationError) as caught:
@@ -99,7 +99,7 @@ def test_secrets_are_not_shown(url: str) -> None:
     ],
 )
 def test_bad_urls(url: str) -> None:
-    """A typed error that shows no part that might be a password."""
+    """The error shows no part that might be a password."""
     with pytest.raises(ConfigurationError) as caught:
         parse(url)
     assert SECRET not in repr(caught.value) + str(caught.value)
@@ -108,14 +108,14 @@ def test_bad_urls(url: str) -> None:
 
 
 def test_a_url_is_text() -> None:
-    """Not a Path, not bytes."""
+    """A Path or bytes are refused."""
     with pytest.raises(ConfigurationError, match="bytes"):
         parse(b"memory://")  # type: ignore[arg-type]
 
 
 @given(st.text())
 def test_any_text_is_an_address_or_refused(text: str) -> None:
-    """Never another error."""
+    """No text raises another error."""
     try:
         it = parse(text)
     except ConfigurationError:
@@ -125,7 +125,7 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
 
 
 def test_options() -> None:
-    """Known ones, typed; the first unknown one is named, with those that are known."""
+    """Known options are typed; the error names the first unknown one."""
     it = parse("redis://h?pool=5.5&name=x")
     it.only("name", "pool")
     assert it.number("pool", 1.0) == 5.5

@@ -31,7 +31,7 @@ LEASES = (SECOND, 10 * SECOND, 3 * SECOND, None)
 
 
 class World:
-    """The stored record and seat, what clients believe, the register they write to."""
+    """The stored doorman and mutex record, the clients' beliefs, and a register."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class World:
         transition: Transition = transition,
         purges: bool = True,
     ) -> None:
-        """``purges``: the store drops a seat by itself when it expires."""
+        """``purges``: the store deletes an expired mutex record by itself."""
         self.record: Doorman | None = None
         self.seat: MutexRecord | None = None
         self.now = SECOND
@@ -57,7 +57,7 @@ class World:
         self.tickets = 0
 
     def step(self, command: Command) -> Step:
-        """One atomic step at the store, judged, and once more to see it is no other."""
+        """Do one atomic step and judge it; do it twice to see that it is a function."""
         self.now += 1
         self.steps += 1
         seat = self.seat
@@ -72,13 +72,13 @@ class World:
         return step
 
     def claim(self, pick: int = 0) -> Claim:
-        """A fresh ticket."""
+        """Return a claim with a new ticket."""
         self.tickets += 1
         delay = 2 * SECOND if pick == 13 else 0
         return Claim(f"t{self.tickets}", LEASES[pick % 4], lock_delay=delay)
 
     def hear(self, command: Command, reply: Reply) -> None:
-        """The client learns the answer."""
+        """Let the client get the reply."""
         answers = reply.then if isinstance(reply, Released) else (reply,)
         for answer in answers:
             for grant in answer.grants if isinstance(answer, Granted) else ():
@@ -114,5 +114,5 @@ class World:
 
     @property
     def record_seat(self) -> str | None:
-        """The seat value we wrote."""
+        """The mutex record that we wrote."""
         return (self.record or Doorman()).seat

@@ -40,7 +40,7 @@ async def test_of_processes_that_end_soon(
     async with connect(url) as locks, locks.mutex("first", 1):
         assert "first" in names(tmp_path)
     await anyio.sleep(1.1)  # a database counts in whole seconds
-    with patch.object(store, "FORGET_EVERY", 4):
+    with patch.object(store, "PURGE_EVERY", 4):
         for _ in range(LIVES):
             locks = await connect(url, fence_memory=0.001)
             async with locks.mutex("second", 1):

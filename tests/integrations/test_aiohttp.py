@@ -68,7 +68,7 @@ async def test_views_and_decorators_above_are_examined_too() -> None:
 
     app = with_locks()
     app.router.add_view("/views/{other}", View)
-    assert "'/views/{other}' has none" in await refused(app)
+    assert "'/views/{other}' does not have it" in await refused(app)
 
 
 async def test_above_the_routes_decorator_it_would_hold_nothing() -> None:

@@ -42,7 +42,7 @@ async def test_a_part_that_the_path_does_not_have() -> None:
     @app.get("/orders/{order_id}")
     async def get(held: Numbered) -> None: ...
 
-    assert "needs {id}, '/orders/{order_id}' has none" in await refused(app)
+    assert "needs {id}, '/orders/{order_id}' does not have it" in await refused(app)
 
 
 async def test_options_that_do_not_go_with_the_locks_are_no_missing_page() -> None:
@@ -167,7 +167,7 @@ async def test_locks_of_a_mounted_application_that_nothing_opens(
         app.routes.append(Mount("/shop", app=below, middleware=inside))
     else:
         app.mount("/", Router([Mount("/shop", app=below)]))
-    assert "has locks of its own, which nothing opens" in await refused(app)
+    assert "has locks of its own, which are not opened" in await refused(app)
 
 
 def with_both() -> tuple[FastAPI, FastAPI]:

@@ -183,7 +183,7 @@ class Line:
         if self.closed:
             call.failed(not_sent(HERE, "closed"))
             return call
-        call.since = self.server.clock.now()
+        call.queued_at = self.server.clock.now()
         (self.sent if self.up else self._aside).append(call)
         return call
 
@@ -234,10 +234,10 @@ class Line:
         """Whoever waited for too long is told."""
         now = self.server.clock.now()
         waiting = [call for call, _ in self.answers if call] + [*self.sent]
-        if waiting and now - waiting[0].since > self._silence:
+        if waiting and now - waiting[0].queued_at > self._silence:
             self.cut()
         for call in list(self._aside):
-            waited = now - call.since
+            waited = now - call.queued_at
             if waited >= (MUST_GO if call.must_go else self._patience):
                 self._aside.remove(call)
             if waited >= self._patience:

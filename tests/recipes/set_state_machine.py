@@ -36,7 +36,7 @@ class SetProcess(Process):
     def uses(self, lease: float) -> None:
         self.set = self.locks.mutex_set(KEY, lease=lease)
         self.flagging = self.locks.mutex_set(KEY, lease=lease, on_lost=self.told.append)
-        assert self.set._pool is self.flagging._pool
+        assert self.set._acquirer is self.flagging._acquirer
 
     def lock(self, target: str | None, *, flagging: bool) -> Named:
         return Named(self.flagging if flagging else self.set, target)
@@ -45,10 +45,10 @@ class SetProcess(Process):
         await self.flagging.release(held, remove=remove)
 
     def waiting(self) -> Collection[object]:
-        return [*self.set._pool._waiting, *self.lanes()]
+        return [*self.set._acquirer._waiting, *self.lanes()]
 
     def lanes(self) -> list[str]:
-        return list(self.set._pool._queue._targets)
+        return list(self.set._acquirer._queue._targets)
 
 
 class Scene(Stage):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from aiorwlock_remote.backends.redis.keys import channel
+from aiorwlock_remote.backends.redis.keys import wake_channel
 from aiorwlock_remote.backends.redis.options import Options as Reached
 from aiorwlock_remote.backends.redis.store import RedisStore
 from aiorwlock_remote.errors import (
@@ -68,7 +68,7 @@ class Process(ABC):
     def __init__(self, server: Server, number: int, lease: float) -> None:
         self.number = number
         settings = StoreSettings(f"gate{number}", connect_timeout=PATIENCE)
-        own = channel(settings.client_id)
+        own = wake_channel(settings.client_id)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
         host, lines = AsyncioEventLoop(server.clock), Lines(self.batches)

@@ -114,7 +114,7 @@ async def test_a_forked_child_sends_nothing(place: Place) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait_for, pool, "a")
             await eventually(lambda: place.ask("ZCARD", QUEUE) == 1, "it waits")
-            pool._pool.sever()
+            pool._acquirer.sever()
             before = requests(place)
             tasks.cancel_scope.cancel()
         with pytest.raises(Closed, match="fork"):

@@ -154,7 +154,10 @@ def _dead_process() -> int:
 
 
 def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = "from aiorwlock_remote.recipes.folder_occupancy import *; print(myself())"
+    told = (
+        "from aiorwlock_remote.recipes.folder_occupancy import own_process_proof; "
+        "print(own_process_proof())"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", f"{told}; import sys; sys.stdout.flush(); input()"],
         stdin=subprocess.PIPE,

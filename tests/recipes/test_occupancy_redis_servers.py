@@ -75,7 +75,7 @@ async def test_in_a_cluster(redis_cluster: Cluster) -> None:
                     await tagged.occupy(("book", number))
         async with locks.occupancy("{book}", 42).occupy():
             pass
-        store = tagged.of("book", 7)._home.store
+        store = tagged.of("book", 7)._occupancies.store
         keys = list(store._keys("book:7"))  # type: ignore[attr-defined]
         assert len({slot_of(key) for key in keys}) == 1
 

@@ -153,7 +153,7 @@ async def test_extended_it_is_as_young_as_when_that_was_asked_for(
 ) -> None:
     """However long the store took to do it."""
     clock = StandingClock()
-    occupied = Occupied(books, current_event_loop(clock), "book:1", "me", 1.0)
+    occupied = Occupied(books.store, current_event_loop(clock), "book:1", "me", 1.0)
     young = occupied.expires_in
 
     async def slowly(*_: str) -> bool:

@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def holding_of(held: RowHeld) -> RowLease[object]:
-    return held._holding
+    return held._lease
 
 
 def over(held: RowHeld) -> None:
@@ -79,7 +79,7 @@ async def test_at_a_database_that_is_gone(
     async with opened(leased) as lock_of:
         held = await lock_of(1).write()
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(held._desk, "release", away)
+            meanwhile.setattr(held._manager, "release", away)
             with pytest.raises(BackendUnavailable):
                 await held.release()
             over(held)

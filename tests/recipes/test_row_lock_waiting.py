@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
@@ -12,23 +12,25 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendUnavailable, Closed
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.core.row import UNLOCK, WRITE_LOCK, Plan, RowState, RowStep
+from aiorwlock_remote.core.row import (
+    UNLOCK,
+    WRITE_LOCK,
+    Plan,
+    RowState,
+    RowStep,
+    RowTable,
+)
+from aiorwlock_remote.core.row_dialects import SQLITE
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import manager, requests
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.manager import (
-    RowRequest,
-    RowWaiters,
-    RowWaitQueue,
-)
-from aiorwlock_remote.recipes.row_lock.requests import RowRequests
+from aiorwlock_remote.recipes.row_lock.manager import RowLockManager, RowWaiters
 from aiorwlock_remote.recipes.row_lock.target import (
-    LeasedStrategy,
     PublishedStrategy,
-    RepairStatements,
     RowAttempt,
     RowIdentity,
     RowOutcome,
+    RowSql,
     RowTarget,
 )
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -37,7 +39,6 @@ from tests.fixed_clock import StandingClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("nothing is sent")]
 
-ATTEMPT = RowAttempt(Mode.WRITE, "test", "ticket")
 TAKEN = RowOutcome(RowStep(0, (WRITE_LOCK, 0, "")), held=False)
 FASTER = RowOutcome(RowStep(0, (UNLOCK, 0, "")), held=False, again=True)
 HELD = RowOutcome(RowStep(1), held=True)
@@ -57,9 +58,10 @@ class Acted:
         self.took = 0.0
         self.sent = 0
         self.freed: list[RowIdentity] = []
-        self.requests = RowRequests(self, self.host, self.freed.append)
         self.closed = False
-        self.waiting = RowWaitQueue(self.requests, self.host, self.check)
+        self.waiting = RowLockManager[Any](self, self.host, self.check)
+        self.requests = self.waiting._requests
+        self.requests._on_freed = self.freed.append
 
     def check(self) -> None:
         if self.closed:
@@ -81,17 +83,16 @@ class Acted:
     async def obtain(
         self, row: RowTarget[Any], until: float | None = None, *, wait: bool = False
     ) -> RowLease[Any] | RowState:
-        return await self.waiting.obtain(RowRequest(row, ATTEMPT, until), wait=wait)
+        return await self.waiting._obtain(attempt(row, until), wait=wait)
 
 
 def row(lease: float | None = None) -> RowTarget[Any]:
-    words, hints = cast("Any", None), RepairStatements("", "", "", "", "", "")
-    way = (
-        PublishedStrategy[Any](words)
-        if lease is None
-        else LeasedStrategy[Any](words, lease)
-    )
-    return RowTarget("invoices", ("id",), "1", words, way, hints)
+    sql = RowSql(RowTable("invoices"), 1, SQLITE)
+    return RowTarget.of(sql, "1", sql, lease)
+
+
+def attempt(row: RowTarget[Any], until: float | None = None) -> RowAttempt[Any]:
+    return RowAttempt(row, Mode.WRITE, "test", "ticket", until)
 
 
 @pytest.fixture
@@ -117,12 +118,12 @@ async def test_all_who_look_share_one_watch() -> None:
         return lambda: told.append("over")
 
     crowd = RowWaiters()
-    with crowd.looking(watch):
-        with crowd.looking(watch):
+    with crowd.polling(watch):
+        with crowd.polling(watch):
             pass
         assert told == ["watched"]
     assert told == ["watched", "over"]
-    with crowd.looking(watch):
+    with crowd.polling(watch):
         assert told == ["watched", "over", "watched"]
 
 
@@ -220,7 +221,7 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
 ) -> None:
     checked: list[bool] = []
 
-    def take(_: object, __: RowAttempt, *, check: bool) -> None:
+    def take(_: object, __: RowAttempt[Any], *, check: bool) -> None:
         checked.append(check)
 
     monkeypatch.setattr(PublishedStrategy, "take", take)
@@ -233,7 +234,7 @@ async def test_what_a_table_takes_is_checked_until_one_was_locked(
 async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> None:
     """And not another time."""
     acted.answers = [AWAY, AWAY]
-    told = acted.requests.give(row(), ATTEMPT, "")
+    told = acted.requests.give(attempt(row()), "")
     acted.requests.close()
     assert acted.sent == 2
     assert told.error is AWAY
@@ -244,7 +245,7 @@ async def test_closing_sends_at_once_what_was_to_be_sent_again(acted: Acted) -> 
 
 async def test_a_release_is_sent_again_for_a_while(acted: Acted) -> None:
     acted.answers, acted.took = [AWAY] * 3, 2.0
-    told = acted.requests.give(row(), ATTEMPT, "")
+    told = acted.requests.give(attempt(row()), "")
     with pytest.raises(BackendUnavailable):
         await told
     assert acted.sent == 3
@@ -255,6 +256,6 @@ async def test_whoever_gives_back_while_others_change_it_is_told_when_it_is_done
     acted: Acted,
 ) -> None:
     acted.answers = [FASTER, HELD]
-    assert await acted.requests.give(row(), ATTEMPT, "") is HELD
+    assert await acted.requests.give(attempt(row()), "") is HELD
     assert acted.sent == 2
     assert acted.freed == [row().identity]

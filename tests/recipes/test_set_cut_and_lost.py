@@ -86,7 +86,7 @@ async def test_nothing_is_held_by_no_one(
     late: bool,
 ) -> None:
     async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
-        members = pool._pool.members
+        members = pool._acquirer.members
         link = Unheard(members)
         monkeypatch.setattr(members, "ask", link.ask)
         monkeypatch.setattr(members, "withdraw", link.withdraw)

@@ -100,7 +100,7 @@ async def test_the_last_in_line_gives_up_while_the_first_asks(
     """The place that was kept for him goes, too."""
     async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
         held = await other.acquire()
-        members, scope = pool._pool.members, anyio.CancelScope()
+        members, scope = pool._acquirer.members, anyio.CancelScope()
         really = members.ask
 
         def ask(asks: Sequence[TakeRequest], entry_ttl: float) -> Pending[TakeReplies]:

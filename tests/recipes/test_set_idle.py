@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 def parts(used: MutexSet) -> list[weakref.ref[object]]:
     """What there is in memory for a set, here and in its store."""
-    pool = used._pool
+    pool = used._acquirer
     return [weakref.ref(part) for part in (pool, pool._queue, pool.members)]
 
 

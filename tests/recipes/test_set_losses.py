@@ -108,7 +108,7 @@ async def test_a_takeover_within_the_same_second(
     lease = 200_000
     theirs = Published(fresh_redis, KEY, lease / 1e6)
     async with proxies(fresh_redis, "a", lease=lease / 1e6) as pool:
-        members, store = pool._pool.members, pool._session.runtime.store
+        members, store = pool._acquirer.members, pool._session.runtime.store
 
         async def takes_over() -> bool:
             if who == "theirs":
@@ -157,7 +157,7 @@ async def test_nothing_stays_of_who_died(fresh_redis: RedisServer) -> None:
     async with proxies(fresh_redis, "a", lease=0.3) as pool:
         dead = TakeRequest("a", "dead", 300_000)
         assert isinstance(
-            (await pool._pool.members.ask((dead,), 0.0)).answers[0], Taken
+            (await pool._acquirer.members.ask((dead,), 0.0)).answers[0], Taken
         )
         async with pool.acquire(timeout=5):
             assert fresh_redis.ask("HEXISTS", STATE, "tdead") == 0

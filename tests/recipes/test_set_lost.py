@@ -50,7 +50,7 @@ async def test_a_lost_answer(start_redis: StartRedis) -> None:
 async def test_a_ticket_that_asks_again_has_it(fresh_redis: RedisServer) -> None:
     """Its answer was lost: the lease counts from the new one, and nothing is given."""
     async with proxies(fresh_redis, "a", "b") as pool:
-        members, ask = pool._pool.members, TakeRequest("", "ticket", 60_000_000)
+        members, ask = pool._acquirer.members, TakeRequest("", "ticket", 60_000_000)
         (first,) = (await members.ask((ask,), 0.0)).answers
         (again,) = (await members.ask((ask,), 0.0)).answers
         assert isinstance(first, Taken)
@@ -138,7 +138,7 @@ async def test_turned_away_and_cancelled_at_once(
 ) -> None:
     """It was given one, and the answer was lost."""
     async with proxies(fresh_redis, "a") as pool:
-        members, tasks = pool._pool.members, list[asyncio.Task[object]]()
+        members, tasks = pool._acquirer.members, list[asyncio.Task[object]]()
         really = members.ask
 
         def ask(asks: Sequence[TakeRequest], entry_ttl: float) -> Pending[TakeReplies]:

@@ -77,7 +77,7 @@ async def test_their_takeover_of_ours(fresh_redis: RedisServer, clock: str) -> N
             with pytest.raises(LockLost):
                 await ours.release(two, remove=True)
             # Even if we had not noticed ourselves that our lease is over.
-            step = ours._pool.members.end(two._lease.ticket)
+            step = ours._acquirer.members.end(two._lease.ticket)
             assert not (await step).held  # type: ignore[union-attr]
             assert (score(fresh_redis, "a"), score(fresh_redis, "b")) == before
 

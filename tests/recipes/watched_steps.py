@@ -68,7 +68,7 @@ async def nothing(_step: str) -> None:
 
 def watched(home: Occupancies) -> tuple[Occupancies, Watched]:
     store = Watched(home.store)
-    return Occupancies(store, host=home._host), store
+    return Occupancies(store, event_loop=home._event_loop), store
 
 
 def at(number: int, store: Watched, action: Callable[[], object]) -> Upset:

@@ -1,4 +1,4 @@
-"""Both judges on the same histories: the just pass, each kind of fault is found."""
+"""Both judges on the same histories: correct ones pass, each kind of fault is found."""
 
 from __future__ import annotations
 

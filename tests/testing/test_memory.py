@@ -1,4 +1,4 @@
-"""A store that fails when a test says so: what is told, and what the others see."""
+"""A store that fails on demand: what holders learn, and what other clients see."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ async def test_what_nobody_holds_cannot_be_lost(
 async def test_who_has_not_been_told_cannot_lose_it(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
-    """The store has granted, which ``locked()`` tells; the acquire has not returned."""
+    """The store has granted, as ``locked()`` shows; the acquire has not returned."""
     store.link.hold_back = True
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(locks.mutex(*NAME).acquire)
         while not await rival.mutex(*NAME).locked():
             await anyio.lowlevel.checkpoint()
-        with pytest.raises(LookupError, match="whose acquire has returned"):
+        with pytest.raises(LookupError, match="its acquire has not returned yet"):
             store.lose(*NAME)
         tasks.cancel_scope.cancel()
 
@@ -144,7 +144,7 @@ async def test_who_has_not_been_told_cannot_lose_it(
 async def test_a_holder_that_was_paused_does_not_know(
     store: FaultyMemory, locks: Locks, rival: Locks
 ) -> None:
-    """It believes in its lease, and only the fence tells."""
+    """It relies on its lease, and only the fence shows that it is late."""
     late = await locks.mutex(*NAME).acquire()
     store.advance(60)
     async with rival.mutex(*NAME).acquire(timeout=0) as held:
@@ -254,13 +254,13 @@ async def test_a_lost_answer_is_not_guessed(store: FaultyMemory, locks: Locks) -
 
 
 async def test_it_is_a_backend(store: FaultyMemory, locks: Locks) -> None:
-    """For what connects by itself."""
+    """It is accepted by code that calls ``connect`` itself."""
     async with connect(store) as others, others.mutex(*NAME):
         assert await locks.mutex(*NAME).locked()
 
 
 async def queued(locks: Locks) -> None:
-    """Somebody waits, and has been told to."""
+    """Wait until a task waits in the store's queue."""
     while not (await locks.mutex(*NAME).info()).queue:
         await anyio.wait_all_tasks_blocked()
     await anyio.wait_all_tasks_blocked()

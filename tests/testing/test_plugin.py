@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of its own: every runner, and nothing unasked."""
+"""The pytest plugin in runs of its own, with every runner."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ COUNT = 7
 
 
 def strict(pytester: pytest.Pytester, mark: str, more: str = "") -> None:
-    """The tests, marked like that; any warning is an error."""
+    """Return the tests with that mark; any warning is an error."""
     pytester.makeconftest(CONFTEST)
     pytester.makeini(STRICT + more)
     pytester.makepyfile(TESTS.replace("MARK", mark))
 
 
 def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
-    """In a process of its own, as users run it."""
+    """Run pytest in a process of its own, as users do."""
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
 
 
@@ -136,7 +136,7 @@ def test_the_loop_is_that_of_the_test(
 
 
 def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
-    """The store works with any runner; for locks that are open one has to be known."""
+    """The store works with any runner; open locks need a known one."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(
         """
@@ -155,7 +155,7 @@ def test_nobody_runs_the_test(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester, "-p", "no:asyncio")
     result.assert_outcomes(errors=1, passed=1)
-    result.stdout.fnmatch_lines(["*memory_locks is for tests that anyio or*"])
+    result.stdout.fnmatch_lines(["*memory_locks needs a test that anyio or*"])
 
 
 def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
@@ -168,7 +168,7 @@ def test_it_says_what_it_has(pytester: pytest.Pytester) -> None:
 
 
 def test_unasked_it_is_not_there(pytester: pytest.Pytester) -> None:
-    """No entry point: who only has the library installed pays nothing."""
+    """No entry point loads it: an installed library costs nothing."""
     pytester.makepyfile(
         """
         import sys

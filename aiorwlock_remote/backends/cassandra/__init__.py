@@ -1,4 +1,4 @@
-"""Cassandra: a resource is a row, each change of it a lightweight transaction."""
+"""Cassandra: a resource is a row, and each change of it a lightweight transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``CassandraBackend``: locks over a session of the user's; and making their table."""
+"""``CassandraBackend``: locks over a session of the user's, and their table."""
 
 from __future__ import annotations
 
@@ -21,31 +21,26 @@ LayoutName = Literal["pair", "type"]
 
 
 class DriverSession(Protocol):
-    """``cassandra.cluster.Session``, as far as we need it."""
+    """``cassandra.cluster.Session``, which has no types, as far as it is used here."""
 
     @property
-    def keyspace(self) -> Any:  # noqa: ANN401 - the driver has no types
-        """Where unqualified names are looked up."""
-
+    def keyspace(self) -> Any: ...  # noqa: ANN401
     @property
-    def cluster(self) -> Any:  # noqa: ANN401
-        """Whose session it is."""
-
+    def cluster(self) -> Any: ...  # noqa: ANN401
     @property
-    def is_shutdown(self) -> Any:  # noqa: ANN401
-        """Whether it was closed."""
+    def is_shutdown(self) -> Any: ...  # noqa: ANN401
 
 
 @final
 class CassandraBackend:
-    """Takes the place of a URL: ``connect(CassandraBackend(session))``.
+    """Locks over a session of cassandra-driver, used in place of a URL.
 
-    ``session`` is one of cassandra-driver, on asyncio and trio alike. It is never
-    changed or closed here, and must stay open while locks are in use. Every request has
-    an execution profile of its own: what the session's default says of consistency,
-    retries and rows does not matter, only its load balancing does.
+    ``connect(CassandraBackend(session))`` works on asyncio and trio alike. The session
+    is never changed or closed here, and must stay open while locks are in use. Every
+    request has an execution profile of its own: only the session's load balancing
+    counts, not its defaults for consistency, retries and rows.
 
-    ``keyspace``: if not the session's. The other options are those of the URL.
+    ``keyspace`` defaults to the session's. The other options are those of the URL.
     """
 
     def __init__(
@@ -59,12 +54,13 @@ class CassandraBackend:
         request_timeout: float = 2.0,
         clock_skew: float = 10.0,
     ) -> None:
-        """No I/O.
+        """Check the arguments; no I/O. Times are in seconds.
 
         Raises:
-            ConfigurationError: it is no session, no keyspace is known, or an option
-                cannot be used.
+            ConfigurationError: ``session`` is not a session, no keyspace is known, or
+                an option cannot be used.
         """
+        # By its methods: this module must be importable without the driver.
         if not all(hasattr(session, name) for name in ("execute_async", "cluster")):
             kind = type(session)
             raise ConfigurationError(
@@ -78,20 +74,19 @@ class CassandraBackend:
             "request_timeout": request_timeout,
             "clock_skew": clock_skew,
         }
-        where = keyspace or session.keyspace or ""
+        path = f"/{keyspace or session.keyspace or ''}"
         query = {name: str(value) for name, value in given.items()}
-        address = Address("cassandra", "session", path=f"/{where}", query=query)
+        address = Address("cassandra", "session", path=path, query=query)
         self._options = replace(options_of(address), hosts=())
         self._session: Any = session
 
     def __repr__(self) -> str:
-        """Without the session, whose cluster knows a password."""
+        # The session is left out: its cluster knows a password.
         return f"<CassandraBackend of {self._options.quoted}>"
 
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[CassandraStore]:
-        """As ``Opener``."""
         from aiorwlock_remote.backends.cassandra import opening, store  # noqa: PLC0415 - they need the driver
 
         options = replace(self._options, connect_timeout=settings.connect_timeout)
@@ -103,22 +98,25 @@ class CassandraBackend:
         return opened()
 
     async def create_schema(self, layout: LayoutName = "pair") -> None:
-        """Make the lock table, unless there is a table of that name already.
+        """Create the lock table, unless a table of that name exists already.
 
-        What ``rwlock schema cassandra`` prints; the role needs ``CREATE``. Cancelled,
-        it may still be made. Nothing else here changes a schema.
+        The statement is that of ``rwlock schema cassandra``; the role needs ``CREATE``.
+        Nothing else in this backend changes a schema. If the caller is cancelled, the
+        table may still be created.
 
         Raises:
-            ConfigurationError: no such layout.
-            BackendError: the keyspace is not there, the role may not, nobody answers.
+            ConfigurationError: There is no such layout.
+            BackendError: The keyspace does not exist, the role may not create a table,
+                or no node answers.
         """
         from aiorwlock_remote.backends.cassandra import errors  # noqa: PLC0415 - needs the driver
 
         if layout not in ("pair", "type"):
             raise ConfigurationError(
-                what=f"layout {quoted(layout)}", hint="pair or type"
+                what=f"layout {quoted(layout)} does not exist", hint="pair or type"
             )
         cql = statement(f"schema_{layout}", self._options)
+        # The driver blocks, and cannot be cancelled: then its thread is left alone.
         try:
             await anyio.to_thread.run_sync(
                 self._session.execute, cql, abandon_on_cancel=True

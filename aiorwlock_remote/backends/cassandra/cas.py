@@ -1,40 +1,21 @@
-"""The table as a store that compares and sets (``swapping.Cas``)."""
+"""The lock table as a compare-and-set store (``cas.CasStore``)."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
 from aiorwlock_remote._util.pending import Pending, map_pending
-from aiorwlock_remote.backends.cassandra.read_back import (
-    Ballot,
-    Ballots,
-    condition_of,
-    hidden_grant_error,
-    is_left_over,
-    unremoved_seat_error,
-    visible_row,
-)
+from aiorwlock_remote.backends.cassandra import read_back, rows
+from aiorwlock_remote.backends.cassandra.read_back import Ballot, Ballots
 from aiorwlock_remote.backends.cassandra.row_time import (
     VersionClock,
     WrittenAt,
     earliest_now,
 )
-from aiorwlock_remote.backends.cassandra.rows import (
-    NEVER_STORED,
-    NO_ROW,
-    RETRY_INTERVAL,
-    CassandraRow,
-    admits,
-    burnt_until,
-    change_statement,
-    needs_no_fence,
-    parse_row,
-    removal,
-    settled,
-    tickets_of,
-)
+from aiorwlock_remote.backends.cassandra.rows import CassandraRow
 from aiorwlock_remote.backends.cassandra.session_client import (
     APPLIED,
     PendingRows,
@@ -49,17 +30,20 @@ from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import after_change, without_proof
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 Outcome = tuple[bool, StoredState | None]
 
+# How often a row is read that others change while a grant is removed from it.
 MAX_LOOKS = 3
-"""How often a row is looked at that others change while a grant is removed from it."""
 
 
 @value
 class _RowMark:
-    """A version; rows of published programs have none, and are told by their seat."""
+    """Identifies a version; rows of published programs have none, only their seat."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
@@ -67,12 +51,14 @@ class _RowMark:
 
 @dataclass(slots=True)
 class _Swap:
-    """One on its way.
+    """One swap under way.
 
-    ``unseen``: it lets somebody in, and its seat or its fence is not known to be there.
-    ``foreign``: it removes a seat that another program wrote. ``early``: what was asked
-    right behind it, if anything was. ``node``: who answered. ``looks``: how often it
-    was looked at since.
+    Attributes:
+        unseen: It admits a grant whose seat or fence is not known to be stored.
+        foreign: It removes a seat that another program wrote.
+        early: The ballot, if its read was sent right behind the transaction.
+        node: The host that carried out the transaction.
+        looks: How often the row was read since.
     """
 
     resource: Resource
@@ -89,22 +75,24 @@ class _Swap:
 class CassandraCas:
     """Each swap is one lightweight transaction, each load a SERIAL read.
 
-    A grant is told of when its seat has been seen and its fence is known:
+    Invariants, with the test that fails without each:
 
-    * From nothing, or to a seat that was vacant, a read follows the transaction. It
-      tells the fence (``rows.py``), and whether a write of another program hides the
-      grant (``visible_row.py``, ``test_writes_ahead.py``).
-    * To a seat that changes hands, none follows: the transaction compared it with what
-      one of ours had written, so that nothing hid it then.
+    * A grant from nothing, or with a seat that was vacant, is reported only after a
+      read has shown all its cells: the read gives the fence, and shows whether a write
+      of another program hides the grant (test_writes_ahead.py).
+    * A grant with a seat that changes hands needs no read: the transaction compared the
+      seat with what one of ours had written, so nothing hid it
+      (test_who_takes_over_has_a_higher_fence).
+    * No fence is counted from a provisional one
+      (test_who_joins_from_elsewhere_is_told_the_true_fence).
+    * No grant is left behind of a swap that fails after its transaction
+      (test_what_hides_a_grant_for_an_hour).
     """
 
     def __init__(
-        self,
-        table: Table,
-        host: EventLoop,
-        memory: VersionClock | None = None,
+        self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """``memory``: of what this process wrote and saw, shared by its threads."""
+        """``memory`` holds when this process saw which version, for all its threads."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -114,37 +102,37 @@ class CassandraCas:
         self._under_way = 0
 
     def guess(self) -> StoredState:
-        """Nothing."""
         return _FREE
 
     def clock(self) -> int:
-        """The boot clock."""
         return micros(self._host.clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """The least the time of the row's frame can be; fences count by one."""
+        """Return the least that the time of the row's frame can be; no slack."""
         found: CassandraRow = state.mark.found
         at, wall = self.clock(), micros(self._host.clock.wall())
         if found.record is None:
-            return StepTimes(wall, 0, wall, at)  # a new frame, as our wall clock has it
+            return StepTimes(wall, 0, wall, at)  # a new frame starts at our wall clock
         written = self._memory.get(_clock_key(found))
-        if written is None:  # forgotten: as if seen just now
+        if written is None:  # forgotten: as if it was seen just now
             written = WrittenAt(found.frame or 0, found.record.updated, at)
         return StepTimes(earliest_now(written, at, wall, self._skew), 0, wall, at)
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        """By a SERIAL read."""
         request = self._table.request("load", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """What stood there a moment ago, by a plain read: it disturbs nobody."""
+        """Read what was committed a moment ago, by a plain read that delays no step."""
         request = self._table.request("peek", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """One row of many, which are not remembered: others are waited for."""
-        return _state(parse_row(row))
+        """Return the state of a row of a scan.
+
+        The row is not remembered: a scan would push out rows that are waited for.
+        """
+        return _state(rows.parse_row(row))
 
     def swap(
         self,
@@ -155,32 +143,37 @@ class CassandraCas:
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[Outcome]:
-        """By the statement that fits; from nothing to nothing it is a burn.
-
-        Nobody can be told anything here: ``wakes`` is for other stores.
-        """
-        del wakes
+        del wakes  # this store cannot notify: clients poll
         found: CassandraRow = state.mark.found
         key = resource.row
-        new, name, values = change_statement(
+        new, name, values = rows.change_statement(
             key, found, record, seat, times.now, times.wall
         )
         outcome: Pending[Outcome] = Pending()
-        if not (found.settled or needs_no_fence(found, new)):
-            outcome.set_result((False, None))  # to be loaded first
+        if not (found.settled or rows.needs_no_fence(found, new)):
+            # The row has to be loaded first, which shows the ballot to count from.
+            outcome.set_result((False, None))
             return outcome
-        stay = set(tickets_of(found)).intersection(tickets_of(new))
+        # Without a version two changes of the row would not exclude each other.
+        stay = set(rows.tickets_of(found)).intersection(rows.tickets_of(new))
         if found.version is None and stay:
             outcome.set_exception(_no_version_error(resource))
             return outcome
         if new.version is not None:
+            # From before it is sent, as the holder counts its lease from then.
             written = WrittenAt(times.now, times.wall, times.sent)
             self._memory.add(new.version, written)
-        stood = found.ours and found.version is not None
-        unseen = admits(found, new) and not (stood and new.settled)
+        # A seat of ours that the transaction compares is visible, and a fence that is
+        # counted from a settled one is known: then no read has to follow.
+        known = found.ours and found.version is not None
+        unseen = rows.admits(found, new) and not (known and new.settled)
+        # Another program's plain write may have a time that is ahead, and then survives
+        # the transaction (test_a_foreign_seat_that_cannot_be_removed).
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
         asked = self._table.ask(self._host, self._table.request(name, *values))
+        # Only if nothing else is under way: other requests would take the read along
+        # before the transaction is answered.
         if unseen and new.version is not None and not self._under_way:
             swap.early = self._ballots.early(key, new.version)
         self._under_way += 1
@@ -189,17 +182,20 @@ class CassandraCas:
 
     def _swapped(self, swap: _Swap, asked: PendingRows) -> None:
         outcome, swap.node = swap.outcome, asked.node
-        outcome.add_done_callback(self._over)
+        outcome.add_done_callback(self._finished)
         if asked.error is not None:
             outcome.set_exception(asked.error)
             return
-        rows = asked.result()
         try:
-            if not rows[0][APPLIED]:
-                state = self._seen(parse_row(rows[0]))
+            row = asked.result()[0]
+            if not row[APPLIED]:
+                state = self._seen(rows.parse_row(row))
+                if log.isEnabledFor(logging.DEBUG):
+                    label = swap.resource.label
+                    log_event(log, "swap_retried", logging.DEBUG, resource=label)
                 outcome.set_result((False, state if state.mark.found.settled else None))
                 return
-        except Exception as exc:  # noqa: BLE001 - a damaged record; whoever asked is told
+        except Exception as exc:  # noqa: BLE001 - a damaged record, handed to the caller
             outcome.set_exception(exc)
             return
         if swap.foreign:
@@ -207,84 +203,89 @@ class CassandraCas:
         elif not swap.unseen:
             outcome.set_result((True, _state(swap.new)))
         elif swap.early is not None:
-            swap.early.add_done_callback(partial(self._early, swap))
+            swap.early.add_done_callback(partial(self._early_read, swap))
         else:
-            self._read(swap)
+            self._read_ballot(swap)
 
-    def _early(self, swap: _Swap, read: Pending[Ballot]) -> None:
-        """What failed can be asked again."""
+    def _early_read(self, swap: _Swap, read: Pending[Ballot]) -> None:
         ballot = None if read.error else read.result()
-        self._ballots.learn(hit=ballot is not None)
+        self._ballots.early_reads.learns(hit=ballot is not None)
         if ballot is not None:
-            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
-        else:
-            self._read(swap)
+            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
+        else:  # too early, or failed: it can be read again
+            self._read_ballot(swap)
 
-    def _read(self, swap: _Swap) -> None:
+    def _read_ballot(self, swap: _Swap) -> None:
         key, version = swap.resource.row, swap.new.version
-        assert version is not None, "what is granted has a version"
+        assert version is not None, "a row with a grant has a version"
         self._ballots.read(key, version, swap.node).add_done_callback(
-            partial(self._told, swap)
+            partial(self._ballot_read, swap)
         )
 
-    def _told(self, swap: _Swap, read: Pending[Ballot]) -> None:
+    def _ballot_read(self, swap: _Swap, read: Pending[Ballot]) -> None:
         if read.error is not None:
-            swap.outcome.set_exception(
-                without_proof(read.error)
-            )  # it was granted before
+            # The transaction was carried out, whatever the error says of the read.
+            swap.outcome.set_exception(without_proof(read.error))
             return
         ballot = read.result()
         if ballot is not None:
-            swap.outcome.set_result((True, _state(settled(swap.new, ballot))))
-        else:  # unheard of at that replica, changed since, or hidden
+            swap.outcome.set_result((True, _state(rows.settled(swap.new, ballot))))
+        else:  # that replica has not got it yet, it was changed since, or it is hidden
             self._look(swap)
 
     def _look(self, swap: _Swap) -> None:
         swap.looks += 1
-        request = self._table.request("shown", *swap.resource.row)
+        request = self._table.request("load_written", *swap.resource.row)
         asked = self._table.ask(self._host, request)
         asked.add_done_callback(lambda _: self._looked(swap, asked))
 
     def _looked(self, swap: _Swap, asked: PendingRows) -> None:
         if asked.error is not None:
-            swap.outcome.set_exception(
-                without_proof(asked.error)
-            )  # it was carried out before
+            # As above: the error is that of the read.
+            swap.outcome.set_exception(without_proof(asked.error))
             return
-        rows, wall = asked.result(), micros(self._host.clock.wall())
-        row = rows[0] if rows else None
+        found, wall = asked.result(), micros(self._host.clock.wall())
+        row = found[0] if found else None
         if swap.foreign:
-            if row is not None and condition_of(row)[1:] == swap.found.condition[1:]:
-                swap.outcome.set_exception(
-                    unremoved_seat_error(swap.resource, row, wall)
-                )
+            seat = None if row is None else read_back.condition_of(row)[1:]
+            if row is not None and seat == swap.found.condition[1:]:
+                error = read_back.unremoved_seat_error(swap.resource, row, wall)
+                swap.outcome.set_exception(error)
             else:
                 swap.outcome.set_result((True, _state(swap.new)))
             return
-        seen = visible_row(swap.new, row)
+        seen = read_back.visible_row(swap.new, row)
         if seen is not None:
             swap.outcome.set_result((True, self._seen(seen)))
             return
-        error = hidden_grant_error(swap.resource, row, wall)
-        if row is None or not is_left_over(swap.new, row):
+        error = read_back.hidden_grant_error(swap.resource, row, wall)
+        # If nothing of the grant is left, there is nothing to remove.
+        if row is None or not read_back.is_left_over(swap.new, row):
             swap.outcome.set_exception(error)
         else:
             self._undo(swap, row, error)
 
     def _undo(self, swap: _Swap, row: Row, error: BackendUnavailable) -> None:
-        """Remove what the row shows of a grant that nobody is told of.
+        """Remove what the row shows of a hidden grant, then fail with the error.
 
-        Places in its queue go with it, and are asked for again by those who wait.
+        Entries of the queue go with it; clients that wait make theirs again.
         """
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
-        key, condition = swap.resource.row, condition_of(row)
-        name = "keep"
-        values: tuple[object, ...] = (None, None, None, *key, *condition, *NEVER_STORED)
-        if row["ticket"] in (None, new.ticket):  # else another program sits there now
-            burns = burnt_until(new.record) - new.frame
-            _, name, values = removal(key, condition, burns)
+        key, condition = swap.resource.row, read_back.condition_of(row)
+        name = "update_record"
+        values: tuple[object, ...] = (
+            None,
+            None,
+            None,
+            *key,
+            *condition,
+            *rows.NEVER_STORED,
+        )
+        if row["ticket"] in (None, new.ticket):  # otherwise another program's seat
+            micros_left = rows.placeholder_until(new.record) - new.frame
+            _, name, values = rows.removal(key, condition, micros_left)
         asked = self._table.ask(self._host, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:
@@ -299,11 +300,11 @@ class CassandraCas:
 
         asked.add_done_callback(undone)
 
-    def _over(self, _: Pending[Outcome]) -> None:
+    def _finished(self, _: Pending[Outcome]) -> None:
         self._under_way -= 1
 
-    def _loaded(self, rows: Rows) -> StoredState:
-        return self._seen(parse_row(rows[0] if rows else None))
+    def _loaded(self, found: Rows) -> StoredState:
+        return self._seen(rows.parse_row(found[0] if found else None))
 
     def _seen(self, found: CassandraRow) -> StoredState:
         record = found.record
@@ -313,42 +314,35 @@ class CassandraCas:
         return _state(found)
 
 
-def _clock_key(found: CassandraRow) -> UUID:
-    """Its version; its time, if another program took the version away.
+def newer_state(
+    one: StoredState | None, other: StoredState | None
+) -> StoredState | None:
+    """Return which of two states of one resource was written later, by their frames."""
+    known = (state for state in (other, one) if state is not None)
+    return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
 
-    Time has to go on all the same: a renewal that finds nothing to be changed would be
-    believed in for longer than the row says.
+
+def _clock_key(found: CassandraRow) -> UUID:
+    """Return the row's version, or its time if another program removed the version.
+
+    Time has to go on in that case, too: otherwise a renewal that changes nothing would
+    be believed for longer than the row says.
     """
     return found.version or UUID(int=found.frame or 0)
 
 
 def _no_version_error(resource: Resource) -> BadRecord:
-    """Two changes of such a row would not exclude each other: one would be lost."""
     return BadRecord(
         what=f"{resource.label}: another program took the row's version away",
-        hint="the lock can be had again when its holders have left",
-        retry_after=RETRY_INTERVAL,
+        hint="the lock can be acquired again when its holders have left",
+        retry_after=rows.RETRY_INTERVAL,
     )
 
 
-def later_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Which of two states of one resource was written later, as far as they tell."""
-    if one is None or other is None:
-        return one or other
-    return one if _frame(one) > _frame(other) else other
-
-
-def _frame(state: StoredState) -> int:
-    found: CassandraRow = state.mark.found
-    return found.frame or 0
-
-
 def _state(found: CassandraRow) -> StoredState:
-    if found is NO_ROW:
+    if found is rows.NO_ROW:
         return _FREE
     return StoredState(found.record, found.seat, _RowMark(found.condition, found))
 
 
-_FREE = StoredState(None, None, _RowMark(NO_ROW.condition, NO_ROW))
+_FREE = StoredState(None, None, _RowMark(rows.NO_ROW.condition, rows.NO_ROW))

@@ -1,14 +1,8 @@
-"""A connection of cassandra-driver whose socket a ``SocketReader`` reads.
-
-Segments of the native protocol, version 5, their headers worked out only once.
-
-A header has a check sum of its own, which the driver works out bit by bit, in Python: a
-twentieth of what a small request costs it. But the header of a segment that is not
-compressed says how long it is and nothing else, and ours are of few lengths.
-"""
+"""A connection of cassandra-driver whose socket a ``SocketReader`` reads."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 import threading
 from collections.abc import Callable
@@ -29,74 +23,48 @@ from aiorwlock_remote.backends.cassandra.socket_reader import (
     SocketReader,
     Timer,
 )
+from aiorwlock_remote.logs import log_event
 
-MAX_HEADERS_CACHED = 1024
-"""How many are remembered."""
-
-
-class CachingSegmentCodec(SegmentCodec):
-    """As the driver's, uncompressed. For all connections and threads."""
-
-    def encode_header(
-        self,
-        buffer: BytesIO,
-        payload_length: int,
-        uncompressed_length: int,
-        is_self_contained: bool,  # noqa: FBT001 - the driver's
-    ) -> None:
-        """Write it."""
-        buffer.write(
-            _encoded_header(payload_length, uncompressed_length, is_self_contained)
-        )
-
-    def decode_header(self, buffer: BytesIO) -> SegmentHeader:
-        """Read it; the driver's error if it is damaged."""
-        return _decoded_header(buffer.read(self.header_length_with_crc))
-
-
-_plain_codec: SegmentCodec = SegmentCodec()
-CACHED_SEGMENTS: CachingSegmentCodec = CachingSegmentCodec()
-
-
-@lru_cache(MAX_HEADERS_CACHED)
-def _encoded_header(length: int, uncompressed: int, contained: bool) -> bytes:  # noqa: FBT001
-    buffer = BytesIO()
-    _plain_codec.encode_header(buffer, length, uncompressed, contained)
-    return buffer.getvalue()
-
-
-@lru_cache(MAX_HEADERS_CACHED)
-def _decoded_header(header: bytes) -> SegmentHeader:
-    return _plain_codec.decode_header(BytesIO(header))
-
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 READ_BUFFER_BYTES = 1 << 16
+MAX_HEADERS_CACHED = 1024
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def connection_class(reader: SocketReader) -> type[ReadConnection]:
-    """The ``connection_class`` of a cluster object."""
+    """Return the ``connection_class`` for a cluster object that ``reader`` reads."""
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
 
 class ReadConnection(Connection):
-    """One socket: written to by whoever asks, read by the loop or its aide.
+    """One socket: written to by the thread that asks, read by a ``SocketReader``.
 
     What is written leaves at once. Only a read *behind* a transaction, which is to be
-    carried out after it, is left to Nagle's algorithm: the system sends it when what
-    was sent before has been acknowledged, which the answer does, and sooner than we
-    would when we have read that. Whatever else is asked meanwhile takes it along.
+    carried out after the transaction, is left to Nagle's algorithm: the kernel sends it
+    when the bytes before have been acknowledged, which the answer does, and sooner than
+    we could after reading that answer. Other writes take it along.
 
-    What the driver calls is named as the driver wants it; see its own reactors.
+    Methods that the driver calls have the driver's names; see its own reactors.
+
+    Invariants, with the test that fails without each (test_connection.py):
+
+    * Bytes leave in the order of ``push``
+      (test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before).
+    * What the socket does not take, or what a blocked loop gathered, is sent by the
+      helper thread (test_what_the_socket_does_not_take_the_helper_sends,
+      test_a_turn_that_does_not_end_keeps_nothing_back).
+    * When the connection ends, each request gets an error
+      (test_each_request_fails_when_the_server_hangs_up).
     """
 
     reader: ClassVar[SocketReader]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
-        """Connect and greet the server. Blocks: the driver does it in threads."""
+        """Connect and greet the server. Blocks: the driver calls it in threads."""
         super().__init__(*args, **kwargs)
-        self._strangers: set[int] = set()
-        """Requests of others than the loop; those that are over stay a while."""
+        # Requests of other threads than the loop's; `needs_help` removes answered ones.
+        self._of_other_threads: set[int] = set()
         self._unsent = bytearray()
         self._gathering = False
         self._behind = self._at_once = False
@@ -105,14 +73,16 @@ class ReadConnection(Connection):
         self._io = threading.Lock()
         self._reading = threading.Lock()
         self._connect_socket()
+        # Neither the loop nor the helper thread may wait for one socket.
         self._socket.settimeout(0.0)
-        self._leave(at_once=True)
-        self.reader.join(self, self._socket)
+        self._set_nodelay(at_once=True)
+        self.reader.add(self, self._socket)
         self._send_options_message()
+        log_event(log, "connection_opened", logging.DEBUG, node=self.endpoint)
 
     @classmethod
     def create_timer(cls, timeout: float, callback: Callable[[], object]) -> Timer:
-        """Call it in so many seconds, in another thread than the loop's."""
+        # The helper thread reads the sockets again before it reports a timeout.
         return cls.reader.later(timeout, callback)
 
     def send_msg(
@@ -123,15 +93,18 @@ class ReadConnection(Connection):
         *args: Any,  # noqa: ANN401
         **kwargs: Any,  # noqa: ANN401
     ) -> int:
-        """As the driver's; whether it is the loop that asks is noted."""
         size = super().send_msg(msg, request_id, cb, *args, **kwargs)
         if not self.reader.in_loop:
-            self._strangers.add(request_id)  # answered already, perhaps: see stuck
+            # After sending, so it may have been answered already: see `needs_help`.
+            self._of_other_threads.add(request_id)
             self.reader.expect()
         return size
 
     def push(self, data: bytes) -> None:
-        """Send it at once; what else the loop asks in the same turn leaves together."""
+        """Send the first request of a turn of the loop at once, the others together.
+
+        Other threads send at once.
+        """
         in_loop = self.reader.in_loop
         self._behind = in_loop and self.reader.behind and not self._unsent
         if in_loop and self._gathering:
@@ -140,35 +113,16 @@ class ReadConnection(Connection):
             with self._io:
                 self._unsent += data
             return
+        # The first request of a turn does not wait for others; a second one shows that
+        # there are several, which then leave in one system call.
         self._send(data)
         if in_loop:
             self._gathering = True
-            self.reader.at_end(self._gathered)
-
-    def _enable_checksumming(self) -> None:
-        super()._enable_checksumming()
-        self._segment_codec = CACHED_SEGMENTS
-
-    def _gathered(self) -> None:
-        self._gathering = False
-        if self._unsent:
-            self._send(b"")
-
-    def _send(self, data: bytes) -> None:
-        """What has gathered, and this; the aide sends what the socket does not take."""
-        with self._io:
-            if self._at_once == self._behind:  # as it was for what was sent before
-                self._leave(at_once=not self._behind)
-            self._unsent += data
-            del self._unsent[: self._sent()]
-            stuck = self._unsent or self._broken
-        if stuck:
-            self.reader.expect()
+            self.reader.host.at_end(self._turn_ended)
 
     def read(self) -> None:
-        """Take what has arrived, and answer those who wait for it."""
         if not self._reading.acquire(blocking=False):
-            return  # somebody is at it
+            return  # another thread is reading, and takes all that has arrived
         try:
             if self._unsent:
                 self._send(b"")
@@ -179,59 +133,85 @@ class ReadConnection(Connection):
                 self._iobuf.write(data)
                 self.process_io_buffer()
                 if len(data) < READ_BUFFER_BYTES and self.ssl_context is None:
-                    break  # under TLS more may have been decrypted
-        except Exception as exc:  # noqa: BLE001 - the driver tells all who wait
+                    break  # under TLS more may have been decrypted already
+        except Exception as exc:  # noqa: BLE001 - the driver hands it to all requests
+            log_event(
+                log, "connection_lost", logging.DEBUG, node=self.endpoint, error=exc
+            )
             self.defunct(exc)
         finally:
             self._reading.release()
 
-    def stuck(self) -> bool:
-        """Whether others than the loop wait, or something could not be sent."""
-        for request_id in tuple(self._strangers):
+    def needs_help(self) -> bool:
+        # A copy, because other threads add to the set meanwhile.
+        for request_id in tuple(self._of_other_threads):
             if request_id not in self._requests:
-                self._strangers.discard(request_id)
-        return bool(self._strangers or self._unsent or self._broken)
+                self._of_other_threads.discard(request_id)
+        return bool(self._of_other_threads or self._unsent or self._broken)
 
     def close(self) -> None:
-        """As the driver's: whoever waits is told, the server sees the end at once."""
+        """Fail all requests, and let the server see the end at once."""
         with self.lock:
             if self.is_closed:
                 return
             self.is_closed = True
-        with self._io, suppress(OSError):  # the server may be quicker
+        # The socket itself is closed when the loop does not watch it any more.
+        with self._io, suppress(OSError):  # the server may have closed it before
             self._socket.shutdown(SHUT_RDWR)
-        self.reader.leave(self)
+        self.reader.remove(self)
         if not self.is_defunct:
             self.error_all_requests(
                 ConnectionShutdown(f"Connection to {self.endpoint} was closed")
             )
             self.connected_event.set()
+        log_event(log, "connection_closed", logging.DEBUG, node=self.endpoint)
 
-    def end(self) -> None:
-        """The loop has turned away."""
+    def close_socket(self) -> None:
         with self._io:
             self._socket.close()
 
-    def _leave(self, *, at_once: bool) -> None:
-        """What is still kept does so, too."""
+    def _enable_checksumming(self) -> None:
+        super()._enable_checksumming()
+        self._segment_codec = CACHED_SEGMENTS
+
+    def _turn_ended(self) -> None:
+        self._gathering = False
+        if self._unsent:
+            self._send(b"")
+
+    def _send(self, data: bytes) -> None:
+        """Send what was gathered, then this; keep what the socket does not take."""
+        with self._io:
+            # Before each send: the kernel applies it to what it still keeps, too.
+            if self._at_once == self._behind:
+                self._set_nodelay(at_once=not self._behind)
+            self._unsent += data
+            del self._unsent[: self._write()]
+            stuck = self._unsent or self._broken
+        if stuck:
+            self.reader.expect()
+
+    def _set_nodelay(self, *, at_once: bool) -> None:
         self._at_once = at_once
-        with suppress(OSError):  # no TCP, or closed
+        with suppress(OSError):  # it is not TCP, or closed
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, at_once)
 
-    def _sent(self) -> int:
-        """How much of it the socket took."""
+    def _write(self) -> int:
+        """Return how many of the unsent bytes need not be sent any more."""
         if not self._unsent or self.is_closed or self._broken is not None:
-            return len(self._unsent)  # who asked is told that the connection is over
+            return len(self._unsent)  # their requests get the connection's error
         try:
             return self._socket.send(self._unsent)
         except _WOULD_BLOCK:
             return 0
         except OSError as exc:
+            # The next read gives the connection up: so every request gets the error,
+            # not only this one (test_one_that_nothing_can_be_sent_over_is_given_up).
             self._broken = exc
             return len(self._unsent)
 
     def _received(self) -> bytes | None:
-        """What has arrived; empty: the server has closed it. None: nothing yet."""
+        """Return what has arrived; empty: the server closed it; None: nothing yet."""
         with self._io:
             if self._broken is not None:
                 raise self._broken
@@ -241,3 +221,35 @@ class ReadConnection(Connection):
                 return self._socket.recv(READ_BUFFER_BYTES)
             except _WOULD_BLOCK:
                 return None
+
+
+class CachingSegmentCodec(SegmentCodec):
+    """Segments of the native protocol, version 5, with the headers computed once.
+
+    A header has a checksum of its own, which the driver computes bit by bit in Python:
+    a twentieth of what a small request costs it. But the header of an uncompressed
+    segment depends on nothing but its length, and our segments have few lengths. One
+    object serves all connections and threads.
+    """
+
+    def encode_header(self, buffer: BytesIO, *fields: int) -> None:
+        buffer.write(_encoded_header(*fields))
+
+    def decode_header(self, buffer: BytesIO) -> SegmentHeader:
+        return _decoded_header(buffer.read(self.header_length_with_crc))
+
+
+_plain_codec: SegmentCodec = SegmentCodec()
+CACHED_SEGMENTS: CachingSegmentCodec = CachingSegmentCodec()
+
+
+@lru_cache(MAX_HEADERS_CACHED)
+def _encoded_header(*fields: int) -> bytes:
+    buffer = BytesIO()
+    _plain_codec.encode_header(buffer, *fields)
+    return buffer.getvalue()
+
+
+@lru_cache(MAX_HEADERS_CACHED)
+def _decoded_header(header: bytes) -> SegmentHeader:
+    return _plain_codec.decode_header(BytesIO(header))

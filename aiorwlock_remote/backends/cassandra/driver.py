@@ -1,4 +1,4 @@
-"""cassandra-driver, which ships no types: what we use of it, all in one place."""
+"""cassandra-driver, which ships no types: all that this backend uses, in one place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import cassandra
 from cassandra import auth, cluster, connection, policies, protocol, query, segment
 
-# Objects of the driver's. Where one stands in a signature, its name says which.
+# Objects of the driver. Where one stands in a signature, its name says which.
 Session = Any
 Statement = Any
 Profile = Any
@@ -50,7 +50,7 @@ WriteTimeout: type[Exception] = cassandra.WriteTimeout
 if TYPE_CHECKING:
 
     class Connection:
-        """Of ``cassandra.connection``, as far as a subclass of ours needs it."""
+        """``cassandra.connection.Connection``, as far as our subclass needs it."""
 
         endpoint: object
         ssl_context: ssl.SSLContext | None
@@ -64,9 +64,7 @@ if TYPE_CHECKING:
         _socket: socket
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...  # noqa: ANN401
-        def get_request_id(self) -> int:
-            """A number that no other request has; under ``lock``."""
-
+        def get_request_id(self) -> int: ...
         def send_msg(
             self,
             msg: Any,  # noqa: ANN401
@@ -74,50 +72,29 @@ if TYPE_CHECKING:
             cb: Callable[[Any], object],
             *args: Any,  # noqa: ANN401
             **kwargs: Any,  # noqa: ANN401
-        ) -> int:
-            """Send a request; ``cb`` is told its answer, or its error."""
-
+        ) -> int: ...
         def process_io_buffer(self) -> None:
-            """Answer those whose answers lie in ``_iobuf``."""
+            """Answer the requests whose answers are complete in ``_iobuf``."""
 
         def defunct(self, exc: BaseException) -> object:
-            """Give the connection up, and tell all who wait."""
+            """Give the connection up, and fail all its requests."""
 
-        def error_all_requests(self, exc: BaseException) -> None:
-            """Tell all who wait."""
-
+        def error_all_requests(self, exc: BaseException) -> None: ...
         def _connect_socket(self) -> None: ...
         def _enable_checksumming(self) -> None: ...
         def _send_options_message(self) -> None: ...
 
     class SegmentHeader:
-        """Of ``cassandra.segment``; never changed once it is made."""
-
-        payload_length: int
-        uncompressed_payload_length: int
-        is_self_contained: bool
+        """``cassandra.segment.SegmentHeader``; never changed once it is made."""
 
     class SegmentCodec:
-        """Of ``cassandra.segment``: without compression, if none is given."""
+        """``cassandra.segment.SegmentCodec``, made without compression."""
 
-        @property
-        def header_length_with_crc(self) -> int:
-            """Bytes of a header and its check sum."""
+        header_length_with_crc: int
 
-        def encode(self, buffer: BytesIO, msg: bytes) -> None:
-            """Write it in segments."""
-
-        def encode_header(
-            self,
-            buffer: BytesIO,
-            payload_length: int,
-            uncompressed_length: int,
-            is_self_contained: bool,  # noqa: FBT001
-        ) -> None:
-            """Write the header of a segment, and its check sum."""
-
-        def decode_header(self, buffer: BytesIO) -> SegmentHeader:
-            """Read a header; raises if its check sum is not right."""
+        def encode(self, buffer: BytesIO, msg: bytes) -> None: ...
+        def encode_header(self, buffer: BytesIO, *fields: int) -> None: ...
+        def decode_header(self, buffer: BytesIO) -> SegmentHeader: ...
 
 else:
     Connection = connection.Connection
@@ -126,8 +103,8 @@ else:
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Whether a cluster object has legacy settings, which exclude profiles."""
-    # The driver itself offers no other way to know it.
+    """Return whether a cluster object has legacy settings, which exclude profiles."""
+    # The driver has no public way to ask for it.
     modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
     mode: object = getattr(of, "_config_mode")  # noqa: B009
     return bool(mode == modes.LEGACY)

@@ -1,4 +1,4 @@
-"""What Cassandra and its driver say → what we raise. The one place for that.
+"""Maps errors of Cassandra and its driver to the errors of this library.
 
 ====================================  ====================  ================
 the driver raises                     we raise              carried out?
@@ -10,10 +10,10 @@ IsBootstrappingErrorMessage           BackendUnavailable    no
 NoHostAvailable                       BackendUnavailable    no: nothing sent
 UnresolvableContactPoints             BackendUnavailable    no: nothing sent
 WriteTimeout ReadTimeout              BackendUnavailable    perhaps, or later
-... of one outbid again and again     GaveUp                perhaps, or later
+... after contention retries          CasContention         perhaps, or later
 WriteFailure ReadFailure              BackendUnavailable    perhaps
 OperationTimedOut                     BackendUnavailable    perhaps, or later
-ConnectionShutdown and its kin        BackendUnavailable    perhaps, or later
+ConnectionShutdown and subclasses     BackendUnavailable    perhaps, or later
 ErrorMessage 0x1700                   BackendUnavailable    perhaps
 ServerError and any other             BackendUnavailable    perhaps
 InvalidRequest SyntaxException        Unsupported           no
@@ -22,16 +22,17 @@ AuthenticationFailed BadCredentials   Unsupported           no
 ValueError: legacy parameters         ConfigurationError    no
 ====================================  ====================  ================
 
-"Or later": a paused coordinator runs what lies in its socket when it goes on, however
-long that takes. A SERIAL read does not tell (``docs/stores/cassandra.md``).
+"Or later": a paused coordinator runs what is in its socket when it goes on, however
+long that takes. A SERIAL read does not show it (``docs/stores/cassandra.md``).
 
-A coordinator whose ballots others outbid until it gives up says so in its text only,
-and of a SERIAL read nothing: such a one is worth another try. Where replicas do not
-answer, it is not, and whoever asks is to be told in time.
+A coordinator that gives up because others outbid its ballots says so in its text only,
+and for a SERIAL read not at all: such a request is worth another try. When replicas do
+not answer, another try is not, and the caller must get the error in time.
 
-A coordinator counts its hints once more when it commits what was agreed on already.
+A coordinator counts its hints again when it commits what was agreed on already, so
+"too many hints" does not prove that nothing was done.
 
-0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it comes as a bare
+0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it raises a bare
 ``ErrorMessage``, which is not even a ``DriverException``.
 """
 
@@ -40,22 +41,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from aiorwlock_remote.backends.cassandra.driver import (
-    AuthenticationFailed,
-    BadCredentials,
-    ConsistencyLevel,
-    ErrorMessage,
-    InvalidRequest,
-    IsBootstrapping,
-    NoHostAvailable,
-    Overloaded,
-    ReadTimeout,
-    SyntaxException,
-    Unauthorized,
-    Unavailable,
-    UnresolvableContactPoints,
-    WriteTimeout,
-)
+from aiorwlock_remote.backends.cassandra import driver
 from aiorwlock_remote.cas import CasContention
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, Unsupported
 
@@ -64,39 +50,36 @@ Failure = BackendUnavailable | Unsupported | ConfigurationError
 SCHEMA_HINT = "rwlock schema cassandra prints the table"
 
 _UNTRUSTED = re.compile(r"certificate verify failed: (.*?)\.? \(_ssl")
-_REFUSED = (Unavailable, Overloaded, IsBootstrapping)
-_LOGIN = (AuthenticationFailed, BadCredentials)
+_REFUSED = (driver.Unavailable, driver.Overloaded, driver.IsBootstrapping)
+_LOGIN = (driver.AuthenticationFailed, driver.BadCredentials)
+_UNSUPPORTED: tuple[tuple[tuple[type[Exception], ...], str], ...] = (
+    (_LOGIN, "cassandra://user:password@host/keyspace"),
+    (
+        (driver.Unauthorized,),
+        "GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
+    ),
+    ((driver.InvalidRequest, driver.SyntaxException), SCHEMA_HINT),
+)
 _HINTS = "in flight hints"
 _OUTBID = re.compile(r"after [1-9]\d* contention retries")
-_SERIAL = (ConsistencyLevel.SERIAL, ConsistencyLevel.LOCAL_SERIAL)
+_SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """The error of ours for what the driver raised for one request."""
+    """Return our error for what the driver raised; ``where`` names the cluster."""
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
     if isinstance(exc, _REFUSED):
         return _unavailable(exc, where, nothing_done=_HINTS not in str(exc))
-    if isinstance(exc, NoHostAvailable):
+    if isinstance(exc, driver.NoHostAvailable):
         return from_no_host_available(exc, where)
-    if isinstance(exc, UnresolvableContactPoints):
+    if isinstance(exc, driver.UnresolvableContactPoints):
         hint = "no contact point's name can be resolved"
         return BackendUnavailable(what=where, hint=hint, nothing_done=True)
-    if isinstance(exc, _LOGIN):
-        return Unsupported(
-            what=f"{where}: {message_of(exc)}",
-            hint="cassandra://user:password@host/keyspace",
-            nothing_done=True,
-        )
-    if isinstance(exc, Unauthorized):
-        return Unsupported(
-            what=f"{where}: {message_of(exc)}",
-            hint="GRANT SELECT ON … and GRANT MODIFY ON the table to that role",
-            nothing_done=True,
-        )
-    if isinstance(exc, (InvalidRequest, SyntaxException)):
-        what = f"{where}: {message_of(exc)}"
-        return Unsupported(what=what, hint=SCHEMA_HINT, nothing_done=True)
+    for kinds, hint in _UNSUPPORTED:
+        if isinstance(exc, kinds):
+            what = f"{where}: {message_of(exc)}"
+            return Unsupported(what=what, hint=hint, nothing_done=True)
     if isinstance(exc, ValueError) and "legacy parameters" in str(exc):
         return ConfigurationError(
             what="the session was switched to legacy settings after connect()",
@@ -105,34 +88,36 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     if _gave_up(exc):
         return CasContention(
             what=f"{where}: {type(exc).__name__}: {message_of(exc)}",
-            hint="are the clocks of the nodes in step?",
+            hint="check that the clocks of the nodes are in step",
         )
     return _unavailable(exc, where)
 
 
 def _gave_up(exc: BaseException) -> bool:
-    if isinstance(exc, ReadTimeout):
+    # The text of a SERIAL read's timeout does not tell why, so each may be contention.
+    if isinstance(exc, driver.ReadTimeout):
         return getattr(exc, "consistency", None) in _SERIAL
-    return isinstance(exc, WriteTimeout) and bool(_OUTBID.search(str(exc)))
+    return isinstance(exc, driver.WriteTimeout) and bool(_OUTBID.search(str(exc)))
 
 
 def from_no_host_available(exc: BaseException, where: str) -> Failure:
-    """No host took the request; while connecting, one of them may say why.
+    """Return our error when no host took a request; one of them may say why.
 
-    With Fallthrough as retry policy, what was sent never ends here.
+    Nothing was sent: as the retry policy is Fallthrough, a request that was sent never
+    ends with this error.
     """
     errors: Any = getattr(exc, "errors", None)
     found: list[BaseException] = []
-    if hasattr(errors, "values"):  # else the names of hosts that are too far away
+    if hasattr(errors, "values"):  # otherwise it names hosts that are too far away
         found = list(errors.values())
     for error in found:
         if isinstance(error, _LOGIN):
             return from_driver(error, where)
-        # The driver makes another error of the one of ssl; only the text stays.
+        # The driver replaces the exception of `ssl`, and keeps only its text.
         if untrusted := _UNTRUSTED.search(str(error)):
             return Unsupported(
                 what=f"{where}: its certificate is not trusted: {untrusted[1]}",
-                hint="ca_file=… names who signed it; verify=no trusts anybody",
+                hint="ca_file=… names the authority; verify=no trusts any certificate",
                 nothing_done=True,
             )
     why = "; ".join(sorted({message_of(error) for error in found}))
@@ -143,8 +128,8 @@ def from_no_host_available(exc: BaseException, where: str) -> Failure:
 
 
 def message_of(exc: BaseException) -> str:
-    """In one line, as the server or the driver says it."""
-    if isinstance(exc, ErrorMessage):
+    """Return the message of the server or the driver, in one line."""
+    if isinstance(exc, driver.ErrorMessage):
         code: int = getattr(exc, "code", 0) or 0
         text = f"{getattr(exc, 'message', '')} (code 0x{code:04x})"
     else:

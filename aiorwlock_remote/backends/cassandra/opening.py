@@ -1,4 +1,4 @@
-"""Connecting: in one thread that is left to itself if nobody waits for it any more."""
+"""Connecting: in one thread, which is left alone when its caller has given up."""
 
 from __future__ import annotations
 
@@ -7,28 +7,14 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import start_thread
-from aiorwlock_remote.backends.cassandra import errors
+from aiorwlock_remote.backends.cassandra import driver, errors
 from aiorwlock_remote.backends.cassandra.connection import connection_class
-from aiorwlock_remote.backends.cassandra.driver import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
-    DCAwareRoundRobinPolicy,
-    ExecutionProfile,
-    ExponentialReconnectionPolicy,
-    NoHostAvailable,
-    OperationTimedOut,
-    PlainTextAuthProvider,
-    Session,
-    TokenAwarePolicy,
-    dict_factory,
-    is_legacy,
-)
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import (
     SessionClient,
@@ -42,29 +28,24 @@ from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
-# A stopped node keeps its connections: only silence gives it away. Together with the
-# request timeout this bounds how long a stopped node holds up those who ask it.
+# Seconds. A stopped node keeps its connections, and only its silence shows that it is
+# stopped. With the request timeout these bound for how long it delays requests.
 HEARTBEAT = 0.5
 HEARTBEAT_TIMEOUT = 1.25
-NODE_TIMEOUT = 2.0
-"""Seconds for one try at one node; who says nothing is tried again."""
-# Seconds between tries to reach a node that is down, first and at most. The driver's
-# own policy ends at ten minutes: so long locks would stay away after a long outage.
-RETRY_INTERVALS = (0.5, 2.0)
-# Of Cassandra 4.0 and later: the driver would dial three times to find that out.
-PROTOCOL = 5
 
-T = TypeVar("T")
+# Seconds for one attempt at one node. A node that says nothing is tried again.
+NODE_TIMEOUT = 2.0
+
+# Seconds between attempts to reach a node that is down, first and at most. The policy
+# of the driver grows to ten minutes: locks would stay away long after an outage.
+RETRY_INTERVALS = (0.5, 2.0)
+
+# Cassandra 4.0 and later have it. Negotiation would take the driver three connections.
+PROTOCOL = 5
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """The table over a session of our own.
-
-    Raises:
-        ConfigurationError: certificates, or a data centre that is not there.
-        BackendError: not in ``connect_timeout``, no contact point answers, the password
-            is wrong, or the table is not fit.
-    """
+    """Return the table over a session of our own, within ``connect_timeout``."""
     context = options.tls_context()
     until = host.clock.now() + options.connect_timeout
     reads, loop = socket_loop(host), threading.get_ident()
@@ -74,18 +55,19 @@ async def connect(options: Options, host: EventLoop) -> Table:
             try:
                 reader = None if reads is None else SocketReader(reads, loop)
                 return _open(options, context, reader)
-            except NoHostAvailable as exc:
+            except driver.NoHostAvailable as exc:
+                # A busy node accepts connections before it answers, so it is tried
+                # again (test_a_node_that_says_nothing_at_first_is_tried_again).
                 if not _was_silent(exc) or host.clock.now() >= until:
                     raise
 
-    return await run_in_thread(
-        host, opened, options.connect_timeout, _close_table, options
-    )
+    return await _open_in_thread(opened, options, host)
 
 
 def _open(
     options: Options, context: ssl.SSLContext | None, reader: SocketReader | None
 ) -> Table:
+    # The reader is closed last: connections of the cluster use it until their end.
     closing = ExitStack()
     if reader is not None:
         closing.callback(reader.close)
@@ -93,96 +75,91 @@ def _open(
         cluster = _cluster(options, context, reader)
         closing.callback(cluster.shutdown)
         session = _session(cluster, options)
-        profile = session.get_execution_profile(EXEC_PROFILE_DEFAULT)
-        wire = SessionClient(session, profile, options, reader)
-        return open_table(wire, options, closing.close)
+        profile = session.get_execution_profile(driver.EXEC_PROFILE_DEFAULT)
+        client = SessionClient(session, profile, options, reader)
+        return open_table(client, options, closing.close)
     except BaseException:
         closing.close()
         raise
 
 
 def _was_silent(exc: Exception) -> bool:
-    """Whether a node took the connection and then said nothing: a busy one, perhaps."""
-    found: Any = getattr(exc, "errors", None)
-    told: list[object] = list(found.values()) if hasattr(found, "values") else []
-    return any(isinstance(error, OperationTimedOut) for error in told)
+    """Return whether a node accepted the connection, then said nothing, being busy."""
+    by_host: Any = getattr(exc, "errors", None)
+    found: list[object] = list(by_host.values()) if hasattr(by_host, "values") else []
+    return any(isinstance(error, driver.OperationTimedOut) for error in found)
 
 
-async def use_session(session: Session, options: Options, host: EventLoop) -> Table:
-    """The table over a user's session, which is never closed or changed.
+async def use_session(
+    session: driver.Session, options: Options, host: EventLoop
+) -> Table:
+    """Return the table over a user's session, which is never closed or changed.
 
-    One with legacy settings cannot be asked for rows of our kind: then another session
-    of the same cluster object is used, and closed with the table.
-
-    Raises:
-        ConfigurationError: it has been closed.
-        BackendError: as ``connect``.
+    A session with legacy settings cannot be asked for rows as dicts. Then another
+    session of the same cluster object is used, and closed with the table.
     """
     if session.is_shutdown:
-        raise ConfigurationError(what="the session given to CassandraBackend is closed")
+        raise ConfigurationError(
+            what="the session given to CassandraBackend is closed",
+            hint="keep it open while locks are in use",
+        )
 
     def opened() -> Table:
-        if is_legacy(session.cluster):
+        if driver.is_legacy(session.cluster):
             own = session.cluster.connect()
-            own.row_factory = dict_factory
-            wire = SessionClient(own, None, options)
+            own.row_factory = driver.dict_factory
+            client = SessionClient(own, None, options)
             try:
-                return open_table(wire, options, own.shutdown)
+                return open_table(client, options, own.shutdown)
             except BaseException:
                 own.shutdown()
                 raise
         profile = session.execution_profile_clone_update(
-            EXEC_PROFILE_DEFAULT, **execution_profile(options)
+            driver.EXEC_PROFILE_DEFAULT, **execution_profile(options)
         )
-        return open_table(
-            SessionClient(session, profile, options), options, _leave_open
-        )
+        client = SessionClient(session, profile, options)
+        return open_table(client, options, lambda: None)
 
-    return await run_in_thread(
-        host, opened, options.connect_timeout, _close_table, options
-    )
+    return await _open_in_thread(opened, options, host)
 
 
-async def run_in_thread(
-    host: EventLoop,
-    function: Callable[[], T],
-    timeout: float,
-    undo: Callable[[T], object],
-    options: Options,
-) -> T:
-    """What a blocking function returns, from a thread of its own.
+async def _open_in_thread(
+    function: Callable[[], Table], options: Options, host: EventLoop
+) -> Table:
+    """Return the table that a blocking function opens in a thread of its own.
 
-    If it takes longer than ``timeout`` seconds or the caller is cancelled, nobody waits
-    for it any more, and what it returns after all is given to ``undo``, in a thread.
-
-    Raises:
-        BackendUnavailable: not in time; else what the function raises, mapped.
+    If that takes longer than ``connect_timeout`` or the caller is cancelled, the thread
+    goes on, and another thread closes the table (test_opening.py).
     """
-    pending: Pending[T] = Pending()
+    pending: Pending[Table] = Pending()
     taken = False
 
     def run() -> None:
         try:
-            value = function()
+            table = function()
         except Exception as exc:  # noqa: BLE001 - handed to the caller
             error = errors.from_driver(exc, options.where)
+            # An error that needs no mapping must not become its own cause.
             error.__cause__ = None if error is exc else exc
             host.call_soon(pending.set_exception, error)
         else:
-            host.call_soon(pending.set_result, value)
+            host.call_soon(pending.set_result, table)
 
-    def unwanted(pending: Pending[T]) -> None:
+    def unwanted(pending: Pending[Table]) -> None:
         if pending.error is None:
-            _start(lambda: undo(pending.result()))
+            _start(pending.result().close)
 
     _start(run)
     try:
-        with anyio.move_on_after(timeout):
-            value = await pending
+        with anyio.move_on_after(options.connect_timeout):
+            table = await pending
             taken = True
-            return value
+            return table
+        seconds = f"{options.connect_timeout:g} s"
         raise BackendUnavailable(
-            what=f"{options.where}: not connected in {timeout:g} s", nothing_done=True
+            what=f"{options.where}: connecting timed out after {seconds}",
+            hint="raise connect_timeout, if the nodes are up",
+            nothing_done=True,
         )
     finally:
         if not taken:
@@ -194,16 +171,16 @@ def _start(function: Callable[[], object]) -> None:
         try:
             function()
         except Exception:  # noqa: BLE001 - it is logged
-            log_event(log, "background thread failed", logging.ERROR, exc_info=True)
+            log_event(log, "background_thread_failed", logging.ERROR, exc_info=True)
 
     start_thread(run, "cassandra")
 
 
 def _load_balancing(options: Options) -> object:
-    # Contenders for a resource meet at one coordinator, its first live replica: two
+    # Contenders for a resource meet at one coordinator, its first live replica. Two
     # coordinators would outbid each other's ballots.
-    return TokenAwarePolicy(
-        DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=False
+    return driver.TokenAwarePolicy(
+        driver.DCAwareRoundRobinPolicy(options.local_dc or ""), shuffle_replicas=False
     )
 
 
@@ -212,14 +189,14 @@ def _cluster(
 ) -> Any:  # noqa: ANN401 - the driver's Cluster
     auth = None
     if options.username is not None:
-        auth = PlainTextAuthProvider(options.username, options.password or "")
-    return Cluster(
+        auth = driver.PlainTextAuthProvider(options.username, options.password or "")
+    return driver.Cluster(
         options.hosts,
         port=options.port,
         protocol_version=PROTOCOL,
         compression=False,  # requests are small
         execution_profiles={
-            EXEC_PROFILE_DEFAULT: ExecutionProfile(
+            driver.EXEC_PROFILE_DEFAULT: driver.ExecutionProfile(
                 _load_balancing(options), **execution_profile(options)
             )
         },
@@ -228,29 +205,30 @@ def _cluster(
         connection_class=None if reader is None else connection_class(reader),
         connect_timeout=min(NODE_TIMEOUT, options.connect_timeout),
         control_connection_timeout=min(NODE_TIMEOUT, options.connect_timeout),
-        reconnection_policy=ExponentialReconnectionPolicy(*RETRY_INTERVALS),
+        reconnection_policy=driver.ExponentialReconnectionPolicy(*RETRY_INTERVALS),
         idle_heartbeat_interval=HEARTBEAT,
         idle_heartbeat_timeout=HEARTBEAT_TIMEOUT,
-        # Else a stopped node would be waited for; one that lacks a statement asks.
+        # Otherwise prepare() would wait for a stopped node. A node that lacks a
+        # statement asks for it.
         prepare_on_all_hosts=False,
         reprepare_on_up=False,
         application_name="aiorwlock-remote",
     )
 
 
-def _session(cluster: Any, options: Options) -> Session:  # noqa: ANN401
-    """A session in the right data centre.
+def _session(cluster: Any, options: Options) -> driver.Session:  # noqa: ANN401
+    """Connect a session in the right data centre.
 
-    Where there are several and none is named the driver would take any of them; where
-    the name is wrong, it finds every node too far away.
+    The driver would use any of several data centres if none is named, and with a wrong
+    name finds every node too far away.
     """
     try:
         session = cluster.connect()
-    except NoHostAvailable:
+    except driver.NoHostAvailable:
         _check_dc(cluster, options)
         raise
     _check_dc(cluster, options)
-    # Transactions are ordered by their ballots: our clock would say nothing.
+    # Transactions are ordered by their ballots; a timestamp of our clock says nothing.
     session.use_client_timestamp = False
     return session
 
@@ -265,11 +243,3 @@ def _check_dc(cluster: Any, options: Options) -> None:  # noqa: ANN401
             what=f"{options.where}: {asked}; it has {', '.join(known)}",
             hint=f"?local_dc={known[0]}",
         )
-
-
-def _close_table(table: Table) -> None:
-    table.close()
-
-
-def _leave_open() -> None:
-    """Whoever opened a session closes it."""

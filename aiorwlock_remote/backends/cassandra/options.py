@@ -1,7 +1,4 @@
-"""``cassandra://…`` → how to reach the cluster and how to ask it.
-
-Reads ``load_statements.cql``: one statement a name, kept out of the code.
-"""
+"""``cassandra://…``: how to reach the cluster, how to ask it, and the texts to send."""
 
 from __future__ import annotations
 
@@ -36,9 +33,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 class Options(TlsOptionsMixin):
     """Where the cluster is and how to ask it. Its ``repr`` shows no password.
 
-    Seconds: ``connect_timeout`` until the session is up, ``request_timeout`` until a
-    silent node counts as lost for one request. ``clock_skew``: by how much the wall
-    clocks of any two processes may differ; infinite: wall clocks are never trusted.
+    Attributes:
+        connect_timeout: Seconds until the session must be up.
+        request_timeout: Seconds until a silent node counts as lost for one request.
+        clock_skew: Seconds by which the wall clocks of any two processes may differ;
+            infinite: wall clocks are never trusted.
     """
 
     keyspace: str
@@ -57,21 +56,17 @@ class Options(TlsOptionsMixin):
 
     @property
     def where(self) -> str:
-        """The cluster, for messages."""
+        """What error messages call the cluster."""
         return f"{','.join(self.hosts)}:{self.port}" if self.hosts else "the session"
 
     @property
     def quoted(self) -> str:
-        """The table, as it stands in CQL."""
+        """The name of the table, quoted for CQL."""
         return f'"{self.keyspace}"."{self.table}"'
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """What a URL says.
-
-    Raises:
-        ConfigurationError: a part or an option of it cannot be used.
-    """
+    """Return the options that a URL gives, or refuse it with ``ConfigurationError``."""
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
@@ -95,22 +90,30 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 
 
 def check_name(what: str, name: str) -> str:
-    """A keyspace or table name, which goes into CQL in quotes.
-
-    Raises:
-        ConfigurationError: anything but letters, digits and underscores.
-    """
+    """Return a name of a keyspace or table that may be put into CQL between quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            what=f"cassandra: {what} {quoted(name)} cannot be used",
+            what=f"cassandra: {what} {quoted(name)} is not a valid name",
             hint="cassandra://host1,host2:9042/keyspace; letters, digits, underscores",
         )
     return name
 
 
+def statement(name: str, options: Options) -> str:
+    """Return a statement of ``statements.cql`` for the table that the options name."""
+    return statement_for_table(name, options.quoted)
+
+
+def statement_for_table(name: str, table: str) -> str:
+    """Return a statement of ``statements.cql`` for a table, whose name is quoted."""
+    texts = load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
+    return texts[name].replace("{table}", table)
+
+
 def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
     text, port = address.host, address.port
-    if "," in text:  # only the last one's port is written, and holds for all
+    # The driver has one port for all hosts. It is written behind the last one.
+    if "," in text:
         text, colon, number = text.rpartition(":")
         if not colon:
             text = number
@@ -118,8 +121,8 @@ def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
             port = found
         else:
             raise ConfigurationError(
-                what=f"cassandra: port {quoted(number)} is not one from 0 to 65535",
-                hint="the port stands once, after the last host",
+                what=f"cassandra: port {quoted(number)} is not from 1 to 65535",
+                hint="write the port once, after the last host",
             )
     hosts = tuple(text.split(","))
     if not all(hosts) or (len(hosts) > 1 and any(":" in h for h in hosts)):
@@ -128,19 +131,7 @@ def _contact_points(address: Address) -> tuple[tuple[str, ...], int]:
             hint="cassandra://host1,host2:9042/keyspace",
         )
     if port == 0:
-        raise ConfigurationError(what="cassandra: port 0 cannot be reached")
+        raise ConfigurationError(
+            what="cassandra: port 0 cannot be reached", hint=f"the default is {PORT}"
+        )
     return hosts, PORT if port is None else port
-
-
-def _all() -> dict[str, str]:
-    return load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
-
-
-def statement(name: str, options: Options) -> str:
-    """The statement of that name, for the table the options name."""
-    return statement_for_table(name, options.quoted)
-
-
-def statement_for_table(name: str, table: str) -> str:
-    """The statement of that name, for a table as it stands in CQL."""
-    return _all()[name].replace("{table}", table)

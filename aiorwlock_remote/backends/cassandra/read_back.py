@@ -1,21 +1,16 @@
-"""Reading ballots, of which fences are made: many at a time.
+"""Reads after a grant: its ballot, of which the fence is made, and whether it is shown.
 
-All that are wanted in one turn of the loop are asked for together, so that many locks
-that are taken at the same time cost few reads. Each is read at the node that its
-transaction went to, which knows it first.
-
-What a row shows of a grant that was just written.
-
-A plain write of another program (no lightweight transaction) carries a time of that
+A plain write of another program (no lightweight transaction) has a time of that
 program's clock. If that clock is ahead, the write hides what transactions write to the
 same cells until that time has passed: a cell that was set to null stays null, and a row
-that was deleted is not there, although the transaction was carried out. Such a grant
-excludes nobody, so nobody is told of it, and what the row shows of it is removed
-(``tests/backends/cassandra/test_writes_ahead.py``).
+that was deleted is missing, although the transaction was carried out. Such a grant
+excludes no other client, so its caller gets an error, and what the row shows of the
+grant is removed (``tests/backends/cassandra/test_writes_ahead.py``).
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -38,43 +33,48 @@ from aiorwlock_remote.core.ticket import READERS
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, Unsupported
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, SocketEventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 Key = tuple[str, int]
 Ballot = int | None
 
+ROWS_PER_READ = 32
+
+# The cells of our rows, and what the statements call the ballot that wrote each.
+WRITE_TIMES = {
+    "ticket": "ticket_written",
+    "acquired_at": "acquired_at_written",
+    "version": "version_written",
+    "record": "record_written",
+    "frame": "frame_written",
+}
+
+MAX_GRANTS_BETWEEN_TRIES = 255
+
+CLOCK_AHEAD_HINT = (
+    "set that program's clock, and let it write by transactions (IF …): "
+    "the lock can be acquired when the time of its write has passed"
+)
+
 
 class BallotRequest(NamedTuple):
-    """The ballot of that version of a row; None: it does not stand there as a whole."""
+    """The ballot of one version of a row; None if that version is not there."""
 
     key: Key
     version: UUID
     ballot: Pending[Ballot]
 
 
-ROWS_PER_READ = 32
-"""Rows that one request reads."""
-
-
-WRITE_TIMES = {
-    "ticket": "seated",
-    "acquired_at": "dated",
-    "version": "versioned",
-    "record": "recorded",
-    "frame": "framed",
-}
-"""The cells of a row of ours, and what ``seated`` calls the times of their writes."""
-
-MAX_GRANTS_BETWEEN_TRIES = 255
-"""Grants between two tries of what never worked."""
-
-
 class EarlyReadHeuristic:
-    """Whether a read right behind a transaction tends to be carried out after it.
+    """Decides whether to send a read right behind a transaction, before its answer.
 
-    It leaves when that one's answer has come, unless others ask in the meantime, and
-    then it is early. So it is in one process that is alone with one node; where it is
-    in vain it is tried more and more rarely.
+    The kernel sends the read when the transaction's answer has arrived (see
+    ``ReadConnection``), unless other requests take the read along: then the read is
+    carried out too early, and in vain. Early reads are in time where one process uses
+    one node. After reads in vain, others are sent more and more rarely.
     """
 
     def __init__(self) -> None:
@@ -82,99 +82,107 @@ class EarlyReadHeuristic:
         self._left = 0
 
     def tries(self) -> bool:
-        """Whether to try it now."""
+        """Return whether to send one for this grant."""
         self._left -= 1
         return self._left < 0
 
     def learns(self, *, hit: bool) -> None:
-        """What came out."""
+        """Take note of whether the last one was in time."""
         self._pause = 0 if hit else min(2 * self._pause + 1, MAX_GRANTS_BETWEEN_TRIES)
         self._left = self._pause
 
 
 class Ballots:
-    """The rows of ``seated``. Belongs to one thread."""
+    """Reads ballots, those of one turn of the loop together. Belongs to one thread.
+
+    So many locks that are acquired at the same time cost few reads. Each ballot is read
+    at the node that its transaction was sent to, which knows it first.
+    """
 
     def __init__(self, table: Table, host: EventLoop) -> None:
-        """Nothing is sent yet."""
+        self.early_reads: EarlyReadHeuristic = EarlyReadHeuristic()
         self._table = table
         self._host = host
+        # At the end of a turn all grants of the turn are known.
         self._soon = (
             host.at_end if isinstance(host, SocketEventLoop) else host.call_soon
         )
-        self._wanted: dict[object, list[BallotRequest]] = {}  # by whom to ask
+        self._wanted: dict[object, list[BallotRequest]] = {}  # by node
         self._together = True
-        self._luck = EarlyReadHeuristic()
 
     def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
-        """Ask right behind the transaction, if that tends to be late enough.
+        """Read right behind the transaction; None if that tends to be in vain.
 
-        ``learn`` is to be told whether it was.
+        The caller lets ``early_reads`` learn the outcome.
         """
-        if not self._luck.tries():
+        if not self.early_reads.tries():
             return None
         wanted = BallotRequest(key, version, Pending())
-        self._one(wanted, behind=True)
+        self._read_one(wanted, behind=True)
         return wanted.ballot
 
-    def learn(self, *, hit: bool) -> None:
-        """What came of what was asked early."""
-        self._luck.learns(hit=hit)
-
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
-        """What one replica says; it is asked for all that is wanted in this turn.
+        """Read from one replica, together with all that is read in this turn.
 
-        None: that version is unheard of there, or does not stand any more, or another
-        program's write hides a part of it. ``node``: who was asked for the transaction.
-        Fails with ``BackendError``.
+        The result is None if that version is unknown to the replica, was replaced, or
+        is hidden in part by another program's write. It fails with ``BackendError``.
+        ``node`` is where the transaction was sent.
         """
         if not self._wanted:
-            self._soon(self._ask)
+            self._soon(self._read_wanted)
         wanted = BallotRequest(key, version, Pending())
         self._wanted.setdefault(node, []).append(wanted)
         return wanted.ballot
 
-    def _ask(self) -> None:
-        asked, self._wanted = self._wanted, {}
-        for node, wanted in asked.items():
+    def _read_wanted(self) -> None:
+        requests, self._wanted = self._wanted, {}
+        for node, wanted in requests.items():
             if self._together:
                 for group in grouped(wanted):
-                    self._all(group, node)
+                    self._read_group(group, node)
             else:
-                self._each(wanted)
+                self._read_each(wanted)
 
-    def _each(self, wanted: Sequence[BallotRequest]) -> None:
+    def _read_each(self, wanted: Sequence[BallotRequest]) -> None:
         for one in wanted:
-            self._one(one)
+            self._read_one(one)
 
-    def _one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
-        request = self._table.request("seated", *wanted.key)
-        request = replace(request, behind=behind) if behind else request
+    def _read_one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
+        request = self._table.request("read_ballot", *wanted.key)
+        request = replace(request, behind=behind)
         self._table.ask(self._host, request).add_done_callback(
             partial(_settle_requests, (wanted,))
         )
 
-    def _all(self, wanted: Sequence[BallotRequest], node: object) -> None:
+    def _read_group(self, wanted: Sequence[BallotRequest], node: object) -> None:
         if len(wanted) == 1:
-            self._each(wanted)
+            self._read_each(wanted)
             return
         types = sorted({one.key[0] for one in wanted})
         numbers = sorted({one.key[1] for one in wanted})
-        request = self._table.request("seated_all", types, numbers).to(node)
+        request = self._table.request("read_ballots", types, numbers)
+        request = replace(request, node=node)
         self._table.ask(self._host, request).add_done_callback(
-            partial(self._told_all, wanted)
+            partial(self._group_read, wanted)
         )
 
-    def _told_all(self, wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> None:
+    def _group_read(
+        self, wanted: Sequence[BallotRequest], asked: Pending[Rows]
+    ) -> None:
         if isinstance(asked.error, Unsupported):
-            self._together = False  # a guardrail of the server, perhaps
-            self._each(wanted)
+            # A guardrail of the server may forbid to select several partitions.
+            self._together = False
+            self._read_each(wanted)
         else:
             _settle_requests(wanted, asked)
 
 
 def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]]:
-    """Sets that one request names, and nothing else: of one type, or of one number."""
+    """Yield groups of one type or of one number, of at most ``ROWS_PER_READ``.
+
+    One request asks for each of its types with each of its numbers, so a mixed group
+    would read rows that were not asked for.
+    """
     many = Counter(one.key[0] for one in wanted)
     groups: dict[object, list[BallotRequest]] = defaultdict(list)
     for one in wanted:
@@ -186,8 +194,8 @@ def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]
 
 
 def whole_ballot(row: Row) -> Ballot:
-    """The ballot that wrote all cells of the row; None: not one wrote them all."""
-    ballot: Ballot = row["seated"]
+    """Return the ballot that wrote all cells of the row; None if several did."""
+    ballot: Ballot = row["ticket_written"]
     same = all(row[time] == ballot for time in WRITE_TIMES.values())
     return ballot if same else None
 
@@ -198,20 +206,21 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
             one.ballot.set_exception(asked.error)
         return
     ballots = {row["version"]: whole_ballot(row) for row in asked.result()}
+    if log.isEnabledFor(logging.DEBUG):
+        missing = [one.key for one in wanted if ballots.get(one.version) is None]
+        log_event(log, "ballot_read", logging.DEBUG, rows=len(wanted), missing=missing)
     for one in wanted:
         one.ballot.set_result(ballots.get(one.version))
 
 
-CLOCK_AHEAD_HINT = (
-    "set that program's clock, and let it write by transactions (IF …): "
-    "the lock can be had when the time of its write has passed"
-)
+# ------------------------------------------------------- what a row shows of a grant
 
 
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
-    """What stands there, if the grants of ``new`` do, with their seat and fences.
+    """Return what is stored, if it shows the grants of ``new`` with seat and fences.
 
-    Whoever queued up since has changed the row, and found the seat as it was written.
+    The row may be a later one: a client that has queued since has changed it, and has
+    seen the seat as it was written.
     """
     if row is None:
         return None
@@ -229,9 +238,9 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
 
 
 def is_left_over(new: CassandraRow, row: Row) -> bool:
-    """Whether a row that does not show its grants shows anything of ``new``.
+    """Return whether a row that does not show the grants shows anything of ``new``.
 
-    Others may have stepped over it meanwhile: they voided the grants and left the seat,
+    Other clients may have changed it since: they voided the grants, and left the seat,
     which they took for another program's (``test_others_queue_behind_what_is_left``).
     """
     if row["version"] == new.version:
@@ -241,7 +250,8 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
     except BadRecord:  # a record without its time
         return row["version"] is None
     if found.ticket == new.ticket and not found.ours:
-        apart = row["dated"] != row["seated"]
+        # All seats of readers have one ticket: ours differ in their time.
+        apart = row["acquired_at_written"] != row["ticket_written"]
         return new.ticket != READERS or apart or found.since == new.since
     if found.version is not None or found.record is None:
         return False
@@ -249,7 +259,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """What a change of the row compares, readable or not."""
+    """Return what a change of the row compares, also if its record is damaged."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
@@ -257,12 +267,12 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
 def hidden_grant_error(
     resource: Resource, row: Row | None, wall: int
 ) -> BackendUnavailable:
-    """The error for whoever asked; nothing of the grant is left."""
+    """Return the error for a grant that the row does not show, and that was removed."""
     what = f"{resource.label}: the grant was gone before its fence was read"
     cells, ahead = _hidden_cells(row)
     if row is None:
         cause = (
-            "the row is not there; a plain DELETE of a program whose clock is ahead "
+            "the row is missing; a plain DELETE of a program whose clock is ahead "
             "hides it, or the lock was broken"
         )
     elif cells:
@@ -283,10 +293,10 @@ def hidden_grant_error(
 
 
 def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnavailable:
-    """The error for whoever released or broke a seat that stands as it stood."""
-    at: int = row["seated"]
+    """Return the error for a release that did not remove another program's seat."""
+    at: int = row["ticket_written"]
     return BackendUnavailable(
-        what=f"{resource.label}: ticket stands as it stood; it is a plain write of a "
+        what=f"{resource.label}: ticket is unchanged; it is a plain write of a "
         f"program whose clock is ahead{_ahead_by(at, wall)}",
         hint=CLOCK_AHEAD_HINT,
         nothing_done=True,
@@ -295,7 +305,7 @@ def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnav
 
 
 def _hidden_cells(row: Row | None) -> tuple[list[str], int]:
-    """Which cells do not show what was written with the others; their latest time."""
+    """Return the cells that were not written with the others, and their latest time."""
     if row is None:
         return [], 0
     times = {cell: row[time] for cell, time in WRITE_TIMES.items()}

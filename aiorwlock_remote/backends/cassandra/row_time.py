@@ -1,21 +1,23 @@
-"""A resource's time, without asking any server's clock.
+"""The time of one resource, computed without asking any server's clock.
 
 Each row has a *frame* of its own, in which the times of its record are counted. A row
-says what the frame's time was when it was written (``frame``) and what the writer's
-wall clock said then (``wall``). Whoever reads it knows two lower bounds of how long ago
-that was:
+says what the frame's time was when the row was written (``frame``), and what the
+writer's wall clock showed then (``wall``). A reader knows two lower bounds of how long
+ago that was:
 
-* its own boot clock since it first saw that version: the version was there before the
-  answer that showed it came;
+* its own boot clock since it first saw that version: the version existed before the
+  answer that showed it arrived;
 * its own wall clock against the writer's, less ``skew``, by which the two may differ.
 
-The larger one gives a time that is never ahead of the frame's true time. So nobody ever
-judges a lease as run out before it has, as counted by its holder from before it sent
-its request, however long messages take; and each write hands its own, later, bound on.
+The larger bound gives a time that is never ahead of the frame's true time. So no
+process judges a lease as expired before it has, as counted by its holder from before
+the holder sent its request, however long messages take. Each write passes on the later
+bound of its writer.
 
-The first bound needs no clock to be right, only to run at the right speed; those who
-wait get in when the lease ends. The second is for those who have only just come (a job
-that tries once after a crash): for them a lease ends ``skew`` later.
+The first bound needs no clock to be right, only to run at the right speed; processes
+that wait are admitted when the lease ends. The second bound is for a process that has
+only just come, such as a job that tries once after a crash: for it a lease ends
+``skew`` later.
 
 (``max(frame + since seen, wall - skew)``, with the result as the next ``frame``, would
 not do: two processes whose wall clocks differ would count one lease from different
@@ -37,8 +39,8 @@ MAX_VERSIONS_CACHED = 4096
 class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
-    ``seen``: our boot clock when we knew that it had been written; for one of our own
-    it is the moment before it was sent.
+    ``frame`` and ``wall`` are stored. ``seen`` is our boot clock when we first knew of
+    the version; for a version of our own it is the moment before it was sent.
     """
 
     frame: int
@@ -47,16 +49,18 @@ class WrittenAt:
 
 
 class VersionClock:
-    """When this process first knew of which version; for all of its threads."""
+    """When this process first knew of each version; shared by its threads."""
 
     def __init__(self) -> None:
-        """Empty."""
         self._lock = threading.Lock()
         # By number: a UUID is hashed by Python code.
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
     def get(self, version: UUID) -> WrittenAt | None:
-        """None: never seen, or forgotten: those go first that nobody asks for."""
+        """Return what is known of a version; None: never seen, or forgotten.
+
+        Versions that were not asked for are forgotten first.
+        """
         with self._lock:
             written = self._written.get(version.int)
             if written is not None:
@@ -64,7 +68,9 @@ class VersionClock:
             return written
 
     def add(self, version: UUID, written: WrittenAt) -> None:
-        """Keep it, unless it is known already: the first time counts."""
+        """Remember a version, unless it is known already: the first time counts."""
+        # A later time would make the version look younger than it is known to be, and
+        # a lease end later.
         with self._lock:
             self._written.setdefault(version.int, written)
             if len(self._written) > MAX_VERSIONS_CACHED:
@@ -72,7 +78,11 @@ class VersionClock:
 
 
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
-    """The least the frame's time can be now; ``skew`` None: trust no wall clock."""
+    """Return the least that the frame's time can be now, by our boot and wall clocks.
+
+    All are microseconds. ``skew`` is by how much two wall clocks may differ; None: do
+    not use wall clocks.
+    """
     ago = max(0, boot - written.seen)
     if skew is not None:
         ago = max(ago, wall - written.wall - skew)

@@ -1,13 +1,12 @@
-"""A row of the table ↔ the record and the seat that the core knows.
+"""A row of the table: what the core makes of it, and the statement for each change.
 
-The seat's value is ``ticket,seconds``, as in every store; a published program's row
-has milliseconds, which come after a point. Ours are whole seconds.
+The seat, the published mutex record, has the value ``ticket,seconds``, as in every
+store. A published program's row has milliseconds, which come after a point; ours have
+whole seconds.
 
 Fences are counted from the ballot that made the row (``docs/stores/cassandra.md``). The
-first grant of a row has the *provisional* fence 1, since nobody knows a ballot before
-it is chosen; whoever knows it, counts on from there (``settled``).
-
-From what stood in a row to what is to stand there: the statement that does it.
+first grant of a row has the *provisional* fence 1, because the ballot is chosen by the
+servers. A process that knows the ballot counts on from it (``settled``).
 """
 
 from __future__ import annotations
@@ -26,11 +25,21 @@ from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
+# Fences below are provisional. A ballot is in microseconds since 1970, and larger.
 PROVISIONAL_LIMIT = 1 << 32
-"""Fences below are provisional; a ballot is in microseconds since 1970."""
 
+# Seconds between attempts while a row does not show when it will be whole again.
 RETRY_INTERVAL = 0.25
-"""Seconds between two tries while it cannot be seen when a row will be whole again."""
+
+# Seconds for which a placeholder, a row with nothing but a version, refuses a request
+# that was lost on its way and may still be carried out (test_tombstones.py).
+PLACEHOLDER_SECONDS = 15
+
+# In a record: until when its row must not be left empty. The name is stored.
+PLACEHOLDER_UNTIL = "burnt_until"
+
+# Values that neither `record` nor `frame` ever has, for conditions that always hold.
+NEVER_STORED = "", -1
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _MILLI = timedelta(milliseconds=1)
@@ -38,10 +47,10 @@ _MILLI = timedelta(milliseconds=1)
 
 @value
 class CassandraRow:
-    """A row as it stands, or stood. Nothing at all: every field is None.
+    """A row as it is or was stored. If there is no row, every field is None.
 
-    ``frame`` and ``record.updated`` say when it was written, see ``frame.py``.
-    ``since``: the seat's ``acquired_at`` in milliseconds.
+    ``frame`` and ``record.updated`` say when it was written, see ``row_time.py``.
+    ``since`` is the seat's ``acquired_at`` in milliseconds.
     """
 
     version: UUID | None = None
@@ -52,19 +61,19 @@ class CassandraRow:
 
     @property
     def seat(self) -> MutexRecord | None:
-        """The published mutex record; no lease, since the record knows it."""
+        """The published mutex record, without a lease, which the record knows."""
         if self.ticket is None:
             return None
         return MutexRecord(f"{self.ticket},{_format_seconds(self.since or 0)}")
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
-        """What a step from here compares: version, ticket, acquired_at."""
+        """What a change of the row compares: version, ticket, acquired_at."""
         return self.version, self.ticket, self.since
 
     @property
     def ours(self) -> bool:
-        """Whether the seat is the one that the record tells of."""
+        """Whether the seat is the one that the record names."""
         seat = self.seat
         return (
             seat is not None
@@ -74,7 +83,7 @@ class CassandraRow:
 
     @property
     def settled(self) -> bool:
-        """Whether its fences can be counted on from."""
+        """Whether fences can be counted on from those of the record."""
         return self.record is None or not 0 < self.record.last < PROVISIONAL_LIMIT
 
 
@@ -82,19 +91,16 @@ NO_ROW = CassandraRow()
 
 
 def parse_row(row: Row | None) -> CassandraRow:
-    """What a read or a refusal tells. Its fences are settled if it tells the ballot.
-
-    Raises:
-        BadRecord: the record cannot be read.
-    """
-    if row is None or "record" not in row:  # a refusal by nothing tells nothing
+    """Return what a read or a refusal shows, settled if it shows the ballot."""
+    if row is None or "record" not in row:  # a refusal by an empty row has no columns
         return NO_ROW
     at, text, frame = row["acquired_at"], row["record"], row["frame"]
-    # The statements' `frame != -1` would refuse every step from such a row, for ever.
+    # With such a frame `frame != -1` in the statements would refuse every change, for
+    # ever (test_a_record_without_a_time_is_refused).
     if (frame is None and text is not None) or (frame is not None and frame < 0):
         raise BadRecord(
             what="the stored record has no time",
-            hint="delete the row if nobody is in",
+            hint="delete the row if no process holds the lock",
             retry_after=RETRY_INTERVAL,
         )
     found = CassandraRow(
@@ -104,13 +110,13 @@ def parse_row(row: Row | None) -> CassandraRow:
         record=None if text is None else loads(text),
         frame=frame,
     )
-    return settled(found, row.get("seated"))
+    return settled(found, row.get("ticket_written"))
 
 
 def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
-    """With its provisional fences counted from the ballot of its seat.
+    """Return the row with its provisional fences counted from the ballot of its seat.
 
-    If another program took the seat away or sits there, the next ballot of ours counts:
+    If another program removed the seat or replaced it, the next ballot of ours counts:
     that program's clock may be ahead, and fences would fall when the row is made anew.
     """
     if found.settled or found.record is None:
@@ -123,7 +129,7 @@ def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
 
 
 def counted_from(record: Doorman, ballot: int) -> Doorman:
-    """Provisional fences made true: the first one is the ballot itself."""
+    """Replace provisional fences by true ones: the first fence is the ballot itself."""
 
     def true(fence: int) -> int:
         return fence + ballot - 1 if 0 < fence < PROVISIONAL_LIMIT else fence
@@ -134,10 +140,20 @@ def counted_from(record: Doorman, ballot: int) -> Doorman:
 
 
 def seat_columns(seat: MutexRecord) -> tuple[str, int]:
-    """What is to be written of a seat: ticket, ``acquired_at`` in milliseconds."""
+    """Return the columns of a seat: ticket, and ``acquired_at`` in milliseconds."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
     return ticket, int(whole) * 1000 + int(rest or 0)
+
+
+def millis_of(at: datetime) -> int:
+    """Return ``acquired_at`` in milliseconds since 1970."""
+    return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC
+
+
+def tickets_of(found: CassandraRow) -> Iterable[str]:
+    """Return the tickets of the grants in the record."""
+    return () if found.record is None else (g.ticket for g in found.record.grants)
 
 
 def _format_seconds(millis: int) -> str:
@@ -145,19 +161,10 @@ def _format_seconds(millis: int) -> str:
     return f"{whole}.{rest:03}" if rest else str(whole)
 
 
-def millis_of(at: datetime) -> int:
-    """``acquired_at`` in milliseconds since 1970."""
-    return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC
+# --------------------------------------------------------------------------- changes
 
-
-TOMBSTONE_SECONDS = 15
-"""Seconds for which an empty row refuses what may still be on its way."""
-BURNT_UNTIL = "burnt_until"
-NEVER_STORED = "", -1
-"""What neither ``record`` nor ``frame`` ever is."""
-
+# The row after it, the name of the statement, its values.
 Change = tuple[CassandraRow, str, tuple[object, ...]]
-"""What is to stand there, the name of the statement, its values."""
 
 
 def change_statement(
@@ -168,9 +175,15 @@ def change_statement(
     now: int,
     wall: int,
 ) -> Change:
-    """Put these there; ``now`` in the row's own time. Nothing for nothing is a burn."""
-    # The frame and the wall clock are of the same moment, whatever else changes.
-    record = _keep_burning(found, record, now)
+    """Return the change from a row to this record and seat.
+
+    From an empty row to an empty record it writes a placeholder. ``now`` is the row's
+    own time, ``wall`` our wall clock at the same moment, in microseconds.
+    """
+    record = _keep_placeholder(found, record, now)
+    # The frame and the wall clock must be of one moment, whatever else changes, or the
+    # next reader judges leases as expired
+    # (test_time_is_right_after_a_change_that_changes_nothing).
     if record.updated != wall:
         record = replace(record, updated=wall)
     idle = not (record.grants or record.queue or record.upgrader)
@@ -180,12 +193,13 @@ def change_statement(
     new = CassandraRow(_new_version(), ticket, since, record, now)
     ours = (new.version, dumps(record), now)
     if found == NO_ROW:
-        return new, "appear", (ticket, since, *ours, *key)
+        return new, "insert", (ticket, since, *ours, *key)
     condition = (*found.condition, *_excluded_values(found, new))
+    # If the seat stays, so does WRITETIME(ticket), the ballot that fences count from.
     stays = (ticket, since) == (found.ticket, found.since)
     if stays and (found.ours or not admits(found, new)):
-        return new, "keep", (*ours, *key, *condition)
-    return new, "seat", (ticket, since, *ours, *key, *condition)
+        return new, "update_record", (*ours, *key, *condition)
+    return new, "replace", (ticket, since, *ours, *key, *condition)
 
 
 def _emptied(
@@ -195,50 +209,52 @@ def _emptied(
     seat: MutexRecord | None,
     now: int,
 ) -> Change:
-    """With nothing of ours to be remembered."""
     if found == NO_ROW:
         new = CassandraRow(_new_version())
-        return new, "burn", (TOMBSTONE_SECONDS, new.version, *key)
-    if seat is not None:  # a published program's: only ours goes
+        return new, "insert_placeholder", (PLACEHOLDER_SECONDS, new.version, *key)
+    if seat is not None:  # a published program's: only our columns are emptied
         ticket, since = seat_columns(seat)
         nothing = (None, None, None)
         new = CassandraRow(ticket=ticket, since=since)
-        return new, "keep", (*nothing, *key, *found.condition, *NEVER_STORED)
-    return removal(key, found.condition, burnt_until(record) - now)
+        return new, "update_record", (*nothing, *key, *found.condition, *NEVER_STORED)
+    return removal(key, found.condition, placeholder_until(record) - now)
 
 
-def removal(key: tuple[str, int], condition: tuple[object, ...], burns: int) -> Change:
-    """Leave nothing in its place; a burn, if it has to burn for that long."""
-    if burns <= 0:
-        return NO_ROW, "vanish", (*key, *condition)
+def removal(
+    key: tuple[str, int], condition: tuple[object, ...], micros_left: int
+) -> Change:
+    """Return the removal of a row, with a placeholder for what is left of its time."""
+    if micros_left <= 0:
+        return NO_ROW, "delete", (*key, *condition)
     new = CassandraRow(_new_version())
-    burn = (math.ceil(burns / MICROS), new.version)
-    return new, "scorch", (*burn, *key, *condition)
+    placeholder = (math.ceil(micros_left / MICROS), new.version)
+    return new, "replace_by_placeholder", (*placeholder, *key, *condition)
 
 
 def _excluded_values(
     found: CassandraRow, new: CassandraRow
 ) -> tuple[str | None, int | None]:
-    """What ``record`` and ``frame`` must not be, for a swap from there.
+    """Return what ``record`` and ``frame`` must not be, for this change.
 
-    Whoever is let in builds on what this process remembers of the row. If another
-    program has taken the record away since, nobody else would know of the grant
-    (``test_a_record_that_was_taken_away``). A renewal writes the record anew.
+    A change that admits a grant builds on the row as this process remembers it. If
+    another program has removed the record since, no other process would know of the
+    grant, so the columns must not be null (``test_a_record_that_was_taken_away``). A
+    renewal writes the record anew.
     """
-    return (
-        NEVER_STORED if found.record is None or not admits(found, new) else (None, None)
-    )
+    if found.record is None or not admits(found, new):
+        return NEVER_STORED
+    return None, None
 
 
 def admits(found: CassandraRow, new: CassandraRow) -> bool:
-    """Whether the change lets somebody in, or moves a grant."""
+    """Return whether the change adds a grant or moves one."""
     return not set(tickets_of(new)) <= set(tickets_of(found))
 
 
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
-    """Whether a change of provisional fences makes no new ones, and moves no seat.
+    """Return whether a change of provisional fences adds none, and leaves the seat.
 
-    They are counted from the ballot of the seat, so it has to be the same.
+    Provisional fences count from the ballot of the seat, so the seat must stay.
     """
     before, after = found.record, new.record
     if before is None or after is None:
@@ -248,27 +264,26 @@ def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
     return stays and same and not admits(found, new)
 
 
-def tickets_of(found: CassandraRow) -> Iterable[str]:
-    """Who holds it."""
-    return () if found.record is None else (g.ticket for g in found.record.grants)
-
-
-def burnt_until(record: Doorman) -> int:
-    """Until when the row must not be left empty, in its own time; 0: it may be."""
-    until = dict(record.extra).get(BURNT_UNTIL)
+def placeholder_until(record: Doorman) -> int:
+    """Return until when the row must not be left empty, in its own time; 0: it may."""
+    until = dict(record.extra).get(PLACEHOLDER_UNTIL)
     return until if isinstance(until, int) else 0
 
 
-def _keep_burning(found: CassandraRow, record: Doorman, now: int) -> Doorman:
-    """A step over a burn goes on burning: its row is not left empty too soon.
+def _keep_placeholder(found: CassandraRow, record: Doorman, now: int) -> Doorman:
+    """Note in the record that its row replaces a placeholder, which has to come back.
 
-    How long the burn would have lived nobody knows but who made it: the whole time.
+    Otherwise a release would leave the row empty, and let the lost request in
+    (test_tombstones.py). Only the process that wrote the placeholder knows how long it
+    would have lived, so the full time is assumed.
     """
-    burn = found.version is not None and found.record is None and found.ticket is None
-    if not burn:
+    is_placeholder = (
+        found.version is not None and found.record is None and found.ticket is None
+    )
+    if not is_placeholder:
         return record
-    extra = (*record.extra, (BURNT_UNTIL, now + micros(TOMBSTONE_SECONDS)))
-    return replace(record, extra=extra)
+    until = now + micros(PLACEHOLDER_SECONDS)
+    return replace(record, extra=(*record.extra, (PLACEHOLDER_UNTIL, until)))
 
 
 def _new_version() -> UUID:

@@ -1,227 +1,155 @@
 """Requests over a session of cassandra-driver, awaited on asyncio and trio alike.
 
-The driver calls back: in the loop, where that reads the sockets (``reading.py``), or
-in another thread, as it does where the session is the user's. Nothing here blocks, and
-no request costs a thread.
-
-A request whose answer comes in pages.
-
-What the cluster is asked, and what it answers.
+The driver calls back in the loop, if the loop reads the sockets (``socket_reader.py``),
+otherwise in a thread of its own, as with a session of the user's. ``ask`` never blocks,
+and no request costs a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.cassandra import errors
-from aiorwlock_remote.backends.cassandra.driver import (
-    EXEC_PROFILE_DEFAULT,
-    ConsistencyLevel,
-    FallthroughRetryPolicy,
-    NoSpeculativeExecutionPolicy,
-    Profile,
-    Session,
-    SimpleStatement,
-    Statement,
-    dict_factory,
-)
+from aiorwlock_remote.backends.cassandra import driver, errors
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.socket_reader import (
     CallbackQueue,
     SocketReader,
 )
-from aiorwlock_remote.core.value import replace, value
+from aiorwlock_remote.core.value import value
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 APPLIED = "[applied]"
 
+# The driver's number of each consistency level.
+LEVELS: Mapping[str, int] = driver.ConsistencyLevel.name_to_value
+
+
+def execution_profile(options: Options) -> dict[str, Any]:
+    """Return the arguments of an execution profile: no retries, and rows as dicts."""
+    return {
+        # A transaction that is sent twice may be refused because of its first copy.
+        "retry_policy": driver.FallthroughRetryPolicy(),
+        "consistency_level": LEVELS[options.consistency],
+        "serial_consistency_level": LEVELS[options.serial_consistency],
+        "request_timeout": options.request_timeout,
+        "row_factory": driver.dict_factory,
+        "speculative_execution_policy": driver.NoSpeculativeExecutionPolicy(),
+        "continuous_paging_options": None,
+    }
+
 
 @value
 class Request:
-    """A statement and its values, which may hold a ticket.
+    """A statement and its values, which may hold a ticket and are not shown.
 
-    ``node``: whom to ask; None: whom the driver's policy chooses. ``behind``: it has
-    time until what was asked before it is answered.
+    Attributes:
+        node: The host to ask; None: the driver's policy chooses one.
+        behind: Whether it may wait until the request before it is answered.
     """
 
-    statement: Statement
+    statement: driver.Statement
     values: Sequence[object] | None
     node: object = None
     behind: bool = False
-
-    def to(self, node: object) -> Request:
-        """The same, for that node."""
-        return replace(self, node=node)
 
     def __repr__(self) -> str:
         return f"Request({self.statement.query_string!r})"
 
 
-class Sender(Protocol):
-    """What requests go over: a ``Wire``."""
-
-    def send(
-        self, request: Request, answer: ReplyHandler, page: bytes | None = None
-    ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
-        """Send it; ``answer`` is told, from any thread, this one included.
-
-        ``page``: which page of its answer, if not the first.
-        """
-
-
 class PendingRows(Pending[Rows]):
-    """The rows of an answer that is awaited."""
+    """The rows of an answer, and the host that gave it; None while it is not known."""
 
     __slots__ = ("node",)
 
     def __init__(self) -> None:
-        """Not sent yet."""
         super().__init__()
         self.node: object = None
-        """Who answered; None: nobody, or nobody knows."""
 
 
 class ReplyHandler:
-    """What becomes of one request, for whoever awaits it in a loop.
+    """Hands the answer of one request from the driver's thread to the caller's loop."""
 
-    ``future``: the driver's, which refers to this. So it is kept no longer than until
-    the answer comes: what refers to each other waits for the garbage collector, and a
-    request is some thirty objects.
-    """
+    __slots__ = ("_callbacks", "_where", "future", "pending")
 
-    __slots__ = ("_inbox", "_where", "future", "pending")
-
-    def __init__(self, inbox: CallbackQueue, where: str) -> None:
-        """``where``: the cluster, for messages."""
+    def __init__(self, callbacks: CallbackQueue, where: str) -> None:
+        """``where`` names the cluster in errors."""
         self.pending: PendingRows = PendingRows()
+        # The driver's ResponseFuture refers to this object. Each answer breaks the
+        # cycle, or a request's thirty objects would wait for the garbage collector.
         self.future: Any = None
-        self._inbox = inbox
+        self._callbacks = callbacks
         self._where = where
 
     def came(self, rows: Rows | None) -> None:
-        """These are its rows."""
+        """Settle the request with its rows. Any thread may call it."""
         future, self.future = self.future, None
         self.pending.node = future.coordinator_host
-        self._inbox.put(self.pending.set_result, rows or ())
+        self._callbacks.put(self.pending.set_result, rows or ())
 
     def failed(self, exc: BaseException) -> None:
-        """There is none; the driver's error is the cause of ours."""
+        """Settle the request with our error, whose cause is the driver's."""
         self.future = None
         error = errors.from_driver(exc, self._where)
         error.__cause__ = exc
-        self._inbox.put(self.pending.set_exception, error)
-
-
-class PagedRequest:
-    """Each page is a request of its own.
-
-    The driver's ``start_fetching_next_page`` sets no time limit for any but the first,
-    and waits for ever at a node that has stopped.
-    """
-
-    def __init__(
-        self, wire: Sender, request: Request, answer: Callable[[], ReplyHandler]
-    ) -> None:
-        """Nothing is sent yet. ``answer``: makes one for each page."""
-        self._wire = wire
-        self._request = request
-        self._answer = answer
-        self._future: Any = None
-
-    def first(self) -> Pending[Rows]:
-        """Ask for the first page."""
-        return self._page(None)
-
-    def following(self) -> Pending[Rows] | None:
-        """Ask for the next page, once the last one is there; None: there is none."""
-        if self._future is None or not self._future.has_more_pages:
-            return None
-        return self._page(self._future.result().paging_state)
-
-    def _page(self, page: bytes | None) -> Pending[Rows]:
-        answer = self._answer()
-        self._future = self._wire.send(self._request, answer, page)
-        return answer.pending
-
-
-CONSISTENCY_ONE: int = ConsistencyLevel.ONE
-
-
-def consistency_level(name: str) -> int:
-    """The driver's number of a consistency level."""
-    level: int = ConsistencyLevel.name_to_value[name]
-    return level
-
-
-def execution_profile(options: Options) -> dict[str, Any]:
-    """What an execution profile must say for us: nothing repeated, rows as dicts."""
-    return {
-        "retry_policy": FallthroughRetryPolicy(),
-        "consistency_level": consistency_level(options.consistency),
-        "serial_consistency_level": consistency_level(options.serial_consistency),
-        "request_timeout": options.request_timeout,
-        "row_factory": dict_factory,
-        "speculative_execution_policy": NoSpeculativeExecutionPolicy(),
-        "continuous_paging_options": None,
-    }
+        if isinstance(exc, driver.OperationTimedOut):
+            log_event(
+                log, "request_timed_out", logging.DEBUG, cluster=self._where, error=exc
+            )
+        self._callbacks.put(self.pending.set_exception, error)
 
 
 class SessionClient:
-    """A session, our own or the user's, as our requests see it.
+    """Sends requests over a session, our own or the user's.
 
-    The user's default retry policy never reaches them: it would send a lightweight
-    transaction to the next host when a connection breaks, and its answer "refused"
-    would be about our own ticket.
+    The user's default retry policy never applies to them: it would send a lightweight
+    transaction to the next host when a connection breaks, and that host would refuse it
+    because of our own ticket (test_a_session_of_the_users_is_used_and_left_alone).
     """
 
     def __init__(
         self,
-        session: Session,
-        profile: Profile | None,
+        session: driver.Session,
+        profile: driver.Profile | None,
         options: Options,
         reader: SocketReader | None = None,
     ) -> None:
-        """``profile`` None: the session has legacy settings, and is ours.
+        """Use a connected session, whose sockets ``reader`` reads if it is given.
 
-        ``reader``: of the session's sockets, if the loop reads them.
+        ``profile`` is None if the session has legacy settings; then it is our own.
         """
         self._session = session
-        self._profile = EXEC_PROFILE_DEFAULT if profile is None else profile
+        self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile
         self._timeout = options.request_timeout
-        self._serial = consistency_level(options.serial_consistency)
+        self._serial = LEVELS[options.serial_consistency]
         self._where = options.where
-        self._inboxes: dict[EventLoop, CallbackQueue] = {}
+        self._callbacks: dict[EventLoop, CallbackQueue] = {}
         self._reader = reader
         if reader is not None:
-            self._inboxes[reader.inbox.host] = reader.inbox
+            self._callbacks[reader.callbacks.host] = reader.callbacks
 
-    def prepare(self, cql: str, level: str) -> Statement:
-        """A statement for this session, at that consistency level. Blocks.
-
-        Raises:
-            BackendError: the table or a column is not as it must be, or nobody answers.
-        """
+    def prepare(self, cql: str, level: str) -> driver.Statement:
+        """Prepare a statement for that consistency level. Blocks."""
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
             raise errors.from_driver(exc, self._where) from exc
-        statement.consistency_level = consistency_level(level)
+        statement.consistency_level = LEVELS[level]
         statement.serial_consistency_level = self._serial
-        statement.retry_policy = FallthroughRetryPolicy()
+        # A session with legacy settings has no profile of ours that would set it.
+        statement.retry_policy = driver.FallthroughRetryPolicy()
         return statement
 
     def run(self, request: Request) -> Rows:
-        """The rows of its answer. Blocks.
-
-        Raises:
-            BackendError: as the driver's error says.
-        """
+        """Send a request and return its rows. Blocks."""
         try:
             rows = self._session.execute(
                 request.statement,
@@ -234,42 +162,36 @@ class SessionClient:
         return list(rows)
 
     def ask(self, host: EventLoop, request: Request) -> PendingRows:
-        """Send it; the rows of its answer.
+        """Send a request; the result is settled in ``host`` with its rows.
 
-        Fails with ``BackendError``. Cancelling whoever awaits it takes nothing back.
+        The result fails with ``BackendError``. Cancelling a task that awaits the result
+        does not take the request back.
         """
         answer = self._answer(host)
-        self.send(request, answer)
+        self._send(request, answer)
         return answer.pending
 
     async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """All rows of its answer, a page at a time; the next is asked for when wanted.
-
-        Raises:
-            BackendError: as the driver's error says.
-        """
-        pages = PagedRequest(self, request, partial(self._answer, host))
-        page = pages.first()
+        """Yield the rows of an answer page by page; request each page when needed."""
+        page: bytes | None = None
         while True:
-            rows = await page
-            yield rows
-            following = pages.following()
-            if following is None:
+            answer = self._answer(host)
+            # Each page is a request of its own: the driver's own paging has a time
+            # limit for the first page only, and waits for ever at a stopped node.
+            future = self._send(request, answer, page)
+            rows: Pending[Rows] = answer.pending
+            yield await rows
+            if future is None or not future.has_more_pages:
                 return
-            page = following
+            page = future.result().paging_state
 
-    async def query(self, host: EventLoop, cql: str) -> Rows:
-        """What a statement without values tells, from any one node."""
-        request = Request(SimpleStatement(cql, consistency_level=CONSISTENCY_ONE), None)
-        return await self.ask(host, request)
-
-    def send(
+    def _send(
         self, request: Request, answer: ReplyHandler, page: bytes | None = None
     ) -> Any:  # noqa: ANN401 - the driver's ResponseFuture, None if it was not sent
-        """As ``Sender.send``."""
         reader = self._reader if request.behind else None
         try:
             if reader is not None:
+                # The driver calls `push` of the connection before it returns.
                 reader.behind = reader.in_loop
             future = self._session.execute_async(
                 request.statement,
@@ -279,7 +201,7 @@ class SessionClient:
                 paging_state=page,
                 host=request.node,
             )
-        except Exception as exc:  # noqa: BLE001 - mapped by whoever asked
+        except Exception as exc:  # noqa: BLE001 - mapped by the handler
             answer.failed(exc)
             return None
         finally:
@@ -290,7 +212,7 @@ class SessionClient:
         return future
 
     def _answer(self, host: EventLoop) -> ReplyHandler:
-        inbox = self._inboxes.get(host)
-        if inbox is None:
-            inbox = self._inboxes.setdefault(host, CallbackQueue(host))
-        return ReplyHandler(inbox, self._where)
+        queue = self._callbacks.get(host)
+        if queue is None:
+            queue = self._callbacks.setdefault(host, CallbackQueue(host))
+        return ReplyHandler(queue, self._where)

@@ -1,17 +1,15 @@
-"""The driver's connections, read by the loop that asks.
+"""Reads the driver's sockets in the event loop that sent the requests.
 
 The driver's own reactors read in a thread of theirs and wake the loop for each answer:
-two changes of threads a request, and two threads that want the interpreter at the same
-time. Here the loop reads its answers by itself, and whoever asks sends at once.
+two changes of threads for each request, and two threads that want the interpreter at
+the same time. Here the loop reads its answers itself, and a request is written to the
+socket by the thread that makes it.
 
-But others ask, too: the keeper, the driver's heartbeats, those who open a connection.
-And the loop may be blocked for as long as it likes. So a thread, the *aide*, looks
-after what the loop does not see to: it reads what others wait for and nobody has read
-for a while, and looks once more before it says that no answer came in time.
-
-Answers on their way from the driver's thread to a loop.
-
-What is to be done if no answer comes in time; set from any thread.
+Other threads send requests, too: the renewal thread, the driver's heartbeats, and the
+thread that opens a connection. And the loop may be blocked for any time. So one more
+thread per cluster object, the *helper thread*, does what the loop does not do in time:
+it reads what other threads wait for, sends what was left unsent, and reads once more
+before it reports that no answer came.
 """
 
 from __future__ import annotations
@@ -31,29 +29,201 @@ from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop, SocketEventLoop
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
+
+# Seconds that the loop has to read what other threads wait for, before the helper
+# thread reads it. Without it both would read each answer, and one of them in vain.
+READ_GRACE = 0.02
+
+# Seconds that the loop has to reach the end of a turn, before the helper thread sends
+# what was gathered in it (test_a_turn_that_does_not_end_keeps_nothing_back).
+TURN_GRACE = 0.2
+
+
+class ReadableConnection(Protocol):
+    """A connection whose socket a ``SocketReader`` reads."""
+
+    def read(self) -> None:
+        """Process what has arrived. Any thread may call it; one at a time reads."""
+
+    def needs_help(self) -> bool:
+        """Return whether another thread waits for an answer, or data is unsent."""
+
+    def close_socket(self) -> None:
+        """Close the socket, which the loop does not watch any more."""
+
+
+class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
+    """An event loop that can watch sockets."""
+
+
+def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
+    """Return the loop if it can watch sockets; Windows' default loop cannot.
+
+    Call it in the thread of the loop.
+    """
+    if not isinstance(host, SocketEventLoop):
+        return None
+    one, other = socketpair()
+    with one, other, suppress(NotImplementedError):
+        host.reads(one, int)()
+        return host
+    return None
+
+
+class SocketReader:
+    """Reads the connections of one cluster object, in the loop and in a helper thread.
+
+    Invariants, with the test that fails without each (test_socket_reader.py unless
+    another file is named):
+
+    * An answer that another thread waits for is read although the loop is blocked, also
+      if the request is sent while the helper thread goes to sleep
+      (test_a_request_just_before_the_helper_sleeps_is_seen, test_blocked_loop.py).
+    * The helper thread does not read what only the loop waits for
+      (test_what_the_loop_has_read_is_not_read_again).
+    * A request is reported as late only after its socket was read once more
+      (test_it_is_read_once_more_before_an_answer_is_said_to_be_late).
+    * A socket is closed only after the loop stopped watching it, because its number may
+      be used again at once (test_a_socket_is_closed_once_the_loop_has_turned_away).
+    """
+
+    def __init__(self, host: ReadableEventLoop, loop: int) -> None:
+        """Start the helper thread. ``loop`` is the identifier of the loop's thread.
+
+        Raises:
+            BackendUnavailable: The thread could not be started.
+        """
+        self.callbacks: CallbackQueue = CallbackQueue(host)
+        # Set by the loop while it sends a request that may wait for the answer of the
+        # one before, see `ReadConnection`.
+        self.behind: bool = False
+        self.host: ReadableEventLoop = host
+        self._now = host.clock.now
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
+        self._timers = Timers()
+        self._changed = threading.Event()
+        self._looks_at = inf
+        self._wakes_at = inf
+        self._stopped = False
+        start_thread(self._run, "cassandra")
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the calling thread is that of the loop."""
+        return threading.get_ident() == self._loop
+
+    # ------------------------------------------------------- from any thread
+
+    def add(self, connection: ReadableConnection, sock: socket) -> None:
+        """Read the connection from now on."""
+        with self._lock:
+            self._connections[connection] = None
+        self.host.call_soon(self._watch, connection, sock)
+
+    def remove(self, connection: ReadableConnection) -> None:
+        """Stop reading it. The loop closes the socket when it has stopped watching."""
+        self.host.call_soon(self._unwatch, connection)
+
+    def expect(self, within: float = READ_GRACE) -> None:
+        """Let the helper thread look after the connections in ``within`` seconds."""
+        self._looks_at = min(self._looks_at, self._now() + within)
+        if self._looks_at < self._wakes_at:
+            self._changed.set()
+
+    def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call back in the helper thread, unless the timer is cancelled before."""
+        due = self._now() + seconds
+        timer = self._timers.add(due, callback)
+        if due < self._wakes_at:
+            self._changed.set()
+        return timer
+
+    def close(self) -> None:
+        """End the helper thread. The loop closes the connections that are left."""
+        self._stopped = True
+        self._changed.set()
+
+    # ------------------------------------------------------- in the loop
+
+    def _watch(self, connection: ReadableConnection, sock: socket) -> None:
+        with self._lock:
+            if connection in self._connections:
+                ended = self.host.reads(
+                    sock, lambda: self.callbacks.gather(connection.read)
+                )
+                self._connections[connection] = ended
+
+    def _unwatch(self, connection: ReadableConnection) -> None:
+        with self._lock:
+            ended = self._connections.pop(connection, None)
+        if ended is not None:
+            ended()
+        connection.close_socket()
+
+    # ------------------------------------------------------- in the helper thread
+
+    def _run(self) -> None:
+        while not self._stopped:
+            # First infinite: a request that comes while the time is computed must set
+            # the event, or the thread would sleep past it.
+            self._wakes_at = inf
+            self._wakes_at = wakes_at = min(self._looks_at, self._timers.first())
+            left = wakes_at - self._now()
+            if left > 0:
+                self._changed.wait(None if left == inf else left)
+            self._changed.clear()
+            try:
+                self._look_after()
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(log, "connection_check_failed", logging.ERROR, exc_info=True)
+
+    def _look_after(self) -> None:
+        now = self._now()
+        late = self._timers.first() <= now
+        if now < self._looks_at and not late:
+            return
+        self._looks_at = inf
+        with self._lock:
+            connections = list(self._connections)
+        # If a request is late, all are read first: its answer may have arrived while
+        # the loop was blocked.
+        for connection in connections:
+            if late or connection.needs_help():
+                connection.read()
+        # Nothing had arrived yet (test_the_helper_reads_again_while_they_wait).
+        if any(connection.needs_help() for connection in connections):
+            self.expect()
+        for callback in self._timers.due(now):
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - it is logged
+                log_event(log, "timeout_failed", logging.ERROR, exc_info=True)
+
 
 class CallbackQueue:
-    """Of one loop: woken once for all that lies in it.
+    """Answers on their way to one event loop, which is woken once for all of them.
 
-    A wake is a system call, in which the driver's thread gives up the interpreter's
+    A wake-up is a system call, in which the driver's thread gives up the interpreter's
     lock: with many requests under way it would wait for the loop at each answer.
     """
 
     def __init__(self, host: EventLoop) -> None:
-        """Empty."""
         self.host: EventLoop = host
         self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Call it in the loop's thread; from any. In the order of the calls."""
+        """Call ``function(answer)`` in the loop, in order. Any thread may put."""
         self._calls.append((function, answer))
-        if not self._woken:  # else whoever empties it has yet to begin
+        if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call it in the loop's thread, and then what was put in meanwhile."""
-        self._woken = True  # it is here
+        """Call the function in the loop, then all that it has put into the queue."""
+        self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()
         finally:
@@ -70,13 +240,14 @@ class CallbackQueue:
             try:
                 function(answer)
             except BaseException:
-                self._wake()  # for the others; this one is the loop's business
+                # The loop reports it; the answers behind it must still be delivered.
+                self._wake()
                 raise
 
 
 @final
 class Timer:
-    """Calls once, unless it is cancelled before."""
+    """A callback that is due once, unless it is cancelled; the driver's name for it."""
 
     __slots__ = ("callback",)
 
@@ -84,28 +255,27 @@ class Timer:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Call nothing any more; from any thread."""
+        """Do not call back. Any thread may cancel."""
         self.callback = None
 
 
 class Timers:
-    """Those that have not been due yet. Any clock, as long as it is one."""
+    """Timers that are not due yet. Any thread may use them; all use one clock."""
 
     def __init__(self) -> None:
-        """None."""
         self._lock = threading.Lock()
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
 
     def add(self, due: float, callback: Callable[[], object]) -> Timer:
-        """Call it then."""
+        """Add a timer for that time, in seconds of the clock."""
         timer = Timer(callback)
         with self._lock:
             heapq.heappush(self._heap, (due, next(self._order), timer))
         return timer
 
     def first(self) -> float:
-        """When the first is due that was not cancelled; infinite: there is none."""
+        """Return when the first timer is due; infinite if there is none."""
         with self._lock:
             heap = self._heap
             while heap and heap[0][2].callback is None:
@@ -113,7 +283,7 @@ class Timers:
             return heap[0][0] if heap else inf
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """What is to be called now, in order; it is forgotten."""
+        """Remove the timers that are due, and return their callbacks in order."""
         calls: list[Callable[[], object]] = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:
@@ -121,165 +291,3 @@ class Timers:
                 if callback is not None:
                     calls.append(callback)
         return calls
-
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
-
-READ_GRACE = 0.02
-"""Seconds that the loop has to read what others than itself are waiting for."""
-TURN_GRACE = 0.2
-"""And to come to the end of a turn, before what it asked there is sent for it."""
-
-
-class ReadableConnection(Protocol):
-    """A connection whose socket is read here."""
-
-    def read(self) -> None:
-        """Take what has arrived and hand it on; from any thread, one at a time."""
-
-    def stuck(self) -> bool:
-        """Whether others than the loop wait for it, or something is still unsent."""
-
-    def end(self) -> None:
-        """Close the socket: nobody looks at it any more."""
-
-
-class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
-    """A loop that tells when a socket can be read."""
-
-
-def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """The host, if it does; Windows' usual loop does not. In the loop's thread."""
-    if not isinstance(host, SocketEventLoop):
-        return None
-    one, other = socketpair()
-    with one, other, suppress(NotImplementedError):
-        host.reads(one, int)()
-        return host
-    return None
-
-
-class SocketReader:
-    """Reads the connections of one cluster object, in the loop and beside it."""
-
-    def __init__(self, host: ReadableEventLoop, loop: int) -> None:
-        """``loop``: its thread's number. The aide's thread begins.
-
-        Raises:
-            BackendUnavailable: it could not be started.
-        """
-        self.inbox: CallbackQueue = CallbackQueue(host)
-        self._host = host
-        self._loop = loop
-        self._lock = threading.Lock()
-        self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
-        self._timers = Timers()
-        self.behind: bool = False
-        """Whether what the loop is asking now has time, see ``ReadConnection``."""
-        self._rung = threading.Event()
-        self._looks_at = inf
-        self._wakes_at = inf
-        self._stopped = False
-        start_thread(self._run, "cassandra")
-
-    @property
-    def in_loop(self) -> bool:
-        """Whether it is the loop that asks."""
-        return threading.get_ident() == self._loop
-
-    # ------------------------------------------------------- from any thread
-
-    def join(self, connection: ReadableConnection, sock: socket) -> None:
-        """Read it from now on."""
-        with self._lock:
-            self._connections[connection] = None
-        self._host.call_soon(self._watch, connection, sock)
-
-    def leave(self, connection: ReadableConnection) -> None:
-        """Not any more: as soon as the loop has turned away, its socket is closed."""
-        self._host.call_soon(self._unwatch, connection)
-
-    def expect(self, within: float = READ_GRACE) -> None:
-        """The loop has to do something; after so many seconds it is looked after."""
-        self._looks_at = min(self._looks_at, self._now() + within)
-        if self._looks_at < self._wakes_at:
-            self._rung.set()
-
-    def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call it then in the aide's thread, if it is not cancelled before."""
-        due = self._now() + seconds
-        timer = self._timers.add(due, callback)
-        if due < self._wakes_at:
-            self._rung.set()
-        return timer
-
-    def close(self) -> None:
-        """The aide may go; what is left of connections is closed by the loop."""
-        self._stopped = True
-        self._rung.set()
-
-    # ------------------------------------------------------- in the loop
-
-    def at_end(self, function: Callable[[], object]) -> None:
-        """Call it after this turn's tasks have run."""
-        self._host.at_end(function)
-
-    def _watch(self, connection: ReadableConnection, sock: socket) -> None:
-        with self._lock:
-            if connection in self._connections:
-                ended = self._host.reads(sock, lambda: self._read(connection))
-                self._connections[connection] = ended
-
-    def _unwatch(self, connection: ReadableConnection) -> None:
-        with self._lock:
-            ended = self._connections.pop(connection, None)
-        if ended is not None:
-            ended()
-        connection.end()
-
-    def _read(self, connection: ReadableConnection) -> None:
-        self.inbox.gather(connection.read)
-
-    # ------------------------------------------------------- in the aide's thread
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._wakes_at = inf  # who comes after this has been counted rings
-            self._wakes_at = wakes_at = min(self._looks_at, self._timers.first())
-            left = wakes_at - self._now()
-            if left > 0:
-                self._rung.wait(None if left == inf else left)
-            self._rung.clear()
-            try:
-                self._look_after()
-            except Exception:  # noqa: BLE001 - it is logged
-                log_event(
-                    log,
-                    "a connection could not be looked after",
-                    logging.ERROR,
-                    exc_info=True,
-                )
-
-    def _look_after(self) -> None:
-        now = self._now()
-        late = self._timers.first() <= now
-        if now < self._looks_at and not late:
-            return
-        self._looks_at = inf
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            if late or connection.stuck():
-                connection.read()
-        if any(connection.stuck() for connection in connections):
-            self.expect()
-        for callback in self._timers.due(now):
-            try:
-                callback()
-            except Exception:  # noqa: BLE001 - it is logged
-                log_event(
-                    log, "a request could not be ended", logging.ERROR, exc_info=True
-                )
-
-    def _now(self) -> float:
-        return self._host.clock.now()

@@ -1,10 +1,12 @@
-"""Steps on the table: swaps, and what rows that vanish ask for beside them.
+"""Steps on the table: swaps, and what rows that are deleted make necessary beside them.
 
 A request that was lost may be carried out much later if the row is absent again. So no
-grant is made from nothing without an end: one that is to last for ever gets a short
-lease first, and is renewed to last once its answer is there.
+grant is made from nothing without an end: a grant that is to last for ever gets a short
+lease first, and is renewed to last when its answer has come
+(test_a_lock_for_ever_is_made_from_a_short_one).
 
-What this process was granted: a row that vanished cannot tell why it did.
+The note why a grant ended is deleted with its row, so this process remembers what it
+was granted, and until when at least.
 """
 
 from __future__ import annotations
@@ -43,55 +45,62 @@ from aiorwlock_remote.errors import BackendUnavailable, LossReason
 
 MAX_GRANTS_CACHED = 1024
 
+# The lease, in microseconds, of a grant that is about to be renewed to last for ever.
+PROVISIONAL_LEASE = micros(10)
+
 
 class LocalGrants:
-    """Our own grants and when the first of them may run out, by local clock.
+    """The grants of this process, and when each may expire first by the local clock.
 
-    A grant that is gone before that time did not expire: somebody deleted its row, and
-    the note why went with it. For all threads of a process.
+    A grant that is gone before that time did not expire: another client deleted its
+    row. All threads of the process share it.
     """
 
     def __init__(self) -> None:
-        """Nobody yet."""
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
-        self._many = MAX_GRANTS_CACHED
+        self._capacity = MAX_GRANTS_CACHED
 
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
-        """They were granted by a request sent at ``sent``, ``now`` of the row's time.
+        """Remember the grants of one answer.
 
-        All in microseconds.
+        ``now`` is the row's own time when they were granted, ``sent`` the local time
+        when the request was sent, in microseconds.
         """
         with self._lock:
             for grant in grants:
                 left = math.inf if grant.expires is None else grant.expires - now
                 self._ends[grant.ticket] = sent + left
-            if len(self._ends) > self._many:
+            # The limit grows with the grants that live, or each new one would cost a
+            # search for dead ones.
+            if len(self._ends) > self._capacity:
                 alive = {t: e for t, e in self._ends.items() if e > sent}
-                self._ends, self._many = alive, max(MAX_GRANTS_CACHED, 2 * len(alive))
+                self._ends = alive
+                self._capacity = max(MAX_GRANTS_CACHED, 2 * len(alive))
 
-    def why(self, ticket: str, told: LossReason, clock: int) -> LossReason:
-        """Why it is gone, if the row says so."""
+    def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
+        """Return why a grant is gone: "forced" if it cannot have expired yet."""
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
-        return "forced" if told == "expired" and clock < ends else told
+        return "forced" if stored == "expired" and clock < ends else stored
 
-    def gone(self, tickets: Sequence[str]) -> None:
-        """Given back by ourselves."""
+    def released(self, tickets: Sequence[str]) -> None:
+        """Forget grants that this process gave back."""
         with self._lock:
             for ticket in tickets:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """The reply about these tickets, in order, with the true reasons."""
+        """Return the reply about these tickets, in order, with the true reasons."""
         match reply:
             case Released(held=False, reason=reason):
-                return replace(reply, reason=self.why(tickets[0], reason, clock))
+                true_reason = self.loss_reason(tickets[0], reason, clock)
+                return replace(reply, reason=true_reason)
             case NotHeld(reason):
-                return NotHeld(self.why(tickets[0], reason, clock))
+                return NotHeld(self.loss_reason(tickets[0], reason, clock))
             case Renewed(outcomes):
                 true = tuple(
-                    NotHeld(self.why(ticket, outcome.reason, clock))
+                    NotHeld(self.loss_reason(ticket, outcome.reason, clock))
                     if isinstance(outcome, NotHeld)
                     else outcome
                     for ticket, outcome in zip(tickets, outcomes, strict=True)
@@ -101,66 +110,63 @@ class LocalGrants:
                 return reply
 
 
-PROVISIONAL_LEASE = micros(10)
-"""The lease of a grant that is about to be made to last for ever."""
-
-
 class CassandraStepper(CasStepper):
     """``Store.step`` on the table. Belongs to one thread."""
 
     def __init__(
         self,
         cas: CassandraCas,
-        holders: LocalGrants,
+        local_grants: LocalGrants,
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
-        """``later(seconds, function)``: called then, in this thread."""
+        """``later(seconds, function)`` calls the function in this thread."""
         super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
-        self._holders = holders
+        self._local_grants = local_grants
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As ``Store.step``."""
-        wanted, command = _with_bounded_leases(command)
+        endless, command = _with_bounded_leases(command)
         answer = super().step(resource, command)
-        if wanted:
-            answer = self._endless(resource, wanted, answer)
+        if endless:
+            answer = self._made_endless(resource, endless, answer)
         return answer
 
     async def answered(self, resource: Resource) -> None:
-        """And for the renewals that make what was granted then last for ever."""
         await super().answered(resource)
-        await super().answered(resource)  # each was asked for as its grant was told
+        # Again: an answer may just have sent the renewal of a grant without an end.
+        await super().answered(resource)
 
     def _noted(self, command: Command, reply: Reply, line: CommandQueue) -> Reply:
-        """What it says of our grants is remembered, and corrected by what was."""
+        """Remember what the reply says of our grants, or correct it by that."""
         if isinstance(reply, Granted):
-            self._holders.granted(reply.grants, reply.now, line.sent)
+            self._local_grants.granted(reply.grants, reply.now, line.sent)
             return reply
         if isinstance(command, Withdraw):
-            self._holders.gone(command.tickets)
+            self._local_grants.released(command.tickets)
         if isinstance(reply, Released):
             for answer in reply.then:
                 if isinstance(answer, Granted):
-                    self._holders.granted(answer.grants, answer.now, line.sent)
+                    self._local_grants.granted(answer.grants, answer.now, line.sent)
+            # A grant that is released by this process cannot be lost any more.
             if reply.held:
-                self._holders.gone(_tickets_of(command))
+                self._local_grants.released(_tickets_of(command))
                 return reply
         if isinstance(reply, Renewed) and isinstance(command, Renew):
             self._renewed(command, reply, line.sent)
-        return self._holders.corrected(reply, _tickets_of(command), self._cas.clock())
+        clock = self._cas.clock()
+        return self._local_grants.corrected(reply, _tickets_of(command), clock)
 
     def _renewed(self, command: Renew, reply: Renewed, sent: int) -> None:
         for outcome, (_, lease) in zip(reply.outcomes, command.tickets, strict=True):
             if isinstance(outcome, Grant):
                 # What is left of it is at least what was asked for.
                 until = None if outcome.expires is None else lease
-                self._holders.granted((replace(outcome, expires=until),), 0, sent)
+                self._local_grants.granted((replace(outcome, expires=until),), 0, sent)
 
-    def _endless(
-        self, resource: Resource, wanted: frozenset[str], stepped: Pending[Reply]
+    def _made_endless(
+        self, resource: Resource, endless: frozenset[str], stepped: Pending[Reply]
     ) -> Pending[Reply]:
-        """Those of the tickets that were granted, renewed to last for ever."""
+        """Renew those of the tickets that were granted, then answer."""
         answer: Pending[Reply] = Pending()
 
         def granted(_: Pending[Reply]) -> None:
@@ -168,47 +174,52 @@ class CassandraStepper(CasStepper):
                 answer.set_exception(stepped.error)
                 return
             reply = stepped.result()
-            ending = tuple(
+            bounded = tuple(
                 (grant.ticket, None)
                 for grant in _grants_in(reply)
-                if grant.ticket in wanted and grant.expires is not None
+                if grant.ticket in endless and grant.expires is not None
             )
-            if not ending:
+            if not bounded:
                 answer.set_result(reply)
                 return
-            lasting = CasStepper.step(self, resource, Renew(ending))
-            lasting.add_done_callback(partial(_settle_lasting, reply, answer))
+            renewed = CasStepper.step(self, resource, Renew(bounded))
+            renewed.add_done_callback(partial(_settle_endless, reply, answer))
 
         stepped.add_done_callback(granted)
         return answer
 
 
-def _settle_lasting(
+def _settle_endless(
     reply: Reply, answer: Pending[Reply], renewed: Pending[Reply]
 ) -> None:
     if renewed.error is not None:
-        answer.set_exception(without_proof(renewed.error))  # it was granted before
+        answer.set_exception(without_proof(renewed.error))  # the grant was made before
         return
-    told = renewed.result()
-    assert isinstance(told, Renewed)
-    now = {o.ticket: o for o in told.outcomes if isinstance(o, Grant)}
-    if len(now) < len(told.outcomes):
-        answer.set_exception(BackendUnavailable(what="a grant was broken at once"))
+    outcomes = renewed.result()
+    assert isinstance(outcomes, Renewed)
+    now = {o.ticket: o for o in outcomes.outcomes if isinstance(o, Grant)}
+    if len(now) < len(outcomes.outcomes):
+        answer.set_exception(
+            BackendUnavailable(
+                what="the grant was broken before it was renewed to last for ever",
+                hint="try again",
+            )
+        )
         return
 
-    def lasting(granted: Granted) -> Granted:
+    def endless(granted: Granted) -> Granted:
         grants = tuple(now.get(g.ticket, g) for g in granted.grants)
         return replace(granted, grants=grants)
 
-    answer.set_result(map_granted(reply, lasting))
+    answer.set_result(map_granted(reply, endless))
 
 
 def _with_bounded_leases(command: Command) -> tuple[frozenset[str], Command]:
-    """The tickets that want no end, and the command with a short lease for them."""
+    """Return the tickets without an end, and the command with short leases for them."""
     match command:
         case Acquire():
-            wanted = [c.ticket for c in command.claims if c.lease is None]
-            if not wanted:
+            endless = [c.ticket for c in command.claims if c.lease is None]
+            if not endless:
                 return frozenset(), command
             claims = tuple(
                 replace(claim, lease=PROVISIONAL_LEASE)
@@ -216,11 +227,11 @@ def _with_bounded_leases(command: Command) -> tuple[frozenset[str], Command]:
                 else claim
                 for claim in command.claims
             )
-            return frozenset(wanted), replace(command, claims=claims)
+            return frozenset(endless), replace(command, claims=claims)
         case Release() if command.then:
             bounded = [_with_bounded_leases(acquire) for acquire in command.then]
             then = tuple(c for _, c in bounded if isinstance(c, Acquire))
-            tickets = {ticket for wanted, _ in bounded for ticket in wanted}
+            tickets = {ticket for endless, _ in bounded for ticket in endless}
             return frozenset(tickets), replace(command, then=then)
         case _:
             return frozenset(), command
@@ -238,7 +249,7 @@ def _grants_in(reply: Reply) -> list[Grant]:
 
 
 def _tickets_of(command: Command) -> tuple[str, ...]:
-    """The tickets that the reply's reasons are about."""
+    """Return the tickets that the reasons in a reply are about."""
     match command:
         case Release() | Downgrade() | Upgrade() | Adopt():
             return (command.ticket,)

@@ -1,4 +1,4 @@
-"""``cassandra://`` — locks in a table of Cassandra."""
+"""``cassandra://``: locks in a table of Cassandra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import anyio
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.cas import CassandraCas, later_state
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer_state
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.row_time import VersionClock
 from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper, LocalGrants
@@ -33,24 +33,24 @@ from aiorwlock_remote.ports import (
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
+# A scan of that many rows is logged: it delays other requests of the cluster.
 LARGE_SCAN_ROWS = 100_000
-"""Rows from which on a scan is said to be large."""
 
 
 class CassandraStore(CasLockStore):
-    """Steps are transactions of a session; waiters poll by plain reads."""
+    """Steps are transactions of a session; waiting clients poll by plain reads."""
 
     def __init__(
         self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> None:
-        """Over an open table, which is closed with the store."""
+        """Use an open table, which is closed with the store."""
         super().__init__(host, bell, settings)
         self._table = table
         self._memory = VersionClock()
-        self._holders = LocalGrants()
-        self._cas = self._new_cas(host)
+        self._local_grants = LocalGrants()
+        self._cas = CassandraCas(table, host, self._memory)
         self._steps = CassandraStepper(
-            self._cas, self._holders, self._wakes, self._later
+            self._cas, self._local_grants, self._wake_clients, self._call_later
         )
         self._watcher = StatePoller(
             self._cas.peek,
@@ -63,18 +63,17 @@ class CassandraStore(CasLockStore):
         )
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands, after all that was asked for here before.
-
-        A free one has no row, and no last fence.
-        """
+        """Return a snapshot. A free resource has no row, so it shows no last fence."""
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All that is there, a page at a time: it reads the whole table."""
+        """Yield snapshots page by page; this reads the whole table."""
         seen = 0
-        async for rows in self._table.pages(self._host, self._table.request("scan")):
+        request = self._table.request("scan")
+        async for rows in self._table.client.pages(self._event_loop, request):
             seen += len(rows)
+            # Once for each scan, with the page that passes the limit.
             if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
@@ -83,7 +82,7 @@ class CassandraStore(CasLockStore):
                     continue
                 try:
                     state = self._cas.read(row)
-                except BadRecord as exc:  # the others are to be seen all the same
+                except BadRecord as exc:  # it must not hide the other resources
                     log_event(
                         log, "bad_record", resource=resource.label, error=str(exc)
                     )
@@ -92,33 +91,31 @@ class CassandraStore(CasLockStore):
                     yield self._snapshot(resource, state)
 
     def examine(self) -> AsyncIterator[Finding]:
-        """The servers' version and settings, and the table's."""
-        return examine(self._table, self._host)
+        return examine(self._table, self._event_loop)
 
     def renewer(self) -> CasRenewer:
-        """Renews over the same session, whose driver has a thread of its own."""
-        host = CallbackThread(self._host.clock)
-        cas = self._new_cas(host)
-        steps = CassandraStepper(cas, self._holders, wake_no_client, host.later)
-        tell = partial(self._host.call_soon, self._tell)
-        return CasRenewer(host, steps, self._steps.known, tell, later_state)
+        """Return a renewer over the same session, with a thread of its own."""
+        # Leases must be renewed although the caller's loop may be blocked.
+        thread = CallbackThread(self._event_loop.clock)
+        cas = CassandraCas(self._table, thread, self._memory)
+        steps = CassandraStepper(cas, self._local_grants, wake_no_client, thread.later)
+        saw = partial(self._event_loop.call_soon, self._renewed)
+        return CasRenewer(thread, steps, self._steps.known, saw, newer_state)
 
     async def aclose(self) -> None:
-        """Wait for what is under way; end the session if it is ours."""
+        """Wait for the requests under way, and close the session if it is ours."""
         self._watcher.close()
-        await self._over()
+        await self._wait_idle()
         await anyio.to_thread.run_sync(self._table.close)
-
-    def _new_cas(self, host: EventLoop) -> CassandraCas:
-        return CassandraCas(self._table, host, self._memory)
 
     def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         at = self._cas.times(state)
         record = state.record or UNUSED_DOORMAN
         return Snapshot(resource, record, state.seat, at.now, at.wall)
 
-    def _tell(self, resource: Resource, state: StoredState) -> None:
-        latest = later_state(state, self._steps.known(resource))
+    def _renewed(self, resource: Resource, state: StoredState) -> None:
+        """Let the loop's stepper start from what a renewal left."""
+        latest = newer_state(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
 
@@ -129,8 +126,8 @@ async def open_store(
     """Open ``cassandra://host1,host2:9042/keyspace``.
 
     Raises:
-        ConfigurationError: a part or an option of the URL cannot be used.
-        BackendError: nobody answers, or the table is not there or not fit.
+        ConfigurationError: A part or an option of the URL cannot be used.
+        BackendError: No node answers, or the table does not exist or is not fit.
     """
     options = options_of(address, connect_timeout=settings.connect_timeout)
     table = await opening.connect(options, host)

@@ -1,22 +1,20 @@
-"""The lock table as one process uses it: looked at, its statements prepared.
+"""The lock table: whether locks can live in it, its statements, and its settings.
 
-Whether the table is one that locks can live in; nothing here changes it.
-
-What the cluster's and the table's settings mean for locks: for ``rwlock doctor``.
-
-Every question may be refused to the role of the URL; a refusal is a finding, too.
+Nothing here changes the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from aiorwlock_remote.backends.cassandra.driver import Statement
+from aiorwlock_remote.backends.cassandra import driver
 from aiorwlock_remote.backends.cassandra.errors import SCHEMA_HINT
 from aiorwlock_remote.backends.cassandra.options import Options, statement
 from aiorwlock_remote.backends.cassandra.session_client import (
+    LEVELS,
     PendingRows,
     Request,
     Rows,
@@ -24,6 +22,19 @@ from aiorwlock_remote.backends.cassandra.session_client import (
 )
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import EventLoop, Finding
+
+UNUSED_KEY = ("%", 0)  # no resource has an encoded name like that
+
+# Linearised with the lightweight transactions; they finish what those left half done.
+_SERIAL = ("load", "load_written")
+_PLAIN = (
+    *("insert", "replace", "update_record", "delete"),
+    *("insert_placeholder", "replace_by_placeholder", "peek", "scan"),
+)
+# `peek` is `load` at another level: it shows what was committed, and outbids no ballot.
+_SAME_TEXT = {"peek": "load"}
+# One replica is enough: a cell shows its ballot, or is not there yet.
+_ONE_REPLICA = ("read_ballot", "read_ballots")
 
 PUBLISHED_COLUMNS = {
     "resource_type": "text",
@@ -33,16 +44,80 @@ PUBLISHED_COLUMNS = {
 }
 OUR_COLUMNS = {"version": "uuid", "record": "text", "frame": "bigint"}
 
+_SECONDS_PER_HOUR = 3600.0
+_MIN_ROW_MEMORY_HOURS = 3.0  # Cassandra keeps Paxos state for at least that long
+_SAFE_LOGS = ("batch", "group")
+
 
 class Layout(StrEnum):
-    """What a Paxos partition of the table is.
+    """What a Paxos partition of the table is, and so which resources wait for another.
 
-    ``PAIR``: one resource, so that different resources never wait for each other.
-    ``TYPE``: all integer ids of one type, as the published table has it.
+    ``PAIR``: one resource. ``TYPE``: all integer ids of one type, as in the published
+    table.
     """
 
     PAIR = "pair"
     TYPE = "type"
+
+
+@dataclass(eq=False)
+class Table:
+    """The open lock table, which was found fit, with its statements prepared.
+
+    Attributes:
+        gc_grace: Seconds for which deleted rows and ballots are remembered.
+        close: Closes the session if it is ours. Blocks.
+    """
+
+    client: SessionClient
+    options: Options
+    layout: Layout
+    gc_grace: int
+    statements: dict[str, driver.Statement] = field(repr=False)
+    close: Callable[[], object]
+
+    def __post_init__(self) -> None:
+        self.ask: Callable[[EventLoop, Request], PendingRows] = self.client.ask
+
+    def request(self, name: str, *values: object) -> Request:
+        """Return a request for a statement of ``statements.cql`` with these values."""
+        return Request(self.statements[name], values)
+
+
+def open_table(
+    client: SessionClient, options: Options, close: Callable[[], object]
+) -> Table:
+    """Check the table, as ``layout_of`` does, and prepare all statements. Blocks."""
+
+    def look(name: str, *values: object) -> Rows:
+        prepared = client.prepare(statement(name, options), "ONE")
+        return client.run(Request(prepared, values))
+
+    columns = look("columns", options.keyspace, options.table)
+    tables = look("settings", options.keyspace, options.table)
+    spaces = look("keyspaces")
+    layout = layout_of(
+        columns,
+        tables[0] if tables else None,
+        [row["keyspace_name"] for row in spaces],
+        options,
+    )
+    local = options.consistency.startswith("LOCAL_")
+    levels = {
+        **dict.fromkeys(_PLAIN, options.consistency),
+        **dict.fromkeys(_SERIAL, options.serial_consistency),
+        **dict.fromkeys(_ONE_REPLICA, "LOCAL_ONE" if local else "ONE"),
+    }
+    statements = {
+        title: client.prepare(statement(_SAME_TEXT.get(title, title), options), level)
+        for title, level in levels.items()
+    }
+    for title in (*_SERIAL, *_ONE_REPLICA, "peek", "scan"):
+        statements[title].is_idempotent = True
+    # A read of no resource shows now whether the role may read, and a quorum is there.
+    client.run(Request(statements["load"], UNUSED_KEY))
+    gc_grace: int = tables[0]["gc_grace_seconds"]
+    return Table(client, options, layout, gc_grace, statements, close)
 
 
 def layout_of(
@@ -51,12 +126,11 @@ def layout_of(
     keyspaces: Iterable[str],
     options: Options,
 ) -> Layout:
-    """The layout of the table whose description these rows are.
-
-    ``columns`` and ``table``: what ``system_schema`` has of it.
+    """Return the layout of a table, given its rows in ``system_schema``.
 
     Raises:
-        Unsupported: no such keyspace or table, or not fit; names what to run.
+        Unsupported: The keyspace or the table does not exist, or the table cannot hold
+            locks; the error names what to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:
@@ -81,6 +155,7 @@ def layout_of(
                 what=f"{options.quoted}: column {name!r} is {row['type']}, not {kind}",
                 hint=SCHEMA_HINT,
             )
+    # The published table; it can be widened while other programs use it.
     if any(name not in found for name in OUR_COLUMNS):
         raise Unsupported(
             what=f"table {options.quoted} lacks our columns",
@@ -114,108 +189,14 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
     )
 
 
-UNUSED_KEY = ("%", 0)  # no name of a resource is encoded like that
-
-# Linearised with the lightweight transactions; what those leave half done is finished.
-_SERIAL = ("load", "shown")
-_PLAIN = ("appear", "seat", "keep", "vanish", "burn", "scorch", "peek", "scan")
-# `load` once more, at another level: what was committed, and nothing is disturbed.
-_SAME_TEXT = {"peek": "load"}
-# One replica will do: a cell shows its ballot or is not there yet.
-_ONE_REPLICA = ("seated", "seated_all")
-
-
-class Table:
-    """Open: the table is there and fit. ``layout``: what contends with what.
-
-    ``gc_grace``: seconds for which deleted rows and ballots are remembered.
-    """
-
-    def __init__(
-        self,
-        wire: SessionClient,
-        options: Options,
-        layout: Layout,
-        gc_grace: int,
-        statements: dict[str, Statement],
-        close: Callable[[], object],
-    ) -> None:
-        """See ``open_table``."""
-        self.options: Options = options
-        self.layout: Layout = layout
-        self.gc_grace: int = gc_grace
-        self.close: Callable[[], object] = close
-        self._wire = wire
-        self._statements = statements
-
-    def request(self, name: str, *values: object) -> Request:
-        """A statement of ``statements.cql`` and its values."""
-        return Request(self._statements[name], values)
-
-    def ask(self, host: EventLoop, request: Request) -> PendingRows:
-        """As ``SessionClient.ask``."""
-        return self._wire.ask(host, request)
-
-    def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """As ``SessionClient.pages``."""
-        return self._wire.pages(host, request)
-
-    async def query(self, host: EventLoop, cql: str) -> Rows:
-        """What a statement with no values tells, from one node."""
-        return await self._wire.query(host, cql)
-
-
-def open_table(
-    wire: SessionClient, options: Options, close: Callable[[], object]
-) -> Table:
-    """Look at the table and prepare what is to be asked of it. Blocks.
-
-    Raises:
-        Unsupported: it is not there, not fit, or must not be read; names what to run.
-        BackendError: nobody answers.
-    """
-    name = options.keyspace, options.table
-    columns = _run_prepared(wire, options, "columns", name)
-    tables = _run_prepared(wire, options, "settings", name)
-    spaces = _run_prepared(wire, options, "keyspaces", ())
-    layout = layout_of(
-        columns,
-        tables[0] if tables else None,
-        [row["keyspace_name"] for row in spaces],
-        options,
-    )
-    local = options.consistency.startswith("LOCAL_")
-    levels = {
-        **dict.fromkeys(_PLAIN, options.consistency),
-        **dict.fromkeys(_SERIAL, options.serial_consistency),
-        **dict.fromkeys(_ONE_REPLICA, "LOCAL_ONE" if local else "ONE"),
-    }
-    statements = {
-        title: wire.prepare(statement(_SAME_TEXT.get(title, title), options), level)
-        for title, level in levels.items()
-    }
-    for title in (*_SERIAL, *_ONE_REPLICA, "peek", "scan"):
-        statements[title].is_idempotent = True
-    wire.run(
-        Request(statements["load"], UNUSED_KEY)
-    )  # may this role? is there a quorum?
-    gc_grace: int = tables[0]["gc_grace_seconds"]
-    return Table(wire, options, layout, gc_grace, statements, close)
-
-
-def _run_prepared(
-    wire: SessionClient, options: Options, name: str, values: Sequence[object]
-) -> Rows:
-    prepared = wire.prepare(statement(name, options), "ONE")
-    return wire.run(Request(prepared, values))
-
-
-_SECONDS_PER_HOUR = 3600.0
-_SAFE_LOGS = ("batch", "group")
+# ----------------------------------------------------------------- for rwlock doctor
 
 
 async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
-    """One finding after another."""
+    """Yield what settings of the cluster and the table mean for locks.
+
+    The role may lack the right to read a setting; that is a finding, too.
+    """
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)
     yield await _replication_finding(table, host)
@@ -225,9 +206,10 @@ async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
 
 
 async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
-    """The rows; none if the role may not ask, or the server does not know that."""
+    """Return the rows; none if the role may not ask, or the server lacks the table."""
+    one_node = driver.SimpleStatement(cql, consistency_level=LEVELS["ONE"])
     try:
-        return list(await table.query(host, cql))
+        return list(await table.ask(host, Request(one_node, None)))
     except BackendUnavailable:
         raise
     except BackendError:
@@ -242,7 +224,7 @@ async def _setting(table: Table, host: EventLoop, name: str) -> str | None:
 async def _version_finding(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT release_version FROM system.local")
     if not rows:
-        return Finding("version", "not told", "the role may not ask", "note")
+        return _unknown("version", "the role may not ask")
     version = str(rows[0]["release_version"])
     if int(version.partition(".")[0]) < 4:
         return Finding("version", version, "4.0 and later are tested", "note")
@@ -252,7 +234,7 @@ async def _version_finding(table: Table, host: EventLoop) -> Finding:
 async def _paxos_finding(table: Table, host: EventLoop) -> Finding:
     variant = await _setting(table, host, "paxos_variant")
     if variant is None:
-        return Finding("paxos", "not told", "v2 needs fewer round trips", "note")
+        return _unknown("paxos", "v2 needs fewer round trips")
     if variant.startswith("v2"):
         return Finding("paxos", variant, "two round trips a transaction")
     return Finding("paxos", variant, "v2 needs half the round trips", "note")
@@ -262,7 +244,7 @@ async def _replication_finding(table: Table, host: EventLoop) -> Finding:
     rows = await _ask(table, host, "SELECT * FROM system_schema.keyspaces")
     ours = [r for r in rows if r["keyspace_name"] == table.options.keyspace]
     if not ours:
-        return Finding("replicas", "not told", "the role may not ask", "note")
+        return _unknown("replicas", "the role may not ask")
     settings = dict(ours[0]["replication"])
     kind = settings.pop("class", "").rpartition(".")[2]
     counts = [int(value) for value in settings.values() if str(value).isdigit()]
@@ -280,21 +262,22 @@ def _layout_finding(layout: Layout) -> Finding:
 
 
 def _gc_grace_finding(gc_grace: int) -> Finding:
-    hours = max(3.0, gc_grace / _SECONDS_PER_HOUR)
+    hours = max(_MIN_ROW_MEMORY_HOURS, gc_grace / _SECONDS_PER_HOUR)
     value = f"gc_grace_seconds {gc_grace}"
     meaning = f"fences rise over {hours:g} h without use; repair more often than that"
-    return Finding(
-        "memory", value, meaning, "good" if gc_grace >= _SECONDS_PER_HOUR else "bad"
-    )
+    enough = gc_grace >= _SECONDS_PER_HOUR
+    return Finding("memory", value, meaning, "good" if enough else "bad")
 
 
 async def _commit_log_finding(table: Table, host: EventLoop) -> Finding:
     sync = await _setting(table, host, "commitlog_sync")
     if sync is None:
-        return Finding(
-            "commit log", "not told", "batch or group forget nothing", "note"
-        )
+        return _unknown("commit log", "batch or group forget nothing")
     if sync in _SAFE_LOGS:
         return Finding("commit log", sync, "a node that dies has forgotten nothing")
     meaning = "a node that dies forgets what it promised last; batch or group do not"
     return Finding("commit log", sync, meaning, "note")
+
+
+def _unknown(name: str, meaning: str) -> Finding:
+    return Finding(name, "not told", meaning, "note")

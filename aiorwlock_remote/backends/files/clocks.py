@@ -1,12 +1,12 @@
-"""What time it is: on one host its boot clock, on many the file server's.
+"""The clock of the records: one host's boot clock, or the file server's.
 
 Hosts that share a mount have one clock in common: the one by which the file server
-stamps what is changed. It is read by touching a file and looking when that was. No
-host's own clock is ever compared with another's.
+stamps what is changed. It is read by touching a file and looking at the stamp. No two
+hosts' own clocks are ever compared.
 
-``.boot``: which boot of this host, and which clock of it, the files' times are of.
-
-Not synced, as it is of no use to the next boot: a power cut may leave it blank.
+``.boot`` keeps which boot of this host, and which clock of it, the times of the records
+are of. The file is not synced: the next boot has no use for it, and reads one that a
+power cut left blank as empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from aiorwlock_remote.backends.files.system import read_small_file
 from aiorwlock_remote.core.timing import MICROS, micros
@@ -23,104 +23,92 @@ from aiorwlock_remote.errors import BadRecord, Unsupported
 from aiorwlock_remote.ports import Clock
 
 BOOT_CLOCK, SERVER_CLOCK = "boot", "server"
-
-
-class FileClock(Protocol):
-    """Microseconds; ``boot``: what the times of a record must have been written in.
-
-    It is empty where the host does not tell, and before the directory is open.
-    """
-
-    kind: str
-    boot: str
-
-    def check(self) -> None:
-        """Whether it can be used.
-
-        Raises:
-            Unsupported: it is too coarse.
-        """
-
-    def times(self) -> tuple[int, int]:
-        """Now, and the wall clock. To be asked with the lock in hand."""
+"""The kinds of clocks, as the mark of a directory names them."""
+BOOT_FILE = ".boot"
+BOOT_FILE_BYTES = 512
 
 
 class BootClock:
-    """Goes on while the host is suspended, begins anew with each boot."""
+    """The clock of one host: runs while the host sleeps, begins anew with each boot."""
 
     kind: str = BOOT_CLOCK
 
     def __init__(self, clock: Clock) -> None:
-        """``clock``: of this host."""
+        # The boot in which the times of a record must have been written. Empty where
+        # the host does not name its boots, and before the directory is open.
         self.boot: str = ""
         self._clock = clock
 
     def check(self) -> None:
-        """It can."""
+        """Do nothing: the boot clock is fine enough for leases."""
 
     def times(self) -> tuple[int, int]:
-        """The boot clock, the wall clock."""
+        """Return the boot clock and the wall clock, in microseconds."""
         return micros(self._clock.now()), micros(self._clock.wall())
 
 
 class ServerClock:
-    """The clock of whoever keeps the files. No boot of any host ends a grant.
+    """The clock of the file server. No boot of any host ends a grant.
 
-    Its stamps may be late by a tick of its kernel, 10 ms at most: a fifth of the margin
-    by which a holder stops before its lease ends, unless it is told another.
+    A stamp may be late by a tick of the server's kernel, 10 ms at most: a fifth of the
+    default margin by which a holder stops before its lease ends.
     """
 
     kind: str = SERVER_CLOCK
     boot: str = SERVER_CLOCK
 
     def __init__(self, touched: str) -> None:
-        """``touched``: a file of ours, whose time of change tells nothing else."""
+        """Touch the file at ``touched``, whose stamp has no other meaning."""
         self._touched = touched
 
     def check(self) -> None:
-        """Whether its stamps are finer than a second."""
+        """Check that the stamps are fine enough for leases.
+
+        Raises:
+            Unsupported: they are whole seconds.
+        """
+        # Whole seconds may be chance once, but not twice within 30 ms.
         for _ in range(2):
             now, _ = self.times()
             if now % MICROS:
                 return
             time.sleep(0.03)
         raise Unsupported(
-            what="the file system stamps what is changed by the second only",
+            what="the file system stamps changes by the second only",
             hint="too coarse for leases: keep the directory elsewhere",
         )
 
     def times(self) -> tuple[int, int]:
-        """Twice the same."""
-        os.utime(self._touched)  # no times: the server puts its own
+        """Return the server's time twice, in microseconds."""
+        os.utime(self._touched)  # without times: the server sets its own
         now = os.stat(self._touched).st_mtime_ns // 1000  # noqa: PTH116
         return now, now
 
 
-BOOT_FILE = ".boot"
-BOOT_FILE_BYTES = 512
+FileClock = BootClock | ServerClock
 
 
 def read_boot_file(path: str) -> BootId | None:
-    """What the file at ``path`` says; None: nothing.
+    """Return what the boot file at ``path`` says; None: it is blank.
 
     Raises:
-        BadRecord: nothing of ours.
-        OSError: it is not there, or whatever else the system says.
+        BadRecord: it has another content.
+        OSError: it does not exist, or another error of the system.
     """
     text = read_small_file(path, BOOT_FILE_BYTES).strip(b"\0 \n")
     if not text:
         return None
     try:
-        told: Any = json.loads(text)
-        return BootId(str(told["boot"]), str(told["shift"]))
+        read: Any = json.loads(text)
+        return BootId(str(read["boot"]), str(read["shift"]))
     except (ValueError, KeyError, TypeError):
         raise BadRecord(
-            what=f"{path} is not ours, or damaged",
+            what=f"{path} is damaged, or another program's",
             hint="remove it while no process uses the directory",
         ) from None
 
 
 def write_boot_file(file: int, boot: BootId) -> None:
-    """Write it, in one piece. ``file``: open, and locked."""
+    """Write ``boot`` in one piece into an open, locked boot file."""
     text = json.dumps({"boot": boot.id, "shift": boot.shift})
     os.pwrite(file, text.encode().ljust(BOOT_FILE_BYTES - 1) + b"\n", 0)

@@ -1,13 +1,11 @@
-"""The directory: whose it is, its files' locks, and what tells others of a change.
-
-``file:///dir?option=value`` → where, and how.
-"""
+"""The directory of the locks: whose it is, its files' locks, notices of changes."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -41,28 +39,39 @@ from aiorwlock_remote.embedded import boot_id, mounts
 from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
+MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
+"""Names of the directory's mark and of its notices; how temporary names begin."""
+VERSION = 1
+_MAX_SMALL_FILE_BYTES = 4096
+"""Bytes of the files beside the records; this library's are shorter."""
+_RETRY_INTERVAL = 0.0002, 0.002
+"""Bounds, in seconds, of the random pause between two tries for a file's lock."""
 _YES = {"yes": True, "no": False}
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """``create``: make the directory if it is missing. ``sync``: fences survive a power
-    cut. ``shared``: by several hosts, so that the file server's clock counts.
-    """
+    """The options of a ``file:`` URL."""
 
     path: str
+    # Create the directory if it does not exist.
     create: bool = False
+    # Fences survive a power cut.
     sync: bool = True
+    # Several hosts use the directory: the file server's clock counts.
     shared: bool = False
 
     @classmethod
     def of(cls, address: Address) -> Self:
-        """Out of a URL.
+        """Read the options of a URL.
 
         Raises:
-            ConfigurationError: no absolute path, a host, or an option that is none.
+            ConfigurationError: no absolute path, a host, or an unknown option.
         """
         address.only("create", "shared", "sync")
         elsewhere = address.host not in {"", "localhost"} or address.port is not None
@@ -80,29 +89,15 @@ class FileOptions:
         )
 
 
-def _flag(address: Address, name: str, *, default: bool) -> bool:
-    text = address.query.get(name)
-    if text is None:
-        return default
-    if text not in _YES:
-        raise ConfigurationError(what=f"file: {name}={quoted(text)} is not yes or no")
-    return _YES[text]
-
-
-MARK, CHANGES, TEMPORARY = ".rwlock", ".changes", ".new-"
-VERSION = 1
-_MAX_SMALL_FILE_BYTES = 4096
-"""Bytes of the files beside the records; ours are shorter."""
-_RETRY_INTERVAL = 0.0002, 0.002
-"""Seconds between two tries for a file's lock, at random."""
-
-
 class LockDirectory:
     """A directory of locks. Blocks; belongs to one thread."""
 
-    def __init__(self, options: FileOptions, clock: Clock, gate: str = "") -> None:
-        """Not open yet. ``gate``: whose steps need not wake those of the same."""
-        self._ours = blake2b(gate.encode(), digest_size=8).digest()
+    def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
+        """Use the directory of ``options``, by this host's ``clock``.
+
+        Changes that ``client_id`` makes do not wake that client's own watcher.
+        """
+        self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
         self.sync: bool = options.sync
         self.shared: bool = options.shared
@@ -115,21 +110,22 @@ class LockDirectory:
         self._changes: int | None = None
 
     def at(self, name: str) -> str:
-        """The path of a file of that name."""
+        """Return the path of the file called ``name``."""
         return f"{self.path}/{name}"
 
     def new(self) -> str:
-        """The path of a file that nobody else makes, to be renamed or removed."""
+        """Return a fresh path for a file that will be renamed or removed."""
         return self.at(f"{TEMPORARY}{random_id().hex()}")
 
     def open(self, timeout: float) -> None:
-        """See that it is there, fit, and ours; take possession of an empty one.
+        """Check that the directory is fit and this library's; mark an empty one.
 
         Raises:
-            BackendUnavailable: others had it locked for so long.
+            BackendUnavailable: others had it locked for ``timeout`` seconds.
             ConfigurationError: missing, not a directory, or used for something else.
-            BadRecord, Unsupported: marked by another version; on unfit files.
-            OSError: whatever else the system says.
+            BadRecord: marked by another version.
+            Unsupported: its file system is not fit for locks.
+            OSError: any other error of the system.
         """
         try:
             if self._create:
@@ -149,37 +145,33 @@ class LockDirectory:
         self._check_rights()
         mounts.check_mount(self.path, mounts.mount_of(self.path), shared=self.shared)
         if MARK not in names:
-            self._take(names)
+            self._mark(names)
         self._check_mark()
         if not self.shared:
-            self.clock.boot = self._join(self._clock.now() + timeout).id
+            self.clock.boot = self._join_boot(self._clock.now() + timeout).id
         self.clock.check()
         self.close()
         changes = self.at(CHANGES)
         self._changes = open_plain_file(changes, os.O_RDWR | os.O_CREAT)
         plain_file_length(self._changes, _MAX_SMALL_FILE_BYTES, changes)
+        log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:
-        """Close it; one never opened is closed already."""
+        """Close the directory; do nothing if it is not open."""
         changes, self._changes = self._changes, None
         if changes is not None:
             os.close(changes)
 
     @contextmanager
     def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
-        """The file, kept locked; shared with other readers if it is only read.
+        """Open and lock a file; a file that is only read is shared with other readers.
 
-        The lock is the kernel's: it ends with the process, however that ends.
-
-        Args:
-            path: Of the file.
-            flags: For ``open``.
-            until: How long to wait for another process. Only opening waits: see
-                ``Connection.steps``.
+        Waits for another process until the local time ``until``. The lock is the
+        kernel's: it ends with the process, however that ends.
 
         Raises:
-            KeptLocked: another process has it locked, until then.
-            BadRecord: a symbolic link is there.
+            KeptLocked: another process had it locked until then.
+            BadRecord: a symbolic link has that name.
             OSError: it cannot be opened or locked; FileNotFoundError without O_CREAT.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
@@ -187,6 +179,9 @@ class LockDirectory:
             file = open_plain_file(path, flags)
             try:
                 self._lock(file, path, how, until)
+                # Another process may have replaced or removed the file between the two
+                # calls: its lock would protect nothing then (test_purge.py:
+                # test_while_others_take_and_give).
                 if _still_named(file, path):
                     yield file
                     return
@@ -194,47 +189,49 @@ class LockDirectory:
                 unlock(file)
 
     def flush(self, file: int) -> None:
-        """The file's content is on disk, unless that is not wanted."""
+        """Sync the content of an open file, unless ``sync=no``."""
         if self.sync:
             getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
 
     def flush_shared(self, file: int) -> None:
-        """As ``flush``, where no boot of one host tells what is left of before."""
+        """Sync the content of an open file, if several hosts use the directory."""
+        # On one host the boot id shows what was written before a power cut.
         if self.shared:
             self.flush(file)
 
     def flush_names(self) -> None:
-        """So are the names in the directory."""
+        """Sync the names in the directory, unless ``sync=no``."""
         if not self.sync:
             return
-        folder = os.open(self.path, os.O_RDONLY)
+        directory = os.open(self.path, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(directory)
         finally:
-            os.close(folder)
+            os.close(directory)
 
     def wake(self) -> None:
-        """Tell whoever watches that something has changed."""
+        """Notify the watchers of all processes that something has changed."""
         if self._changes is not None:
             os.pwrite(self._changes, self._ours + random_id()[:8], 0)
 
     def alarm(self) -> WakeEvent:
-        """Hears others who ring on this host, where the system tells."""
+        """Return an event that hears ``wake`` of other processes on this host."""
         return PlainWakeEvent() if self.shared else alarm(self.at(CHANGES), self._ours)
 
     def version(self) -> object:
-        """Not equal to the one before if somebody rang, or changed a seat."""
+        """Return a value that differs after each ``wake`` and each mutex file."""
         if self._changes is None:
             raise BackendUnavailable(what=f"{self.path} is not open")
-        if self.shared:  # what other hosts wrote is seen by who opens
+        if self.shared:
+            # A network file system shows what other hosts wrote when a file is opened.
             file = open_plain_file(self.at(CHANGES), os.O_RDONLY)
             try:
-                rung = os.pread(file, 16, 0)
+                notice = os.pread(file, 16, 0)
             finally:
                 os.close(file)
         else:
-            rung = os.pread(self._changes, 16, 0)
-        return rung, os.stat(self.path).st_mtime_ns  # noqa: PTH116
+            notice = os.pread(self._changes, 16, 0)
+        return notice, os.stat(self.path).st_mtime_ns  # noqa: PTH116
 
     def _lock(self, file: int, path: str, how: int, until: float) -> None:
         while True:
@@ -255,11 +252,13 @@ class LockDirectory:
         why = errno.EROFS if read_only else errno.EACCES
         raise OSError(why, os.strerror(why))
 
-    def _take(self, names: list[str]) -> None:
+    def _mark(self, names: list[str]) -> None:
         others = [n for n in names if not n.endswith(SEAT) and n[:1] != HIDDEN]
         if others and all(name.endswith(RECORD) for name in others):
-            raise BadRecord(  # by which clock they count is not known
-                what=f"{self.path} has records, and its {MARK} is gone",
+            # Without the mark it is not known by which clock the records count
+            # (test_directory.py: test_its_mark_was_removed).
+            raise BadRecord(
+                what=f"{self.path} has records, but its {MARK} does not exist",
                 hint="does something sweep it, as it does /tmp? stop all that use it, "
                 f"and remove *{RECORD}",
             )
@@ -281,11 +280,12 @@ class LockDirectory:
             Path(new).unlink()
         self.flush_names()
 
-    def _join(self, until: float) -> BootId:
-        """Of which boot and which clock the times of one host are."""
+    def _join_boot(self, until: float) -> BootId:
         boot = boot_id.this_boot()
         path = self.at(BOOT_FILE)
-        with suppress(FileNotFoundError, BadRecord):  # it may just be written
+        # BadRecord: another process may be writing the file. With the lock below a
+        # damaged file is an error.
+        with suppress(FileNotFoundError, BadRecord):
             kept = read_boot_file(path)
             if kept is not None and boot.joining(kept, self.path) == kept:
                 return boot
@@ -301,7 +301,7 @@ class LockDirectory:
             version, clock = mark["v"], mark["clock"]
         except (ValueError, KeyError, TypeError):
             raise BadRecord(
-                what=f"{self.at(MARK)} is not ours, or damaged",
+                what=f"{self.at(MARK)} is damaged, or another program's",
                 hint="remove it while no process uses the directory",
             ) from None
         if version != VERSION:
@@ -319,16 +319,16 @@ class LockDirectory:
 
 
 def unlock(file: int) -> None:
-    """Unlock and close it."""
+    """Unlock and close an open file."""
     try:
-        with suppress(OSError):  # not by closing alone: a forked child may have it, too
+        # Closing alone does not unlock it: a forked child may have the file open too.
+        with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
 
 
 def _still_named(file: int, path: str) -> bool:
-    """Whether the file still has that name: it may have been replaced or removed."""
     mine = os.fstat(file)
     try:
         there = os.lstat(path)
@@ -337,3 +337,14 @@ def _still_named(file: int, path: str) -> bool:
             raise
         return False
     return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _flag(address: Address, name: str, *, default: bool) -> bool:
+    text = address.query.get(name)
+    if text is None:
+        return default
+    if text not in _YES:
+        raise ConfigurationError(
+            what=f"the option {name}={quoted(text)} of the file URL is not yes or no"
+        )
+    return _YES[text]

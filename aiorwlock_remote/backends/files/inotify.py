@@ -1,8 +1,8 @@
-"""Waking a thread when somebody else writes a file, by Linux' inotify.
+"""Waking a thread when another process writes a file, by Linux' inotify.
 
-Two functions of the C library, called by ``ctypes``: what packages add to that is the
-decoding of events, which are not wanted here, and a search for the library that starts
-a compiler.
+Two functions of the C library, called by ``ctypes``. The packages for inotify add the
+decoding of events, which is not needed here, and a search for the library that starts a
+compiler.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _MODIFY = 0x2
 
 
 class InotifyWakeEvent:
-    """An alarm that hears when others write the file."""
+    """``WakeEvent`` that hears when other processes write a file."""
 
     hears: bool = True
 
     def __init__(self, path: str, ours: bytes) -> None:
-        """``ours``: how the file begins if we wrote it.
+        """Listen to the file at ``path``; ``ours`` is how it begins if we wrote it.
 
         Raises:
-            OSError: no such file, or no more descriptors.
+            OSError: the file does not exist, or no descriptors are left.
         """
         self._ours = ours
         with ExitStack() as undo:
@@ -46,15 +46,14 @@ class InotifyWakeEvent:
         self._both.register(self._listener, select.POLLIN)
 
     def set(self) -> None:
-        """As ``WakeEvent``."""
         os.eventfd_write(self._event, 1)
 
     def wait(self, seconds: float | None) -> None:
-        """As ``WakeEvent``."""
         until = time.monotonic() + (seconds or 0.0)
         heard: set[int] = set()
         while not heard - {self._listener}:
             if seconds is None:
+                # No task waits: what other processes do must not wake this thread.
                 found = self._quiet.poll()
             else:
                 left = until - time.monotonic() - DEBOUNCE
@@ -63,23 +62,23 @@ class InotifyWakeEvent:
             heard = {file for file, _ in found}
             for file in heard:
                 os.read(file, 4096)
-            if not heard or not self._by_us():
+            # The worker wakes this process's own waiters. Each thread that runs
+            # without need slows the others (test_inotify.py:
+            # test_a_step_of_our_own_is_not_heard).
+            if not heard or not self._written_by_us():
                 return
 
     def close(self) -> None:
-        """Close all."""
         self._opened.close()
 
-    def _by_us(self) -> bool:
-        # Our own steps ring our own bell; each thread that runs slows down the others.
+    def _written_by_us(self) -> bool:
         return os.pread(self._file, len(self._ours), 0) == self._ours
 
 
 def alarm(path: str, ours: bytes) -> WakeEvent:
-    """One that hears when others write ``path``, if the system has it and one is left.
-
-    ``ours``: what the file begins with if we wrote it.
-    """
+    """Return an ``InotifyWakeEvent``, or an event that hears nothing."""
+    # The system may have no inotify, or no instance of it left (test_inotify.py:
+    # test_where_there_is_none).
     try:
         return InotifyWakeEvent(path, ours)
     except (OSError, AttributeError):

@@ -1,9 +1,9 @@
 """Resources as names of files: injective, and safe wherever files are kept.
 
-Each byte of the UTF-8 text but ``a-z 0-9 _ - = + @ .`` is written as ``%xx``, a leading
-dot too; type and id are joined by a comma. So names differ on file systems that fold
-case or rewrite Unicode, have no separators, and are never ``..`` or hidden. One of more
-than 180 bytes is cut and ends in ``~`` and its SHA-256.
+Each byte of the UTF-8 text except ``a-z 0-9 _ - = + @ .`` is written as ``%xx``, also a
+leading dot; type and id are joined by a comma. So names differ on file systems that
+fold case or rewrite Unicode, have no separators, and are never ``..`` or hidden. A name
+of more than 180 bytes is cut and ends in ``~`` and its SHA-256.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from aiorwlock_remote.core.names import Resource, encode
 from aiorwlock_remote.errors import ConfigurationError
 
 SEAT, RECORD = ".lock", ".doorman"
+"""How the names of a resource's two files end."""
 HIDDEN = "."
-"""What the names of our other files begin with."""
+"""How the names of the library's other files begin."""
 MAX_NAME_BYTES = 180
 _KEPT_WHEN_CUT = 100
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-=+@.,")
-# The core's own escapes, and its mark of a name that was cut, stay what they are.
+# The escapes of ``core.names`` are kept, in lower case, and so is ``%~``, its mark of a
+# name that was cut.
 _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
 def stem(resource: Resource) -> str:
-    """What the names of a resource's files begin with."""
+    """Return what the names of a resource's two files begin with."""
     key = resource.key
     name = escape(key)
     if len(name) <= MAX_NAME_BYTES:
@@ -35,9 +37,9 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """The resource whose stem that is, as far as a name tells that was not cut.
+    """Return the resource whose ``stem`` is ``name``.
 
-    None: nothing that we would call a resource's file.
+    None: no resource has that stem, or the name was cut and does not tell which has.
     """
     kind, comma, rest = name.partition(",")
     if not comma:
@@ -50,7 +52,7 @@ def resource_of_name(name: str) -> Resource | None:
 
 
 def escape(text: str) -> str:
-    """A part of a name."""
+    """Return ``text`` with all bytes escaped that a file's name may not hold."""
     pieces: list[str] = []
     at = 0
     for kept in _KEPT.finditer(text):
@@ -66,8 +68,8 @@ def _plain(text: str) -> str:
     )
 
 
-def _own(escape: str) -> str:
-    return "~" if escape == "%~" else escape.lower()
+def _own(escaped: str) -> str:
+    return "~" if escaped == "%~" else escaped.lower()
 
 
 def _part(name: str) -> str:

@@ -1,21 +1,15 @@
-"""A resource's record as a file, and what stands in it.
-
-A record that is replaced in place, and never half.
+"""The file of a resource's record: replaced in place, and never read half-written.
 
 A file has three slots of equal size. Each says how often the file was written and has a
-digest of its content; the latest that is whole counts::
+digest of its content; the latest one that is whole counts::
 
     rwlock1 <number> <y if it is synced, else n> <length> <digest>
     <content>
     <blanks up to the end of the slot>
 
-What need not outlive a power cut is not synced. A write goes neither to the latest slot
-nor to the latest that is synced: whoever is killed leaves the one, a power cut at least
-the other.
-
-In place, because to sync bytes that have their place on disk takes a third of what a
-new file and its name take, and because it is what network file systems keep coherent
-under a lock.
+In place, because syncing bytes that have their place on disk takes a third of the time
+that a new file and its name take, and because network file systems keep such bytes
+coherent under a lock.
 """
 
 from __future__ import annotations
@@ -33,9 +27,9 @@ from aiorwlock_remote.backends.files.system import plain_file_length
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
 
 MIN_SLOT_BYTES = 4096
-"""Bytes of the smallest slot; others are this times a power of two."""
+"""Bytes of the smallest slot; the others are this times a power of two."""
 MAX_SLOT_BYTES = MIN_SLOT_BYTES << 12
-"""Bytes: of a queue of some 50,000 places. Each step reads all of a file."""
+"""Bytes for a queue of some 50,000 entries. Each step reads the whole file."""
 MAGIC = b"rwlock1 "
 ANY_VERSION_MAGIC = b"rwlock"
 SLOT_COUNT = 3
@@ -43,27 +37,40 @@ _HEADER_BYTES = len(MAGIC) + 20 + 1 + 1 + 1 + 10 + 1 + 32 + 1
 
 
 class Slots:
-    """An open file. Whoever writes has it locked."""
+    """The three slots of an open record file, locked by the process that writes.
+
+    Invariants, each with the test that fails without it (in
+    ``tests/backends/files/test_slots.py``):
+
+    * A write goes neither to the latest slot nor to the latest synced one: a process
+      killed at any byte leaves the former (test_cut_off_at_any_byte), a power cut at
+      least the latter (test_power_cut_at_any_write).
+    * A slot counts only if its digest is right, so a part of a write is never read
+      (test_power_cut_at_any_write, test_damaged).
+    * A record of a later version is refused, not overwritten (test_of_another_version).
+    """
 
     def __init__(self, file: int) -> None:
-        """``file``: its descriptor."""
+        """Use the open file with that descriptor."""
         self._file = file
-        self._size = 0  # of a slot
-        self._number = 0
+        self._size = 0  # of one slot
+        self.number = 0  # how often the file was written
         self._latest = self._synced = 0
 
     def read(self) -> bytes | None:
-        """The content; None: nothing was ever written.
+        """Return the latest content; None: none was ever written.
 
         Raises:
-            BadRecord: it is damaged, or of a later version of this library.
+            BadRecord: damaged, or of a later version of this library.
         """
-        data = _read_all_slots(self._file)
-        self._size, self._number = len(data) // SLOT_COUNT, 0
+        most = SLOT_COUNT * MAX_SLOT_BYTES
+        length = plain_file_length(self._file, most, "the stored record")
+        data = os.pread(self._file, length, 0)
+        self._size, self.number = len(data) // SLOT_COUNT, 0
         self._latest = self._synced = 0
-        if (
-            len(data) < SLOT_COUNT * MIN_SLOT_BYTES
-        ):  # whoever made it did not come further than that
+        if len(data) < SLOT_COUNT * MIN_SLOT_BYTES:
+            # Its writer was killed before the file had its full length
+            # (test_slots.py: test_never_finished).
             self._size = 0
             return None
         content, synced, damaged = None, 0, False
@@ -73,9 +80,9 @@ class Slots:
             if found is None:
                 damaged = damaged or bool(slot.strip(b"\0 \n"))
                 continue
-            number, is_synced, told = found
-            if number > self._number:
-                self._number, self._latest, content = number, index, told
+            number, is_synced, found_content = found
+            if number > self.number:
+                self.number, self._latest, content = number, index, found_content
             if is_synced and number > synced:
                 synced, self._synced = number, index
         if content is None and damaged:
@@ -83,23 +90,25 @@ class Slots:
         return content
 
     def fits(self, content: bytes) -> bool:
-        """Whether it can be written in place. ``read`` comes before."""
+        """Return True if ``write`` has room for it. To be called after ``read``."""
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
-        """In place of older content. ``synced``: the caller is going to sync it."""
+        """Overwrite older content; ``synced`` says that the caller syncs the file."""
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
         self._synced = self._latest if synced else self._synced
-        self._number += 1
-        slot = _encode_slot(self._number, content, self._size, synced=synced)
+        self.number += 1
+        slot = _encode_slot(self.number, content, self._size, synced=synced)
         _write_slot(self._file, slot, self._latest)
 
-    def fill(self, content: bytes) -> None:
-        """Into a new file, with slots of a size that fits; to be synced.
+    def fill(self, content: bytes, number: int = 0) -> None:
+        """Write a new file whose slots are large enough; the caller syncs it.
+
+        ``number`` says how often the file was written that this one replaces.
 
         Raises:
-            BackendUnavailable: there is none.
+            BackendUnavailable: no slot is large enough.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
@@ -110,87 +119,39 @@ class Slots:
         size = MIN_SLOT_BYTES
         while _HEADER_BYTES + len(content) >= size:
             size *= 2
-        self._size, self._number = size, self._number + 1
-        slot = _encode_slot(self._number, content, size, synced=True)
+        self._size, self.number = size, number + 1
+        slot = _encode_slot(self.number, content, size, synced=True)
         _write_slot(self._file, slot.ljust(SLOT_COUNT * size), 0)
-
-    def follow(self, other: Slots) -> None:
-        """Count on from another file's number."""
-        self._number = other._number
-
-
-def _encode_slot(number: int, content: bytes, size: int, *, synced: bool) -> bytes:
-    digest, flag = _digest(number, content), b"y" if synced else b"n"
-    head = b"%s%020d %s %010d %s\n" % (MAGIC, number, flag, len(content), digest)
-    return (head + content).ljust(size - 1) + b"\n"
-
-
-def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
-    """Its number, whether it is synced, its content; None: blank, or cut off."""
-    if not slot.startswith(MAGIC):
-        if slot.startswith(ANY_VERSION_MAGIC):
-            raise BadRecord(
-                what="the stored record is of an unknown version",
-                hint="upgrade aiorwlock-remote in every process that uses the store",
-            )
-        return None
-    try:
-        number, flag, length, digest = slot[len(MAGIC) : _HEADER_BYTES].split()
-        content = slot[_HEADER_BYTES : _HEADER_BYTES + int(length)]
-        told = int(number)
-    except ValueError:
-        return None
-    if digest != _digest(told, content):
-        return None
-    return told, flag == b"y", content
-
-
-def _digest(number: int, content: bytes) -> bytes:
-    return blake2b(b"%d " % number + content, digest_size=16).hexdigest().encode()
-
-
-def _read_all_slots(file: int) -> bytes:
-    return os.pread(
-        file,
-        plain_file_length(file, SLOT_COUNT * MAX_SLOT_BYTES, "the stored record"),
-        0,
-    )
-
-
-def _write_slot(file: int, data: bytes, index: int) -> None:
-    at, end = index * len(data), (index + 1) * len(data)
-    while at < end:  # a full disk, for one, takes a part
-        at += os.pwrite(file, data[at - end :], at)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """What a record's file holds beside the record's own text.
+    """The content of a record's file."""
 
-    ``key``: whose it is, as the file's name may be cut. ``boot``: when its times are
-    of. ``before``: the seat that the record's own was to replace; if it still stands,
-    its writer was killed between the two.
-    """
-
+    # The resource's key; the file's name may be a cut one.
     key: str
+    # The boot in which the times of the record were written.
     boot: str
+    # The value of the mutex file that the record's own was to replace. If that file
+    # still has this value, the writer was killed between the two.
     before: str | None
+    # The text of the record.
     record: str
 
 
-def pack_record(kept: StoredRecord) -> bytes:
-    """As content of a file: a line for what is beside the record, and the record."""
-    head = {"key": kept.key, "boot": kept.boot}
-    if kept.before is not None:
-        head["before"] = kept.before
-    return f"{json.dumps(head)}\n{kept.record}\n".encode()
+def pack_record(stored: StoredRecord) -> bytes:
+    """Return the content of a file: one line of JSON, and one for the record."""
+    head = {"key": stored.key, "boot": stored.boot}
+    if stored.before is not None:
+        head["before"] = stored.before
+    return f"{json.dumps(head)}\n{stored.record}\n".encode()
 
 
 def unpack_record(content: bytes) -> StoredRecord:
-    """The inverse.
+    """Return the ``StoredRecord`` in the content of a file.
 
     Raises:
-        BadRecord: it is nothing of ours.
+        BadRecord: the content is something else.
     """
     try:
         first, record, _ = content.decode().split("\n")
@@ -204,20 +165,32 @@ def unpack_record(content: bytes) -> StoredRecord:
 
 
 class RecordFile:
-    """Open, and locked by whoever writes."""
+    """The open file of one record, locked by the process that writes.
 
-    def __init__(self, file: int, path: str, folder: LockDirectory) -> None:
-        """``file``: its descriptor, which stays the caller's to close."""
+    Invariants, each with the test that fails without it (in ``tests/backends/files``):
+
+    * Everything that can fail for lack of space is done before anything counts: after
+      an ``OSError`` of ``prepare`` nothing has changed (test_faults.py:
+      test_full_disk).
+    * A new file that takes this one's name is locked before it has the name: no other
+      process comes between it and the mutex file (test_mutex_file.py:
+      test_nobody_comes_between_record_and_seat).
+    * No temporary file is left, unless the process is killed (test_mutex_file.py:
+      test_a_seat_that_cannot_be_made_leaves_no_new_record).
+    """
+
+    def __init__(self, file: int, path: str, directory: LockDirectory) -> None:
+        """Use the file with descriptor ``file``, which the caller closes."""
         self._file = file
         self._path = path
-        self._folder = folder
+        self._directory = directory
         self._slots = Slots(file)
         self._replacing: list[int] = []
-        self._unplaced: str = ""
+        self._temporary: str = ""
         self.empty: bool = False
 
     def read(self) -> StoredRecord | None:
-        """What it holds; None: nothing yet.
+        """Return the content; None: there is none yet.
 
         Raises:
             BadRecord: damaged, or of a later version of this library.
@@ -226,63 +199,97 @@ class RecordFile:
         self.empty = content is None
         return None if content is None else unpack_record(content)
 
-    def prepared(self, kept: StoredRecord, *, synced: bool) -> Callable[[], None]:
-        """All that can be done before it counts; what is returned makes it count.
+    def prepare(self, stored: StoredRecord, *, synced: bool) -> Callable[[], None]:
+        """Prepare a write, and return the function that makes the new record count.
 
-        ``synced``: it has to outlive a power cut.
+        ``synced`` says that the record must survive a power cut.
 
         Raises:
-            OSError: nothing has been changed.
+            OSError: nothing has changed.
         """
-        content = pack_record(kept)
+        content = pack_record(stored)
         if self._slots.fits(content):
             return lambda: self._overwrite(content, synced=synced)
-        self._unplaced = self._folder.new()
-        made = self._fill(self._unplaced, content)
-        return lambda: self._put_in_place(made)
+        self._temporary = self._directory.new()
+        file = self._write_temporary(content)
+        return lambda: self._replace_by(file)
 
     def close(self) -> None:
-        """Let go of files that were to take this one's place, or did."""
+        """Unlock and close the files that replace this one; remove a temporary one."""
         for file in self._replacing:
             unlock(file)
-        if self._unplaced:
-            remove_file(self._unplaced)
+        if self._temporary:
+            remove_file(self._temporary)
 
     def forget(self) -> None:
-        """Remove it: whoever waits for its lock sees that it is gone, and starts anew.
-
-        Only with the lock in hand.
-        """
+        """Remove the file, with its lock held."""
+        # A process that waits for the lock sees that the file lost its name, and opens
+        # the new one (``LockDirectory.locked``).
         remove_file(self._path)
 
     def _overwrite(self, content: bytes, *, synced: bool) -> None:
         self._slots.write(content, synced=synced)
         if synced:
-            self._folder.flush(self._file)
+            self._directory.flush(self._file)
         self.empty = False
 
-    def _fill(self, new: str, content: bytes) -> int:
-        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    def _write_temporary(self, content: bytes) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        file = os.open(self._temporary, flags, 0o666)
         self._replacing.append(file)
-        # Ours until the step is done: it is where others look from the rename on.
+        # Other processes open this file from the rename on: it stays locked until the
+        # step is done (test_mutex_file.py: test_nobody_comes_between_record_and_seat).
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        slots = Slots(file)
-        slots.follow(self._slots)
-        slots.fill(content)
-        self._folder.flush(file)
+        Slots(file).fill(content, self._slots.number)
+        self._directory.flush(file)
         return file
 
-    def _put_in_place(self, made: int) -> None:
-        """From now on it is what is read and written."""
-        os.rename(self._unplaced, self._path)  # noqa: PTH104 - one of many, and hot
-        self._unplaced, self.empty = "", False
-        self._file, self._slots = made, Slots(made)
-        self._folder.flush_names()
+    def _replace_by(self, file: int) -> None:
+        os.rename(self._temporary, self._path)  # noqa: PTH104 - at each step
+        self._temporary, self.empty = "", False
+        self._file, self._slots = file, Slots(file)
+        self._directory.flush_names()
 
 
 def remove_file(path: str) -> None:
-    """Remove a file that may be gone already."""
+    """Remove a file; do nothing if it does not exist."""
     try:
-        os.unlink(path)  # noqa: PTH108 - one of many, and hot
+        os.unlink(path)  # noqa: PTH108 - at each step
     except FileNotFoundError:
         return
+
+
+def _encode_slot(number: int, content: bytes, size: int, *, synced: bool) -> bytes:
+    digest, flag = _digest(number, content), b"y" if synced else b"n"
+    head = b"%s%020d %s %010d %s\n" % (MAGIC, number, flag, len(content), digest)
+    return (head + content).ljust(size - 1) + b"\n"
+
+
+def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
+    """Return number, synced and content; None: the slot is blank, or was cut off."""
+    if not slot.startswith(MAGIC):
+        if slot.startswith(ANY_VERSION_MAGIC):
+            raise BadRecord(
+                what="the stored record is of an unknown version",
+                hint="upgrade aiorwlock-remote in every process that uses the store",
+            )
+        return None
+    try:
+        number, flag, length, digest = slot[len(MAGIC) : _HEADER_BYTES].split()
+        content = slot[_HEADER_BYTES : _HEADER_BYTES + int(length)]
+        written = int(number)
+    except ValueError:
+        return None
+    if digest != _digest(written, content):
+        return None
+    return written, flag == b"y", content
+
+
+def _digest(number: int, content: bytes) -> bytes:
+    return blake2b(b"%d " % number + content, digest_size=16).hexdigest().encode()
+
+
+def _write_slot(file: int, data: bytes, index: int) -> None:
+    at, end = index * len(data), (index + 1) * len(data)
+    while at < end:  # the system may write a part, for example on a full disk
+        at += os.pwrite(file, data[at - end :], at)

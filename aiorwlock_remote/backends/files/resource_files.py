@@ -1,22 +1,10 @@
-"""One resource's two files, and steps from what they hold to what they shall hold.
+"""One resource's two files: its record, and the published mutex (the *mutex file*).
 
-A record and a seat are two files, and a process may be killed between any two system
-calls. What counts is the record; a step first writes it, then makes the seat agree,
-but removes a seat before. So of a process killed on the way there is left
-
-* a record whose grants have no seat: void, as always when a seat is gone; or
-* a record that says which seat it was to replace: that one counts as the new one.
-
-Never a seat that nobody knows, and never a fence that was told and not written. After a
-power cut what was written and synced is there, names of files as they were some time
-before: seats of another boot are known by their tag.
-
-The seat: the published mutex as a file, made by ``O_CREAT | O_EXCL`` or ``link``.
-
-Its content is the ticket, its time of change is since when, in whole seconds. Behind
-the second, in ours, stand microseconds that are the same for all seats of one boot.
-After a power cut a seat may stand there again that was removed before, and it may have
-lost its content, but it has that *tag*, and so is known as ours.
+The content of a mutex file is the ticket; its time of change is since when the mutex is
+held, in whole seconds. In this library's mutex files, microseconds stand behind the
+second that are the same for all mutex files of one boot: their *tag*. After a power cut
+a mutex file that was removed before may exist again, without its content, but its tag
+shows that it is this library's, and old.
 
 ``mkdir`` and symbolic links, which other programs make for the same end, are respected
 as well.
@@ -51,22 +39,187 @@ NANOS = 1_000_000_000
 _MAX_MUTEX_FILE_BYTES = 65_536
 _UNREADABLE_TICKET, _DIRECTORY_TICKET = "(unreadable)", "(a directory)"
 
+Outcomes = list[Step | Exception]
+
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """What is seen of a seat's file: ``ticket,unix seconds``, and the tag."""
+    """What is seen of a mutex file: ``ticket,unix seconds``, and the tag."""
 
     value: str = field(repr=False)
     tag: int
 
 
+class ResourceFiles:
+    """The two files of one resource, and the steps that change them. For one thread.
+
+    A process may be killed between any two system calls. What counts is the record: a
+    step first writes the record and then makes the mutex file agree, but removes a
+    mutex file before it writes the record.
+
+    Invariants, each with the test that fails without it (in ``tests/backends/files``):
+
+    * After a kill there is a record whose grants have no mutex file, and are void
+      therefore, or a record that names the mutex file that it was to replace, which
+      counts as the new one. There is never a mutex file that no record explains, and
+      never a fence that was handed out and not written (test_killed.py:
+      test_killed_at_every_system_call).
+    * After a power cut the synced records exist. Names of files may be as they were
+      before: a mutex file of another boot is known by its tag, and is removed
+      (test_power.py: test_fences_go_on_and_nobody_is_blocked).
+    * A mutex file that another program made is never replaced (test_mutex_file.py:
+      test_a_foreign_program_that_comes_between).
+    """
+
+    def __init__(
+        self, directory: LockDirectory, name: str, decoded: DecodeCache
+    ) -> None:
+        """Use the files of that ``name``, which is given without its endings."""
+        self.record: str = directory.at(name + RECORD)
+        self.seat: str = directory.at(name + SEAT)
+        # Whether the last steps got so far as to change a file.
+        self.touched: bool = False
+        self._directory = directory
+        self._decoded = decoded
+        self._boot = directory.clock.boot
+
+    def steps(self, resource: Resource, commands: Sequence[Command]) -> Outcomes:
+        """Carry out all commands in one write.
+
+        Raises:
+            KeptLocked: another process keeps the record locked.
+            BackendError: a file is damaged, or not a plain one.
+            OSError: any other error of the system.
+        """
+        flags = os.O_RDWR | os.O_CREAT
+        with self._directory.locked(self.record, flags) as descriptor:
+            file = RecordFile(descriptor, self.record, self._directory)
+            try:
+                while True:
+                    outcomes = self._carry_out(file, resource, commands)
+                    if outcomes is not None:
+                        return outcomes
+            finally:
+                if file.empty:
+                    file.forget()
+                file.close()
+
+    def interpret(
+        self, stored: StoredRecord | None, present: MutexFile | None, now: int
+    ) -> tuple[Doorman | None, MutexRecord | None]:
+        """Return what the two files, as they were read, mean at ``now``.
+
+        After a kill, a power cut or a reboot they do not count as they are.
+        """
+        seat = None if present is None else MutexRecord(present.value)
+        if stored is None:
+            return None, seat
+        record = self._decoded(stored.record)
+        record = as_of_boot(record, stored.boot, self._boot, now)
+        # Either the writer was killed after it wrote the record and before it replaced
+        # the mutex file, or a power cut brought a removed mutex file back.
+        if present is not None and (
+            (stored.before == present.value and record.seat is not None)
+            or self._is_old(stored, present)
+        ):
+            seat = None if record.seat is None else MutexRecord(record.seat)
+        return record, seat
+
+    def _carry_out(
+        self, file: RecordFile, resource: Resource, commands: Sequence[Command]
+    ) -> Outcomes | None:
+        """Return the outcomes; None: another program took the mutex meanwhile."""
+        stored, present = file.read(), read_mutex_file(self.seat)
+        now, wall = self._directory.clock.times()
+        before, seat = self.interpret(stored, present, now)
+        record, outcomes = before, Outcomes()
+        for command in commands:
+            step = step_outcome(
+                resource,
+                lambda r=record, s=seat, c=command: transition(r, s, c, now, wall),  # type: ignore[misc]
+            )
+            outcomes.append(step)
+            if isinstance(step, Step):
+                record, seat = step.record, step.seat
+        if present is not None and self._is_old(stored, present):
+            remove_mutex_file(self.seat)
+            self._directory.flush_names()  # or the next power cut would bring it back
+            present = None
+        if record is not None and (record is before or not record.updated):
+            record = None
+        last = 0 if before is None else before.last
+        saved = self._save(file, resource.key, record, last, present, seat)
+        return outcomes if saved else None
+
+    def _save(
+        self,
+        file: RecordFile,
+        key: str,
+        record: Doorman | None,
+        last: int,
+        present: MutexFile | None,
+        seat: MutexRecord | None,
+    ) -> bool:
+        """Write what has changed; return False if another program took the mutex.
+
+        ``record`` is None if it stays as it is, ``last`` the last fence before.
+        """
+        same = (present and present.value) == (seat and seat.value)
+        if record is None and same:
+            return True
+        new = commit = None
+        if record is not None:
+            replaced = present.value if present and seat and not same else None
+            text = dumps(record)
+            self._decoded.keep(text, record)
+            # On one host a power cut ends everything but the fence: only a new fence
+            # needs to survive it (test_power.py). Other hosts' grants go on.
+            synced = self._directory.shared or record.last > last
+            stored = StoredRecord(key, self._boot, replaced, text)
+            commit = file.prepare(stored, synced=synced)
+        if seat is not None and not same:
+            new = self._directory.new()
+            flush = self._directory.flush_shared
+            write_mutex_file(new, seat, tag_of(self._boot), flush)
+        try:
+            self.touched = True
+            # This order is what the invariants rest on (test_killed.py:
+            # test_killed_at_every_system_call).
+            if seat is None and present is not None:
+                remove_mutex_file(self.seat)
+            if commit is not None:
+                commit()
+            if new is None:
+                return True
+            if present is None:
+                return link_mutex_file(new, self.seat)
+            os.rename(new, self.seat)  # noqa: PTH104 - at each step
+            new = None
+            return True
+        finally:
+            if new is not None:
+                remove_file(new)
+            if self._directory.shared and not same:
+                self._directory.flush_names()
+            self._directory.wake()
+
+    def _is_old(self, stored: StoredRecord | None, present: MutexFile) -> bool:
+        # Ours, as its tag shows, and of another boot of this host. Another program's
+        # outlives a boot (test_power.py: test_a_foreign_lock_outlives_a_boot).
+        return (
+            stored is not None
+            and is_another_boot(stored.boot, self._boot)
+            and present.tag == tag_of(stored.boot)
+        )
+
+
 def tag_of(boot: str) -> int:
-    """Microseconds."""
+    """Return the microseconds that mark the mutex files of a boot."""
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
 def read_mutex_file(path: str) -> MutexFile | None:
-    """Who sits there; None: nobody."""
+    """Return what the mutex file at ``path`` says; None: there is none."""
     try:
         text, since = _read_any_entry(path)
     except FileNotFoundError:
@@ -77,7 +230,7 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """A new file with what a seat has to hold, elsewhere."""
+    """Write a mutex file under the temporary name ``path``; sync it by ``flush``."""
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     file = os.open(path, flags, 0o666)
@@ -86,31 +239,30 @@ def write_mutex_file(
         os.utime(file, ns=(since, since))
         flush(file)
     except BaseException:
-        os.unlink(path)  # noqa: PTH108 - one of many, and hot
+        os.unlink(path)  # noqa: PTH108 - at each step
         raise
     finally:
         os.close(file)
 
 
 def link_mutex_file(new: str, path: str) -> bool:
-    """Make the new file the seat; False: somebody sits there.
-
-    By ``link``, so that it is never seen without its content, and nobody who is killed
-    leaves one behind that nobody knows.
-    """
+    """Give the file ``new`` the name ``path``; return False if the name is taken."""
+    # By ``link``, so that the mutex file is never seen without its content, and a
+    # process that is killed leaves none whose owner is unknown.
     try:
         os.link(new, path)
     except FileExistsError:
-        # A network file system may ask twice, and answer the second time.
-        if os.stat(new).st_nlink != 2:  # noqa: PTH116 - one of many, and hot
+        # A network file system may send the request twice, and report the second
+        # answer (test_mutex_file.py: test_an_answer_that_was_lost_on_the_way).
+        if os.stat(new).st_nlink != 2:  # noqa: PTH116 - at each step
             return False
     return True
 
 
 def remove_mutex_file(path: str) -> None:
-    """Remove it; it may be gone already."""
+    """Remove a mutex file of any kind; do nothing if it does not exist."""
     try:
-        os.unlink(path)  # noqa: PTH108 - one of many, and hot
+        os.unlink(path)  # noqa: PTH108 - at each step
     except FileNotFoundError:
         return
     except (IsADirectoryError, PermissionError):  # Linux, POSIX
@@ -122,7 +274,9 @@ def remove_mutex_file(path: str) -> None:
 def _read_any_entry(path: str) -> tuple[str, int]:
     try:
         return _read_plain_entry(path)
-    except PermissionError:  # somebody sits there, whoever it is
+    except PermissionError:
+        # Its owner is unknown, but the mutex is held (test_mutex_file.py:
+        # test_one_that_we_may_not_read).
         return _UNREADABLE_TICKET, os.lstat(path).st_mtime_ns
     except OSError as exc:
         if exc.errno not in {errno.ELOOP, errno.EMLINK}:  # BSD says EMLINK
@@ -131,7 +285,7 @@ def _read_any_entry(path: str) -> tuple[str, int]:
 
 
 def _read_plain_entry(path: str) -> tuple[str, int]:
-    # Not to be kept waiting by a pipe, nor led elsewhere.
+    # Follows no link, and does not wait for the writer of a pipe.
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         about = os.fstat(file)
@@ -140,151 +294,7 @@ def _read_plain_entry(path: str) -> tuple[str, int]:
         content = os.read(file, _MAX_MUTEX_FILE_BYTES)
     finally:
         os.close(file)
-    more = (
-        f"~{sha256(content).hexdigest()}"
-        if len(content) == _MAX_MUTEX_FILE_BYTES
-        else ""
-    )
+    cut = len(content) == _MAX_MUTEX_FILE_BYTES
+    more = f"~{sha256(content).hexdigest()}" if cut else ""
     text = content.decode(errors="backslashreplace").removesuffix("\n")
     return text + more, about.st_mtime_ns
-
-
-Outcomes = list[Step | Exception]
-
-
-class ResourceFiles:
-    """Where a resource's files are. For one thread."""
-
-    def __init__(self, folder: LockDirectory, name: str, decoded: DecodeCache) -> None:
-        """``name``: of both files, without their endings."""
-        self.record: str = folder.at(name + RECORD)
-        self.seat: str = folder.at(name + SEAT)
-        self.touched: bool = False
-        """Whether the last steps got so far as to change something."""
-        self._folder = folder
-        self._decoded = decoded
-        self._boot = folder.clock.boot
-
-    def steps(
-        self, resource: Resource, key: str, commands: Sequence[Command]
-    ) -> Outcomes:
-        """Carry out all of them in one write.
-
-        Raises:
-            KeptLocked: by another process.
-            BackendError: not to be used.
-            OSError: whatever else the system says.
-        """
-        flags = os.O_RDWR | os.O_CREAT
-        with self._folder.locked(self.record, flags) as descriptor:
-            file = RecordFile(descriptor, self.record, self._folder)
-            try:
-                while True:
-                    told = self._carried_out(file, resource, key, commands)
-                    if told is not None:
-                        return told
-            finally:
-                if file.empty:
-                    file.forget()
-                file.close()
-
-    def understood(
-        self, kept: StoredRecord | None, stands: MutexFile | None, now: int
-    ) -> tuple[Doorman | None, MutexRecord | None]:
-        """The record and the seat as they count."""
-        seat = None if stands is None else MutexRecord(stands.value)
-        if kept is None:
-            return None, seat
-        record = self._decoded(kept.record)
-        record = as_of_boot(record, kept.boot, self._boot, now)
-        if stands is not None and (
-            (kept.before == stands.value and record.seat is not None)
-            or self._is_old(kept, stands)
-        ):
-            seat = None if record.seat is None else MutexRecord(record.seat)
-        return record, seat
-
-    def _carried_out(
-        self,
-        file: RecordFile,
-        resource: Resource,
-        key: str,
-        commands: Sequence[Command],
-    ) -> Outcomes | None:
-        """None: a foreign program took the seat meanwhile."""
-        kept, stands = file.read(), read_mutex_file(self.seat)
-        now, wall = self._folder.clock.times()
-        before, seat = self.understood(kept, stands, now)
-        record, told = before, Outcomes()
-        for command in commands:
-            step = step_outcome(
-                resource,
-                lambda r=record, s=seat, c=command: transition(r, s, c, now, wall),  # type: ignore[misc]
-            )
-            told.append(step)
-            if isinstance(step, Step):
-                record, seat = step.record, step.seat
-        if stands is not None and self._is_old(kept, stands):
-            remove_mutex_file(self.seat)
-            self._folder.flush_names()  # or the next power cut would bring it back
-            stands = None
-        if record is not None and (record is before or not record.updated):
-            record = None
-        last = 0 if before is None else before.last
-        return told if self._save(file, key, record, last, stands, seat) else None
-
-    def _save(
-        self,
-        file: RecordFile,
-        key: str,
-        record: Doorman | None,
-        last: int,
-        stands: MutexFile | None,
-        seat: MutexRecord | None,
-    ) -> bool:
-        """Write the record, unless None; from the seat that stands to this one.
-
-        ``last``: the fence before.
-        """
-        same = (stands and stands.value) == (seat and seat.value)
-        if record is None and same:
-            return True
-        new = commit = None
-        if record is not None:
-            replaced = stands.value if stands and seat and not same else None
-            text = dumps(record)
-            self._decoded.keep(text, record)
-            # On one host a power cut ends all but the fence.
-            synced = self._folder.shared or record.last > last
-            kept = StoredRecord(key, self._boot, replaced, text)
-            commit = file.prepared(kept, synced=synced)
-        if seat is not None and not same:
-            new = self._folder.new()
-            write_mutex_file(new, seat, tag_of(self._boot), self._folder.flush_shared)
-        try:
-            self.touched = True
-            if seat is None and stands is not None:
-                remove_mutex_file(self.seat)
-            if commit is not None:
-                commit()
-            if new is None:
-                return True
-            if stands is None:
-                return link_mutex_file(new, self.seat)
-            os.rename(new, self.seat)  # noqa: PTH104 - one of many, and hot
-            new = None
-            return True
-        finally:
-            if new is not None:
-                remove_file(new)
-            if self._folder.shared and not same:
-                self._folder.flush_names()
-            self._folder.wake()
-
-    def _is_old(self, kept: StoredRecord | None, stands: MutexFile) -> bool:
-        """Whether the seat is ours, of another boot of this host."""
-        return (
-            kept is not None
-            and is_another_boot(kept.boot, self._boot)
-            and stands.tag == tag_of(kept.boot)
-        )

@@ -1,4 +1,4 @@
-"""``file:///dir`` — locks among the processes of one host, or of a shared mount."""
+"""``file:///dir``: locks among the processes of one host, or of a shared mount."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ from aiorwlock_remote.ports import (
 
 
 class FileStore(EmbeddedStore):
-    """Steps under the lock of a file each; see ``connection``."""
-
-    capabilities: Capability = EmbeddedStore.capabilities
+    """Store in a directory: each step locks the files of its resource alone."""
 
     def __init__(
         self,
         options: FileOptions,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """The directory is opened by the first job of the worker."""
-        connect = partial(FilesConnection, options, host.clock, settings.client_id)
-        rhythm = WatchIntervals(0.02, 0.25) if options.shared else WatchIntervals()
-        super().__init__(connect, "files", host, bell, settings, rhythm)
+        """Start the worker, whose first job opens the directory."""
+        connect = partial(FilesConnection, options, loop.clock, settings.client_id)
+        # In a shared directory each look goes over the network.
+        intervals = WatchIntervals(0.02, 0.25) if options.shared else WatchIntervals()
+        super().__init__(connect, "files", loop, wake, settings, intervals)
         self.capabilities: Capability = EmbeddedStore.capabilities
         self._options = options
-        if options.shared:  # each look goes over the network
+        if options.shared:
             self.capabilities |= Capability.MANY_HOSTS
             self.capabilities &= ~Capability.NOTIFIES
             self.pace: PollPolicy = PollPolicy(claim_window=0.6)
 
     async def examine(self) -> AsyncIterator[Finding]:
-        """What it lies on, and what that means."""
+        """Report on the file system and the options, for ``rwlock doctor``."""
         options = self._options
         kind = mount_of(options.path).kind or "unknown"
         yield Finding("file system", kind, "has flock and hard links, or says so")
@@ -59,7 +58,7 @@ class FileStore(EmbeddedStore):
         else:
             yield Finding("shared", "no", "one host; another boot ends all grants")
         if options.sync:
-            took = await self._worker.call(lambda _: _sync(options, self._host))
+            took = await self._worker.call(lambda _: _sync(options, self._loop))
             value = f"yes, {took * 1e3:.2f} ms"
             yield Finding("sync", value, "fences survive a power cut")
         else:
@@ -67,22 +66,23 @@ class FileStore(EmbeddedStore):
             yield Finding("sync", "no", meaning, "bad")
 
 
-def _sync(options: FileOptions, host: EventLoop) -> float:
-    folder = LockDirectory(options, host.clock)
+def _sync(options: FileOptions, loop: EventLoop) -> float:
+    directory = LockDirectory(options, loop.clock)
     before = time.perf_counter()
-    folder.flush_names()
+    directory.flush_names()
     return time.perf_counter() - before
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> FileStore:
     """Open ``file:///absolute/path/of/a/directory``.
 
     Raises:
-        ConfigurationError: the URL, or the directory is missing or used otherwise.
-        BackendError: it cannot be read, written or locked.
+        ConfigurationError: the URL is wrong, or the directory is missing or another
+            program's.
+        BackendError: the directory cannot be read, written or locked.
     """
-    store = FileStore(FileOptions.of(address), host, bell, settings)
+    store = FileStore(FileOptions.of(address), loop, wake, settings)
     await store.open()
     return store

@@ -1,7 +1,4 @@
-"""What the operating system says → what we raise. The one place where it is mapped.
-
-Files of ours are opened as such: not led elsewhere by a link, nor kept waiting.
-"""
+"""Calls of the operating system: files opened safely, errors mapped in one place."""
 
 from __future__ import annotations
 
@@ -17,67 +14,51 @@ from aiorwlock_remote.errors import (
     Unsupported,
 )
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_UNWRITABLE = {errno.EACCES, errno.EPERM}
-_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
-_GONE = {errno.ENOENT, errno.ENOTDIR}
-
-
-def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """The error of ours that says what to do. ``path``: of the directory."""
-    if exc.errno == errno.EROFS:
-        return Unsupported(
-            what=f"{path} is on a file system that is mounted read-only",
-            hint="a lock is written down: mount it for writing",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _UNWRITABLE:
-        return Unsupported(
-            what=f"{path} cannot be written ({exc.strerror})",
-            hint="the directory and its files must be writable by this user",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _UNSUPPORTED:
-        return Unsupported(
-            what=f"the file system of {path} lacks what locks need ({exc.strerror})",
-            hint="flock and hard links; on a network file system its lock service",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _NO_SPACE:
-        return BackendUnavailable(
-            what=f"{path}: no space is left ({exc.strerror})",
-            hint="make room, or raise the quota",
-            nothing_done=nothing_done,
-        )
-    if exc.errno in _GONE:
-        return BackendUnavailable(
-            what=f"{path} is gone", hint="was it removed?", nothing_done=nothing_done
-        )
-    return BackendUnavailable(
-        what=f"{path}: {exc.strerror or exc}", nothing_done=nothing_done
-    )
-
-
-def kept_locked_error(path: str) -> KeptLocked:
-    """Another process keeps the file locked. ``path``: of the file."""
-    return KeptLocked(
-        what=f"another process keeps {path} locked",
-        hint="is one stopped in the middle of a step? lslocks and fuser name it",
-        nothing_done=True,
-    )
-
-
-_NOT_OURS_HINT = "somebody put it in the place of a file of ours: remove it"
 _NOT_PLAIN = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO}
-"""A link, by Linux and by BSD; a directory; a socket."""
+"""Errors of ``open``: a link, by Linux and by BSD; a directory; a socket."""
+_NOT_OURS_HINT = "another program put it in the place of a file of the locks: remove it"
+_MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
+    (
+        {errno.EROFS},
+        Unsupported,
+        "{path} is on a file system that is mounted read-only",
+        "a lock is written down: mount it for writing",
+    ),
+    (
+        {errno.EACCES, errno.EPERM},
+        Unsupported,
+        "{path} cannot be written ({why})",
+        "the directory and its files must be writable by this user",
+    ),
+    (
+        {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS},
+        Unsupported,
+        "the file system of {path} lacks what locks need ({why})",
+        "flock and hard links; on a network file system its lock service",
+    ),
+    (
+        {errno.ENOSPC, errno.EDQUOT, errno.EFBIG},
+        BackendUnavailable,
+        "{path}: no space is left ({why})",
+        "make room, or raise the quota",
+    ),
+    (
+        {errno.ENOENT, errno.ENOTDIR},
+        BackendUnavailable,
+        "{path} does not exist any more",
+        "was it removed?",
+    ),
+)
 
 
 def open_plain_file(path: str, flags: int) -> int:
-    """Its descriptor. What it is, is seen by ``plain_file_length``.
+    """Open a file and return its descriptor; follow no link, and wait for no pipe.
+
+    Whether it is a plain file is checked by ``plain_file_length``.
 
     Raises:
-        BadRecord: a symbolic link is there, a directory or a socket.
-        OSError: whatever else the system says.
+        BadRecord: a symbolic link, a directory or a socket has that name.
+        OSError: any other error of the system.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -90,10 +71,10 @@ def open_plain_file(path: str, flags: int) -> int:
 
 
 def plain_file_length(file: int, most: int, what: str) -> int:
-    """How long an open file is; ``what``: for messages.
+    """Return the length of the open file ``what`` in bytes.
 
     Raises:
-        BadRecord: a pipe, a device, …, or longer than ``most``.
+        BadRecord: a pipe, a device or the like, or longer than ``most``.
     """
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
@@ -107,14 +88,35 @@ def plain_file_length(file: int, most: int, what: str) -> int:
 
 
 def read_small_file(path: str, most: int) -> bytes:
-    """All of a small file.
+    """Return the content of a file of ``most`` bytes at most.
 
     Raises:
-        BadRecord: it is none.
-        OSError: whatever else the system says.
+        BadRecord: not a plain file, or longer.
+        OSError: any other error of the system.
     """
     file = open_plain_file(path, os.O_RDONLY)
     try:
+        # The length comes first: a large file, or a pipe, must not fill the memory or
+        # block the thread (test_safe_open.py: test_in_the_place_of_ours).
         return os.pread(file, plain_file_length(file, most, path), 0)
     finally:
         os.close(file)
+
+
+def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
+    """Return this library's error for ``exc``, which the directory ``path`` caused."""
+    why = exc.strerror or str(exc)
+    for codes, kind, what, hint in _MEANINGS:
+        if exc.errno in codes:
+            text = what.format(path=path, why=why)
+            return kind(what=text, hint=hint, nothing_done=nothing_done)
+    return BackendUnavailable(what=f"{path}: {why}", nothing_done=nothing_done)
+
+
+def kept_locked_error(path: str) -> KeptLocked:
+    """Return the error for a file at ``path`` that another process keeps locked."""
+    return KeptLocked(
+        what=f"another process keeps {path} locked",
+        hint="is one stopped in the middle of a step? lslocks and fuser name it",
+        nothing_done=True,
+    )

@@ -2,6 +2,42 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.mariadb.backend import MariadbBackend
+from typing import Any, final
 
-__all__ = ["MariadbBackend"]
+from aiorwlock_remote.backends.mariadb.options import Options, check_name, check_timeout
+from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
+
+
+@final
+class MariadbBackend(ExternalPoolBackend):
+    """Takes the place of a URL: ``connect(MariadbBackend(pool))``.
+
+    The pool belongs to the running asyncio loop, must stay open while locks are in use,
+    and is never closed or changed. Each request takes one of its connections for a
+    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
+    lost.
+
+    Args:
+        pool: An asyncmy pool, or an ``AsyncEngine`` of SQLAlchemy for mariadb+asyncmy
+            or mysql+asyncmy.
+        database: Database of the tables, if not the one of the pool's connections.
+        call_timeout: Seconds until a request is given up.
+
+    Raises:
+        ConfigurationError: The pool is neither, or an option has a bad value.
+    """
+
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401 - asyncmy.pool.Pool or AsyncEngine
+        *,
+        database: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        from aiorwlock_remote.backends.mariadb.store import MariadbStore  # noqa: PLC0415 - an extra
+
+        options = Options(
+            tables=check_name(database), call_timeout=check_timeout(call_timeout)
+        )
+        tables = database or "the database of the pool"
+        super().__init__(MariadbStore, options, pool, tables)

@@ -1,76 +1,217 @@
-"""asyncmy, whose types say little: what we use of it, all in one place."""
+"""asyncmy: how it connects, sends requests, and lends the connections of a pool.
+
+asyncmy has types that say little; what we use of it stands here and in ``errors.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import asyncmy
 from asyncmy import connection as connections
-from asyncmy import cursors, errors, pool
+from asyncmy import cursors, pool
 
+from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb.dialect import MARIADB, MariadbDialect
+from aiorwlock_remote.backends.mariadb.errors import Error, Failure
+from aiorwlock_remote.backends.mariadb.options import Options
+from aiorwlock_remote.backends.mariadb.schema import statements_of
 from aiorwlock_remote.backends.mariadb.statements import COMMIT, ROLLBACK
+from aiorwlock_remote.cas.driver.external_pool import (
+    ExternalPool,
+    ReturnMode,
+    TransactionDriver,
+    lock_not_visible,
+    pool_over,
+)
+from aiorwlock_remote.cas.driver.pool import Driver
 
-# Objects of the driver's. Where one stands in a signature, its name says which.
+# Objects of asyncmy. Where one stands in a signature, its name says which.
 Connection = Any
 Pool = Any
 Row = tuple[Any, ...]
 
+ASYNCMY: Any = asyncmy
 POOL: type[Any] = pool.Pool
 CONNECTION: type[Any] = connections.Connection
-Error: type[Exception] = errors.MySQLError
-DRIVER: Any = asyncmy
 _CURSOR: Any = cursors.Cursor
+
+SERVER_TIMEOUT_SHARE = 0.8
+"""Part of ``call_timeout`` after which the server itself gives a statement up."""
+
+
+class MariadbDriver(Driver[Connection]):
+    """asyncmy, with connections that are set up alike whatever the server is set to."""
+
+    package = "asyncmy"
+    pool_hint = (
+        "MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
+        "create_async_engine('mariadb+asyncmy://…')"
+    )
+    dialect: MariadbDialect = MARIADB
+    options: Options
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        # Each connection reads the files again. Bad ones must fail before a thread or a
+        # connection is opened (test_tls.py).
+        options.tls_context()
+
+    async def connect(self) -> Connection:
+        options = self.options
+        connection: Connection = await ASYNCMY.connect(
+            host=options.host,
+            port=options.port,
+            unix_socket=options.socket or None,
+            database=options.database,
+            user=options.username or None,
+            password=options.password.encode(),  # asyncmy would encode it as latin-1
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=options.connect_timeout,
+            ssl=options.tls_context(),
+            program_name="aiorwlock_remote",
+        )
+        session = self.dialect.session(SERVER_TIMEOUT_SHARE * options.call_timeout)
+        try:
+            await run(connection, *session)
+        except BaseException:
+            # Nothing else would close it (test_opening.py).
+            self.abort(connection)
+            raise
+        return connection
+
+    async def close(self, connection: Connection) -> None:
+        await connection.ensure_closed()
+
+    def abort(self, connection: Connection) -> None:
+        # asyncmy's ``close`` alone would wait for a TLS peer to say goodbye
+        # (test_silence.py). There is no other way to the transport.
+        transport = connection._transport  # noqa: SLF001
+        connection.close()
+        if transport is not None:
+            transport.abort()
+
+    def is_healthy(self, connection: Connection) -> bool:
+        return connection.connected and not connection._stream_broken  # noqa: SLF001
+
+    def is_broken(self, error: BaseException) -> bool:
+        return errors.is_broken(error)
+
+    def map_error(self, error: BaseException) -> Failure:
+        return errors.from_driver(error, self.options.where)
+
+    def map_connect_error(self, error: BaseException) -> Failure:
+        return errors.from_connecting(error, self.options.where)
+
+    def schema_statements(self) -> Iterable[str]:
+        return statements_of(self.options.tables)
+
+    async def execute(self, statement: str, connection: Connection) -> None:
+        await run(connection, statement)
+
+    def lend(self, given: object) -> ExternalPool[Connection]:
+        return pool_over(given, self, (POOL, partial(AsyncmyPool, driver=self)))
+
+
+class AsyncmyPool:
+    """Lends the connections of an asyncmy pool."""
+
+    return_mode = ReturnMode.AWAITED
+
+    def __init__(self, pool: Pool, driver: MariadbDriver) -> None:
+        self._pool = pool
+        self._driver = driver
+
+    @property
+    def most(self) -> int | None:
+        most: int = self._pool.maxsize
+        return most or None  # 0 is no limit
+
+    async def borrow(self) -> Connection:
+        return await self._pool.acquire()
+
+    async def give_back(self, connection: Connection) -> None:
+        await self._pool.release(connection)
+
+    async def drop(self, connection: Connection) -> None:
+        self.abandon(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        # The pool forgets a connection that is closed, and opens another one when it
+        # needs to.
+        self._driver.abort(connection)
+        self._pool.release(connection)
 
 
 class MariadbResult(NamedTuple):
-    """What one statement tells: rows changed, ``LAST_INSERT_ID``, rows found."""
+    """What one statement returns: rows changed, ``LAST_INSERT_ID``, rows found."""
 
     changed: int
-    told: int
+    last_id: int
     rows: list[Row]
 
 
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
-    """Several statements in one request, until one of them fails.
+    """Run several statements in one request, until one of them fails.
 
-    With autocommit off a transaction is begun by whatever is asked, and is not to be
-    left open: it is committed, or rolled back if a statement fails.
+    With autocommit off, any statement begins a transaction. None is left open: it is
+    committed, or rolled back if a statement fails.
     """
     ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
     try:
-        return await _answers(
+        return await _results(
             connection, statements if ended else (*statements, COMMIT)
         )
     except Error:
         if not ended and connection.connected:
             with suppress(Error):
-                await _answers(connection, (ROLLBACK,))
+                await _results(connection, (ROLLBACK,))
         raise
 
 
-async def _answers(
+async def _results(
     connection: Connection, statements: Sequence[str]
 ) -> list[MariadbResult]:
-    answers: list[MariadbResult] = []
+    results: list[MariadbResult] = []
     async with connection.cursor(_CURSOR) as cursor:
         await cursor.execute(";".join(statements))
         while True:
             rows: list[Row] = list(await cursor.fetchall())
-            answers.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
+            results.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
                 break
-        # asyncmy takes a status of 0, no autocommit and no transaction, for none that
-        # was told, and keeps the one before, of an open transaction. Its pool closes
-        # such a connection: each request would open another one (test_pool.py).
+        # asyncmy takes a status of 0 (no autocommit, no transaction) for none at all
+        # and keeps the one before, of an open transaction. Its pool closes such a
+        # connection: each request would open another one (test_pool.py).
         connection.server_status = cursor._result.server_status  # noqa: SLF001
-    return answers
+    return results
 
 
-async def first(connection: Connection, statement: str) -> Row | None:
-    """The first row that one statement tells, on a connection of the user's."""
+async def _first_row(connection: Connection, statement: str) -> Row | None:
     async with connection.cursor(_CURSOR) as cursor:
         await cursor.execute(statement)
         row: Row | None = await cursor.fetchone()
         return row
+
+
+def _map_join_error(error: BaseException, where: str) -> Failure:
+    # Servers before MariaDB 11.6.2 do not raise this error: they find no row.
+    if errors.code_of(error) == errors.CHANGED:
+        return lock_not_visible()
+    return errors.from_driver(error, where)
+
+
+TRANSACTIONS = TransactionDriver(
+    connections=(CONNECTION,),
+    package="asyncmy",
+    dialects=("mariadb", "mysql"),
+    first_row=_first_row,
+    in_transaction=lambda connection: cast("bool", connection.get_transaction_status()),
+    is_own=lambda error: bool(errors.code_of(error)),
+    map_error=_map_join_error,
+    begin_hint="await connection.begin()",
+)

@@ -1,129 +1,165 @@
-"""Requests and answers: which statements a step is, and who carries them.
-
-Statements on the user's own tables, for row locks.
-"""
+"""Which statements a request is, and what their answers mean."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.backends.mariadb.connector import CUSTOM
-from aiorwlock_remote.backends.mariadb.driver import Connection, Error, Row, run
-from aiorwlock_remote.backends.mariadb.options import SCHEMA, Options
+from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT, MariadbDialect
+from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, Row, run
+from aiorwlock_remote.backends.mariadb.errors import Error
+from aiorwlock_remote.backends.mariadb.options import SCHEMA
+from aiorwlock_remote.backends.mariadb.schema import check_tables
 from aiorwlock_remote.backends.mariadb.statements import (
     ROLLBACK,
     DoormanChange,
     literal,
     statement,
-    step,
+    step_statements,
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
-from aiorwlock_remote.cas.driver.executor import PerCallExecutor, mutex_change_of
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
+from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Plan, Statement, StatementResult
+from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
+MIN_ROW_LIMIT = 500
+"""Rows that one statement of ours returns at most, see ``scan``."""
 
-class MariadbExecutor(PerCallExecutor):
-    """Requests of one thread or loop, carried on a side by its connections."""
+_BAD_MARK = 1292
+"""Code of the server: a mark of ours is no value of the column's type."""
+_CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
+"""Codes of the server for constraints of the user's table."""
 
-    def __init__(
-        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
-    ) -> None:
-        """``lines`` live on ``side``."""
-        super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
-        self._options = options
+
+class MariadbExecutor(DriverExecutor):
+    """Requests as statements of ``statements.sql``."""
+
+    driver: MariadbDriver
+
+    async def check_server(self, logged_in: Callable[[], object]) -> None:
+        server = await self.server()
+        logged_in()
+        check_answers(server, self._where)
+        check_version(self.driver.dialect, server["version"], self._where)
+        check_session(server, self._where)
+        owner = self.driver.options.tables or self.driver.options.database
+        if not owner:
+            ((owner,),) = await self.rows("owner")
+        if not owner:
+            raise ConfigurationError(
+                what=f"{self._where}: its connections are in no database",
+                hint="MariadbBackend(pool, database=…)",
+            )
+        columns = await self.rows("columns", owner=owner)
+        keys = await self.rows("keys", owner=owner)
+        check_tables(columns, keys, self._where, self.driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
-        """What any other statement tells.
+        """Return the rows of the statement called ``name``.
 
         Raises:
-            BackendError: as ``errors.of`` says.
+            BackendError: As the driver maps its errors.
         """
-        text = statement(name, self._options.tables, **values)
+        text = statement(name, self.driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
-            asking = partial(run, connection, text)
-            return (await retry_on_conflict(asking, errors.is_contention))[0].rows
+            request = partial(run, connection, text)
+            return (await retry_on_conflict(request, errors.is_contention))[0].rows
 
         return await self.begin(work)
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """What stands behind that key.
-
-        Raises:
-            BackendError: as ``errors.of`` says.
-        """
         rows = await self.rows("scan", kind=kind, number=number)
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
     async def server(self) -> dict[str, str]:
-        """What is set there, and for this session.
+        """Return the settings of the server and of this session."""
+        settings: list[tuple[str, str]] = await self.rows("server")
+        return dict(settings)
 
-        Raises:
-            BackendError: as ``errors.of`` says.
-        """
-        told: list[tuple[str, str]] = await self.rows("server")
-        return dict(told)
-
-    async def looked(self, values: Values, connection: Connection) -> StoredRow:
-        """Both rows, of one moment."""
-        return await self._look(connection, values)
-
-    async def swapped(self, values: Values, connection: Connection) -> StoredRow:
-        """One request; refused, a second one that looks."""
+    async def swap(self, values: Values, connection: Connection) -> StoredRow:
         made = values["i_version"] is not None
         found = await self._step(connection, values, "change" if made else "make")
         if made or found.done or found.created is None or found.version is not None:
             return found
+        # The doormans row is a published one, without our columns' values.
         return await self._step(connection, values, "adopt")
 
     async def _step(
-        self, connection: Connection, values: Values, door: DoormanChange
+        self, connection: Connection, values: Values, doorman: DoormanChange
     ) -> StoredRow:
-        seat, tables = mutex_change_of(values), self._options.tables
+        mutex = mutex_change_of(values)
         known = {
             **values,
             "kind": values["i_kind"],
             "number": values["i_number"],
             "latest": micros_of(str(values["i_latest"])),
         }
+        statements = step_statements(
+            doorman, mutex, known, self.driver.options.tables, self.driver.dialect
+        )
         try:
-            told = await run(connection, *step(door, seat, known, tables))
+            results = await run(connection, *statements)
         except Error as exc:
             if errors.is_broken(exc):
                 raise
             if errors.code_of(exc) != errors.DUPLICATE:
+                # The transaction would stay open and keep its row locks.
                 await run(connection, ROLLBACK)
                 raise
-            return await self._look(connection, values, ROLLBACK)
-        first = told[0] if seat == "stay" else told[1]
-        # Whoever leaves has left, also if somebody else took the seat just before.
-        if not first.changed or (seat == "move" and not told[2].changed):
-            return await self._look(connection, values)
+            # Another program has the mutex: the rollback and the look are one request.
+            return await self.look(values, connection, ROLLBACK)
+        first = results[0] if mutex == "stay" else results[1]
+        # A release counts as done even if another program took the mutex row just
+        # before: our grant has ended.
+        if not first.changed or (mutex == "move" and not results[2].changed):
+            return await self.look(values, connection)
+        # ``last_id`` is the server's clock when the statement began: the answer carries
+        # it without a further request.
         least = values["n_fence"]
-        fence = max(least, first.told) if isinstance(least, int) else None
-        return StoredRow(done=True, now=time_text(first.told), fence=fence)
+        fence = max(least, first.last_id) if isinstance(least, int) else None
+        return StoredRow(done=True, now=time_text(first.last_id), fence=fence)
 
-    async def _look(
-        self, connection: Connection, values: Values, *before: str
+    async def look(
+        self, values: Values, connection: Connection, *before: str
     ) -> StoredRow:
+        # ``before``: statements to run first, in the same request.
         known = {"kind": values["i_kind"], "number": values["i_number"]}
-        text = statement("look", self._options.tables, **known)
-        asking = partial(run, connection, *before, text)
-        told = await retry_on_conflict(asking, errors.is_contention)
-        (row,) = told[len(before)].rows
+        text = statement("look", self.driver.options.tables, **known)
+        request = partial(run, connection, *before, text)
+        results = await retry_on_conflict(request, errors.is_contention)
+        (row,) = results[len(before)].rows
         return stored_row_of(row)
+
+    async def run_row(
+        self, statement: Statement, connection: Connection
+    ) -> StatementResult:
+        text = statement.text % tuple(map(literal, statement.values))
+        # With a limit: a statement that waits for a row goes on waiting when its client
+        # has hung up, and would lock the row for no task.
+        limited = self.driver.dialect.limit_time(
+            text, self.driver.options.call_timeout / 2
+        )
+        try:
+            (result, *_) = await run(connection, limited)
+        except Error as exc:
+            code = errors.code_of(exc)
+            if code == _BAD_MARK:
+                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+            if code in _CONSTRAINTS:
+                what = errors.message_of(exc)
+                raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc
+            raise
+        if statement.tells:
+            return StatementResult(rows=tuple(result.rows))
+        return StatementResult(result.changed)
 
 
 def stored_row_of(row: Row) -> StoredRow:
-    """What a row of ``look``, or the end of one of ``scan``, tells."""
+    """Return what a row of ``look``, or the end of a row of ``scan``, stands for."""
     now, created, version, record, ticket, since = row
     return StoredRow(
         done=False,
@@ -140,37 +176,55 @@ def _text(value: str | bytes | None) -> str | None:
     return value.decode() if isinstance(value, bytes) else value
 
 
-T = TypeVar("T")
+def check_answers(server: Mapping[str, str], where: str) -> None:
+    """Check that a session returns all rows, in characters that asyncmy reads.
 
-_NO_MARK = 1292
-"""A mark is no value of the column's type."""
-_CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
-"""The table's own."""
-
-
-async def run_row_plan(
-    plan: Plan[Statement, T], connection: Connection, *, seconds: float
-) -> T:
-    """Carry it out; the server tries each for so many seconds.
-
-    A statement that waits for a row goes on waiting when its client has hung up, and
-    would lock the row for nobody.
+    Raises:
+        ConfigurationError: The hint is what the session must begin with.
     """
-    patient = f"SET STATEMENT max_statement_time = {seconds:f} FOR "
+    if any("\0" in name for name in server):
+        raise ConfigurationError(
+            what=f"{where}: answers are in characters that the driver does not read",
+            hint="SET NAMES utf8mb4",
+        )
+    needed = {"version", "sql_mode", "sql_select_limit"}
+    if not needed <= {*server} or int(server["sql_select_limit"]) < MIN_ROW_LIMIT:
+        raise ConfigurationError(
+            what=f"{where}: sql_select_limit keeps rows back",
+            hint=f"SET SESSION sql_select_limit = {NO_ROW_LIMIT}",
+        )
 
-    async def execute(statement: Statement) -> StatementResult:
-        text = statement.text % tuple(map(literal, statement.values))
-        try:
-            answer = (await run(connection, patient + text))[0]
-        except Error as exc:
-            if errors.code_of(exc) == _NO_MARK:
-                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
-            if errors.code_of(exc) in _CONSTRAINTS:
-                what = errors.said(exc)
-                raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc
-            raise
-        if statement.tells:
-            return StatementResult(rows=tuple(answer.rows))
-        return StatementResult(answer.changed)
 
-    return await run_plan(plan, execute)
+def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
+    """Check that the server is one of the dialect's.
+
+    Raises:
+        Unsupported: The server is too old, or another one.
+    """
+    if not dialect.is_supported(version):
+        least = ".".join(map(str, dialect.min_version))
+        raise Unsupported(
+            what=f"{where}: version {version}",
+            hint=f"{dialect.name} {least} or later is needed; "
+            "MySQL has never been tried",
+        )
+
+
+def check_session(server: Mapping[str, str], where: str) -> None:
+    """Check that a session is fit for locks. Sessions of a user's pool may not be.
+
+    Raises:
+        ConfigurationError: The hint is what the session must begin with.
+    """
+    modes = server["sql_mode"].split(",")
+    if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:
+        raise ConfigurationError(
+            what=f"{where}: sql_mode is not strict, names could be cut",
+            hint="SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')",
+        )
+    level = server.get("tx_isolation") or server.get("transaction_isolation")
+    if level == "READ-UNCOMMITTED":
+        raise ConfigurationError(
+            what=f"{where}: sessions read what is not committed",
+            hint="SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        )

@@ -1,67 +1,74 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
+from aiorwlock_remote.backends.mariadb.dialect import MariadbDialect
 from aiorwlock_remote.backends.mariadb.options import SCHEMA
 from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
 from aiorwlock_remote.errors import Unsupported
 
 KEY = ["resource_id", "resource_type"]
-_TEXT = {"varchar", "text", "mediumtext", "longtext"}
-_TIME = {"datetime"}
-_TABLES: dict[str, dict[str, set[str]]] = {
-    "mutex_locks": {
-        "resource_type": {"varchar"},
-        "resource_id": {"int"},
+_NAME, _INTEGER, _TIME = ("varchar",), ("int",), ("datetime",)
+_TEXT = "longtext", "mediumtext", "text", "varchar"
+_EXPECTED = ExpectedTables(
+    types={
+        "resource_type": _NAME,
+        "resource_id": _INTEGER,
         "ticket": _TEXT,
         "acquired_at": _TIME,
-    },
-    "doormans": {
-        "resource_type": {"varchar"},
-        "resource_id": {"int"},
         "active_readers": _TEXT,
-        "has_pending_writer": {"tinyint"},
+        "has_pending_writer": ("tinyint",),
         "pending_writer": _TEXT,
         "updated_at": _TIME,
         "created_at": _TIME,
         "version": _TEXT,
-        "record": {"mediumtext", "longtext"},
+        "record": ("longtext", "mediumtext"),
     },
-}
+    added_columns={"version": "varchar(32)", "record": "mediumtext"},
+    add_column="ADD COLUMN {} {}",
+    hint=SCHEMA,
+)
 _EXACT = {"resource_type", "ticket"}
-_OURS = {"version": "varchar(32)", "record": "mediumtext"}
-_COLLATION = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
+"""Columns whose texts must be equal only if they are the same."""
 
 
-class _Column:
-    def __init__(self, row: tuple[Any, ...]) -> None:
-        self.table, self.engine, self.name, self.kind, self.collation, digits = row
-        self.digits: int | None = digits
+class _Column(NamedTuple):
+    table: str
+    engine: str | None
+    name: str
+    kind: str
+    collation: str | None
+    digits: int | None
 
 
-def check(
-    columns: Iterable[tuple[Any, ...]], keys: Iterable[tuple[Any, ...]], where: str
+def check_tables(
+    columns: Iterable[tuple[Any, ...]],
+    keys: Iterable[tuple[Any, ...]],
+    where: str,
+    dialect: MariadbDialect,
 ) -> None:
-    """Whether these columns and unique keys will do.
+    """Check the columns and unique keys of both tables.
 
-    ``columns``, ``keys``: as the statements of that name tell.
+    Args:
+        columns: Rows of the statement of that name.
+        keys: Rows of the statement of that name.
+        where: The server, for error messages.
+        dialect: Of the server.
 
     Raises:
-        Unsupported: names what to run.
+        Unsupported: A table, key or column is missing or unfit. The hint is the
+            statement to run.
     """
     found: dict[str, dict[str, _Column]] = {}
-    for column in map(_Column, columns):
+    for column in (_Column(*row) for row in columns):
         found.setdefault(column.table, {})[column.name] = column
-    unique = _unique(keys)
-    for table, wanted in _TABLES.items():
-        if table not in found:
-            raise Unsupported(
-                what=f"{where}: table {table} is not there, or not to be seen",
-                hint=SCHEMA,
-            )
+    unique = _unique_keys(keys)
+    for table, names in TABLES.items():
+        _EXPECTED.check_table(found.get(table), table, where)
         engine = next(iter(found[table].values())).engine
         if engine is None:
             raise Unsupported(
@@ -73,62 +80,49 @@ def check(
                 what=f"{where}: {table} is {engine}, which has no transactions",
                 hint=f"ALTER TABLE {table} ENGINE = InnoDB",
             )
-        if KEY not in unique.get(table, []):
+        if (table, KEY) not in unique:
             raise Unsupported(
                 what=f"{where}: {table} may have several rows for one resource",
                 hint=f"ALTER TABLE {table} ADD PRIMARY KEY (resource_type, "
                 "resource_id)",
             )
-        for name, kinds in wanted.items():
-            _check_column(table, name, kinds, found[table].get(name), where)
+        for name in names:
+            known = found[table].get(name)
+            _EXPECTED.check_column(table, name, known and known.kind, where)
+            if known is not None:
+                _check_column(known, where, dialect.collation)
 
 
-def _check_column(
-    table: str, name: str, kinds: set[str], column: _Column | None, where: str
-) -> None:
-    alter = f"ALTER TABLE {table}"
-    if column is None:
-        add = f"{alter} ADD COLUMN {name} {_OURS[name]}" if name in _OURS else SCHEMA
-        raise Unsupported(what=f"{where}: {table} has no column {name}", hint=add)
-    if column.kind not in kinds:
+def _check_column(column: _Column, where: str, collation: str) -> None:
+    name = f"{column.table}.{column.name}"
+    modify = f"ALTER TABLE {column.table} MODIFY {column.name}"
+    if column.name in _EXACT and column.collation != collation:
         raise Unsupported(
-            what=f"{where}: {table}.{name} is {column.kind}, not {min(kinds)}",
-            hint=SCHEMA,
-        )
-    if name in _EXACT and column.collation != "utf8mb4_nopad_bin":
-        raise Unsupported(
-            what=f"{where}: {table}.{name} is {column.collation}, in which different "
-            "names may be equal",
-            hint=f"{alter} MODIFY {name} varchar(512) {_COLLATION} NOT NULL",
+            what=f"{where}: {name} is {column.collation}, in which different names may "
+            "be equal",
+            hint=f"{modify} varchar(512) CHARACTER SET utf8mb4 COLLATE {collation} "
+            "NOT NULL",
         )
     if column.kind == "datetime" and column.digits != 6:
         raise Unsupported(
-            what=f"{where}: {table}.{name} has no microseconds",
-            hint=f"{alter} MODIFY {name} datetime(6) NOT NULL DEFAULT "
-            "(UTC_TIMESTAMP(6))",
+            what=f"{where}: {name} has no microseconds",
+            hint=f"{modify} datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))",
         )
 
 
-def _unique(keys: Iterable[tuple[Any, ...]]) -> Mapping[str, list[list[str]]]:
-    """The columns of the unique keys of each table; of those of whole columns."""
+def _unique_keys(keys: Iterable[tuple[Any, ...]]) -> list[tuple[str, list[str]]]:
     found: dict[tuple[str, str], list[str]] = {}
     for table, key, column, part in keys:
-        whole = part is None
-        found.setdefault((table, key), []).append(column if whole else f"{column}…")
-    unique: dict[str, list[list[str]]] = {}
-    for (table, _), columns in found.items():
-        unique.setdefault(table, []).append(sorted(columns))
-    return unique
+        # A key of a part of a column does not keep a resource to one row: the column
+        # is marked, and so never equal to ours.
+        marked = column if part is None else f"{column}…"
+        found.setdefault((table, key), []).append(marked)
+    return [(table, sorted(columns)) for (table, _), columns in found.items()]
 
 
 def statements_of(tables: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", tables)
     yield statement("schema_doormans", tables)
     if user:
-        owner = f"`{tables}`." if tables else ""
-        for table in _TABLES:
-            yield (
-                f"GRANT SELECT, INSERT, UPDATE, DELETE ON {owner}{table} "
-                f"TO `{user}`@`%`"
-            )
+        yield from grants(f"`{tables}`." if tables else "", f"`{user}`@`%`")

@@ -3,13 +3,12 @@
 -- writes them: texts as X'…', so that no mode of the server changes what they mean.
 --
 -- A step is one request: one statement, or a few between START TRANSACTION and COMMIT.
--- The doorman's row is changed first: its lock is the one between programs of ours; the
--- primary key of mutex_locks is the lock between those and the others. What follows is
--- done only if that change was made (ROW_COUNT), and whatever fails leaves the rest
--- undone.
+-- The doormans row is changed first: it is the lock between programs of this library;
+-- the primary key of mutex_locks is the lock between those and others. What follows is
+-- done only if that change was made (ROW_COUNT), and a failure leaves the rest undone.
 --
--- LAST_INSERT_ID(x) is x, and is told with the answer: what time it was there, without
--- a statement that asks for it. UTC_TIMESTAMP is the time when the statement began,
+-- LAST_INSERT_ID(x) is x, and comes with the answer: the server's time, without a
+-- statement that asks for it. UTC_TIMESTAMP is the time when the statement began,
 -- whatever time zone a session has.
 
 -- name: now
@@ -44,8 +43,8 @@ SET active_readers = {n_readers}, has_pending_writer = {n_waits},
 WHERE resource_type = {kind} AND resource_id = {number} AND version IS NULL
   AND {in_time} AND {seat}
 
--- What is stored if a phase begins: its fence is the greater of the one that is given
--- and the time of the statement, which is told.
+-- What is stored if a phase begins: its fence is the greater of the given one and the
+-- time of the statement, which comes with the answer.
 -- name: begins
 CONCAT(GREATEST({n_fence}, {now}), {n_record})
 
@@ -62,7 +61,7 @@ EXISTS (
     AND ticket = {i_ticket} AND acquired_at = {i_since}
 )
 
--- Fails if somebody sits there.
+-- Fails if there is a mutex row.
 -- name: sit
 INSERT INTO {schema}mutex_locks (resource_type, resource_id, ticket, acquired_at)
 SELECT {kind}, {number}, {t_ticket}, {t_since} FROM DUAL WHERE ROW_COUNT() > 0
@@ -88,20 +87,20 @@ LEFT JOIN {schema}doormans AS d
 LEFT JOIN {schema}mutex_locks AS m
   ON m.resource_type = {kind} AND m.resource_id = {number}
 
--- In a transaction of the caller's: until it ends nobody changes that seat. Shared, as
--- our own renewals may read it meanwhile.
+-- In a transaction of the caller's: the mutex row stays as it is until that ends. The
+-- lock is shared, because our own renewals may read the row meanwhile.
 -- name: join
 SELECT 1 FROM {schema}mutex_locks
 WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
 LOCK IN SHARE MODE
 
--- What a transaction saw before it is what it goes on seeing, unless it locks.
+-- Does not lock: a transaction sees what its first read saw, unless it locks.
 -- name: seen
 SELECT 1 FROM {schema}mutex_locks
 WHERE resource_type = {kind} AND resource_id = {number} AND ticket = {ticket}
 
--- Nothing if a step of ours, or another look, has the doorman's row: it may have locked
--- the seat, too. Else whether nobody has locked the seat.
+-- No row if a step of ours, or another look, has locked the doormans row: it may have
+-- locked the mutex row, too. Else whether the mutex row is not locked.
 -- name: free_to_change
 SELECT m.ticket IS NOT NULL
 FROM {schema}doormans AS d
@@ -133,7 +132,7 @@ LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY k.resource_type, k.resource_id
 
--- The last of so many doormen behind a key. A plain read locks nothing.
+-- The last of so many doormen after a key. A plain read locks nothing.
 -- name: portion
 SELECT CAST(resource_type AS BINARY), resource_id FROM (
   SELECT resource_type, resource_id FROM {schema}doormans
@@ -143,9 +142,8 @@ SELECT CAST(resource_type AS BINARY), resource_id FROM (
 ) AS k
 ORDER BY k.resource_type DESC, k.resource_id DESC LIMIT 1
 
--- Of the doormen behind a key, up to another one, those nobody has used for so many
--- seconds and whose seat is free. The keys bound what is looked at and, whatever the
--- isolation, what is locked.
+-- Deletes, of the doormen between two keys, those not used for so many seconds whose
+-- mutex is free. The keys bound what is read and, whatever the isolation, what is locked.
 -- name: forget
 DELETE FROM {schema}doormans
 WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {number})
@@ -181,8 +179,7 @@ FROM information_schema.statistics
 WHERE table_schema = {owner} AND table_name IN ('mutex_locks', 'doormans')
   AND non_unique = 0
 
--- No trailing space is dropped and no case folded where one name is to be told from
--- another.
+-- The collation drops no trailing space and folds no case: different names differ.
 -- name: schema_locks
 CREATE TABLE IF NOT EXISTS {schema}mutex_locks (
   resource_type varchar(512) NOT NULL,

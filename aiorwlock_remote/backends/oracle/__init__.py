@@ -2,6 +2,46 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.oracle.backend import OracleBackend
+from typing import TYPE_CHECKING, final
 
-__all__ = ["OracleBackend"]
+from aiorwlock_remote.backends.oracle.options import (
+    Options,
+    check_schema,
+    check_timeout,
+)
+from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.oracle.driver import Pool
+    from aiorwlock_remote.cas.driver.external_pool import SaEngine
+
+
+@final
+class OracleBackend(ExternalPoolBackend):
+    """Takes the place of a URL: ``connect(OracleBackend(pool))``.
+
+    The pool belongs to the running asyncio loop, must stay open while locks are in use,
+    and is never closed or changed. Each request takes one of its connections for a
+    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
+    lost.
+
+    Args:
+        pool: An asyncio pool of python-oracledb, or an ``AsyncEngine`` of SQLAlchemy
+            over the same driver. ``create_schema`` needs the right ``CREATE TABLE``.
+        schema: Owner of the tables, if not the user of the pool.
+        call_timeout: Seconds until a request is given up.
+
+    Raises:
+        ConfigurationError: The pool is neither, or an option has a bad value.
+    """
+
+    def __init__(
+        self, pool: Pool | SaEngine, *, schema: str = "", call_timeout: float = 5.0
+    ) -> None:
+        from aiorwlock_remote.backends.oracle.store import OracleStore  # noqa: PLC0415 - an extra
+
+        options = Options(
+            schema=check_schema(schema), call_timeout=check_timeout(call_timeout)
+        )
+        tables = schema or "the pool user"
+        super().__init__(OracleStore, options, pool, tables)

@@ -1,4 +1,4 @@
-"""What Oracle and its driver say → what we raise. The one place for that, by code.
+"""What Oracle and its driver raise → what we raise. The only place for that, by code.
 
 ================================  ====================  ================
 code                              we raise              carried out?
@@ -9,7 +9,7 @@ DPY-4011 (lost), DPY-1001         BackendUnavailable    perhaps
 DPY-4024 (call timeout)           BackendUnavailable    perhaps, or later
 ORA-01013 (of this call or, late  BackendUnavailable    perhaps
 … of one before)
-ORA-00060 08177 (met another)     GaveUp                no
+ORA-00060 08177 (met another)     CasContention         no
 ORA-00054 30006 (waited too long) RowLocked             no
 ORA-01403 (a doorman vanished)    BackendUnavailable    no
 ORA-01033 01034 01089 01090       BackendUnavailable    no
@@ -30,7 +30,7 @@ any, before there is a connection see above             no
 ================================  ====================  ================
 
 A statement that fails has changed nothing: what comes back as ORA-… was not carried
-out, unless it tells of the connection, or of a call that was broken into.
+out, unless the error is about the connection or a call that was broken into.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 
+import oracledb
+
 from aiorwlock_remote._util.tls import certificate_not_trusted
-from aiorwlock_remote.backends.oracle.driver import Error
 from aiorwlock_remote.backends.oracle.options import EXAMPLE, SCHEMA
 from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
@@ -51,16 +52,17 @@ from aiorwlock_remote.errors import (
 )
 
 Failure = BackendError | ConfigurationError
+Error = oracledb.Error
 
 _LOCKED = {"ORA-00054", "ORA-30006"}
 _BUSY = (1403,)
 _AWAY = 18, 20, 1033, 1034, 1089, 1090, 1109, 12516, 12518, 12520, 12541
 _READ_ONLY = 16000, 16456
 _FULL = 1536, 1653, 1654, 1691, 4031, 30036
-"""The user's quota, a tablespace, the memory, or what undoes."""
+"""Numbers for a full quota, tablespace, memory or undo space."""
 _NOT_NOW = {f"ORA-{code:05}" for code in (*_BUSY, *_AWAY, *_READ_ONLY, *_FULL)}
-_MET = {"ORA-00060", "ORA-08177"}
-"""Another transaction came first: only one of them could be carried out."""
+_CONTENTION = {"ORA-00060", "ORA-08177"}
+"""Codes of which another transaction came first; this one was not carried out."""
 _LOGIN = {
     "ORA-01017": EXAMPLE,
     "ORA-01005": "a password is needed",
@@ -85,24 +87,24 @@ _SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
     ),
     ("ORA-06502", "ORA-22835"): (BadRecord, "rwlock break"),
 }
-"""With the server's own words, and what to do."""
+"""Errors that carry the server's own message, each with what to do about it."""
 _BY_CODE = {code: made for codes, made in _SAID.items() for code in codes}
 _THICK = {"DPY-3001", "DPY-3014", "DPY-2053"}
 _TOO_OLD = {"DPY-3010", "DPY-3015"}
 _ANOTHER_NAME = "DPY-6006"
 
-THERE_ALREADY = "ORA-00955"
+EXISTS_ALREADY = "ORA-00955"
 _WRAPPED = "DPY-6005"
-"""Cannot connect: what is beneath tells why."""
+"""Code of a failed connection, whose cause has the reason."""
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """The error of ours for what the driver raised for one request."""
+    """Return our error for what the driver raised during one request."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
     said = f"{where}: {_line(exc)}"
-    if code in _MET:
+    if code in _CONTENTION:
         return CasContention(what=said, nothing_done=True)
     if code in _LOCKED:
         return RowLocked(what=said, nothing_done=True)
@@ -119,22 +121,22 @@ def from_driver(exc: BaseException, where: str) -> Failure:
     if untrusted := _untrusted(exc, code):
         return certificate_not_trusted(where, untrusted)
     if code in _THICK:
-        return thick(where)
+        return thick_mode(where)
     if code in _TOO_OLD:
         return too_old(where, "older than 12.1")
     return BackendUnavailable(what=said)
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Whether another transaction came first."""
-    return code_of(exc) in _MET
+    """Return whether the statement failed because another transaction came first."""
+    return code_of(exc) in _CONTENTION
 
 
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
-    """The same for what happened before anything was asked.
+    """Return our error for what was raised before any request was sent.
 
     ``known``: whether the service was there before. While a database starts, or another
-    one takes over, its listener knows of no service, for a minute perhaps.
+    one takes over, its listener knows of no service, perhaps for a minute.
     """
     error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:
@@ -144,8 +146,8 @@ def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     return error
 
 
-def thick(where: str) -> Unsupported:
-    """The driver's other mode, which knows no asyncio."""
+def thick_mode(where: str) -> Unsupported:
+    """Return the error for the driver's other mode, which has no asyncio."""
     return Unsupported(
         what=f"{where}: python-oracledb is in thick mode, which has no asyncio",
         hint="leave out oracledb.init_oracle_client() in this process",
@@ -154,7 +156,7 @@ def thick(where: str) -> Unsupported:
 
 
 def too_old(where: str, version: str) -> Unsupported:
-    """A server we do not know how to ask."""
+    """Return the error for a server that is not supported."""
     return Unsupported(
         what=f"{where} is Oracle Database {version}",
         hint="12.2 or later is needed",
@@ -163,9 +165,9 @@ def too_old(where: str, version: str) -> Unsupported:
 
 
 def code_of(exc: BaseException) -> str:
-    """Its code, or that of what is beneath; empty if it has none."""
+    """Return the code of an error or of its cause, or an empty text."""
     code = ""
-    for error in _beneath(exc):
+    for error in _causes(exc):
         code = _own_code(error) or code
         if code and code != _WRAPPED:
             return code
@@ -173,10 +175,10 @@ def code_of(exc: BaseException) -> str:
 
 
 def _untrusted(exc: BaseException, code: str) -> str:
-    """Why its certificate is not taken, if that is why."""
+    """Return why the server's certificate was refused, or an empty text."""
     if code == _ANOTHER_NAME:
         return "it is for another name"
-    for error in _beneath(exc):
+    for error in _causes(exc):
         if isinstance(error, ssl.SSLCertVerificationError):
             return error.verify_message
     return ""
@@ -189,7 +191,7 @@ def _own_code(error: BaseException) -> str:
     return ""
 
 
-def _beneath(exc: BaseException) -> Iterator[BaseException]:
+def _causes(exc: BaseException) -> Iterator[BaseException]:
     error: BaseException | None = exc
     while error is not None:
         yield error
@@ -197,6 +199,6 @@ def _beneath(exc: BaseException) -> Iterator[BaseException]:
 
 
 def _line(exc: BaseException) -> str:
-    """In one line, as the server or the driver says it; for people."""
+    """Return the message in one line."""
     text = str(exc).partition("\nHelp:")[0]
     return " ".join(text.split()) or type(exc).__name__

@@ -1,38 +1,42 @@
-"""Requests and answers: which binds a block has, and who carries them.
-
-Statements on the user's own tables, for row locks.
-"""
+"""Which block of PL/SQL a request is, with which binds, and what its answer means."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.oracle import errors
-from aiorwlock_remote.backends.oracle.connector import run_call
-from aiorwlock_remote.backends.oracle.driver import NUMBER, Connection, Error
-from aiorwlock_remote.backends.oracle.options import SCHEMA, Options
+from aiorwlock_remote.backends.oracle.driver import (
+    NUMBER,
+    ORACLEDB,
+    Connection,
+    OracleDriver,
+)
+from aiorwlock_remote.backends.oracle.errors import Error
+from aiorwlock_remote.backends.oracle.options import SCHEMA
+from aiorwlock_remote.backends.oracle.schema import check_tables
 from aiorwlock_remote.backends.oracle.statements import statement
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import (
     DriverExecutor,
-    T,
     Work,
     answer_in_order,
 )
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
 from aiorwlock_remote.cas.port import RowLocked
 from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.core.row import Plan, Statement, StatementResult
-from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.core.row import Statement, StatementResult
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
-Row = tuple[Any, ...]
+MIN_DRIVER = 26
+"""Oldest major version of python-oracledb that is supported."""
+MIN_SERVER = 12, 2
+"""Oldest version of the server that is supported."""
+ROWS_PER_FETCH = 5000
+"""Rows of a query in one round trip."""
 
 # Types and sizes are the same at each call, whatever the values are: the server keeps
 # one cursor for them.
@@ -61,130 +65,148 @@ _OUT: dict[str, int] = {
     "o_ticket": 2000,
     "o_since": 26,
 }
-
-
-LOCKED = "the row in doormans is locked by another transaction"
 _WAS_LOCKED = 2
-"""Of ``o_done``, see ``statements.sql``."""
-ROWS_PER_FETCH = 5000
-"""Of a query's, in one round trip."""
+"""Value of ``o_done`` for a row that another transaction has locked."""
+_BAD_MARKS = {"ORA-01722", "ORA-00932"}
+"""Codes of which a mark of ours is no value of the column's type."""
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class OracleExecutor(DriverExecutor):
-    """Requests of one thread or loop, carried on a side by its connections.
+    """Requests as blocks of ``statements.sql``.
 
-    Several of one kind are the same block several times, in one round trip; two, if the
-    connection has never seen it. If one of them fails, what became of the others is not
-    known.
+    Several requests of one kind are the same block several times, in one round trip;
+    two, if the connection has never seen the block. If one of them fails, the outcome
+    of the others is not known.
     """
 
-    def __init__(
-        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
-    ) -> None:
-        """``lines`` live on ``side``."""
-        super().__init__(side, lines, options.where)
-        self._lines = lines
-        self._options = options
-        self._known = False
+    driver: OracleDriver
 
-    async def carry(self, work: Work[T]) -> T:
-        """As ``DriverExecutor.carry``."""
-        try:
-            return await self._carried(work)
-        except (Error, OSError) as exc:
-            raise errors.from_driver(exc, self._options.where) from exc
+    async def check_server(self, logged_in: Callable[[], object]) -> None:
+        check_driver()
+        columns = await self.rows(
+            "columns", {"i_owner": self.driver.options.schema or None}
+        )
+        # Not before: a second login with a bad password may lock the account.
+        logged_in()
+        check_session({row[4] for row in columns}, self._where)
+        check_tables(
+            [row[:4] for row in columns], self.driver.options.schema, self._where
+        )
+        check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
-        """What a query tells, or the number of rows another statement changed.
+        """Return a query's rows, or one row with the number of rows changed.
 
         Raises:
-            BackendError: as ``errors.of`` says.
+            BackendError: As the driver maps its errors.
         """
+        text = statement(name, self.driver.options.schema)
 
-        async def ask(connection: Connection) -> list[Row]:
+        async def work(connection: Connection) -> list[Row]:
             with connection.cursor() as cursor:
                 cursor.arraysize = ROWS_PER_FETCH
-                await cursor.execute(self._text(name), dict(values))
+                await cursor.execute(text, dict(values))
                 if cursor.description is not None:
-                    return await cursor.fetchall()
+                    rows: list[Row] = await cursor.fetchall()
+                    return rows
                 await connection.commit()
                 return [(cursor.rowcount,)]
 
-        return await self.begin(partial(_again, ask))
+        return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """The server's, after the first connection was made; and the block's rights.
+        """Return the server's version. Also check the rights that the block needs.
 
         Raises:
-            BackendError: as ``errors.of`` says.
+            BackendError: As the driver maps its errors.
         """
+        text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:
+            # To parse the block is to compile it: a missing right shows before the
+            # first lock.
             with connection.cursor() as cursor:
-                await cursor.parse(self._text("swap"))
-            return connection.version
+                await cursor.parse(text)
+            version: str = connection.version
+            return version
 
         return await self.begin(work)
+
+    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
+        return self.ask_all(name, [values])[0]
 
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """All at once; what may wait for a locked row, each by itself."""
-        if len(rows) > 1 and rows[0].get("wait"):
-
+        wait = rows[0].get("wait")
+        if len(rows) > 1 and wait:
+            # A row that stays locked must not delay the others.
             async def alone(values: Values, pending: Pending[StoredRow]) -> None:
                 await self.answer(name, [values], [pending])
 
-            some = min(self._lines.at_once, len(rows))
-            await answer_in_order(alone, rows, pendings, some)
+            at_once = min(self._source.at_once, len(rows))
+            await answer_in_order(alone, rows, pendings, at_once)
             return
-        wait = rows[0].get("wait")
         assert wait is None or isinstance(wait, float)
-        text = statement(name, self._options.schema, wait)
-        work: Work[list[StoredRow | None]] = partial(_executed, text=text, rows=rows)
+        text = statement(name, self.driver.options.schema, wait)
+        work: Work[list[StoredRow | None]] = partial(_execute, text=text, rows=rows)
         if name == "look":
-            work = partial(_again, work)
+            work = partial(_retried, work)
         try:
-            found = await self._carried(work)
+            found = await self._runner.carry(work)
         except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            error = errors.from_driver(exc, self._options.where)
-            error.__cause__ = None if error is exc else exc
-            self._side.tell(_failed, pendings, error)
-        except asyncio.CancelledError:  # the loop ends
-            self._side.tell(_failed, pendings, self.ended())
+            error = self.driver.map_error(exc)
+            error.__cause__ = exc.__cause__ if error is exc else exc
+            self.driver_loop.tell(_fail, pendings, error)
+        except asyncio.CancelledError:
+            self.driver_loop.tell(_fail, pendings, self.loop_ended())
             raise
         else:
-            what = f"{self._options.where}: {LOCKED}"
+            what = (
+                f"{self._where}: the row in doormans is locked by another transaction"
+            )
             locked = RowLocked(what=what, nothing_done=True)
-            self._side.tell(_answered, pendings, found, locked)
+            self.driver_loop.tell(_set_results, pendings, found, locked)
 
-    async def _carried(self, work: Work[T]) -> T:
-        done = await run_call(self._lines, work, self._options, known=self._known)
-        self._known = True
-        return done
+    async def run_row(
+        self, statement: Statement, connection: Connection
+    ) -> StatementResult:
+        with connection.cursor() as cursor:
+            try:
+                await cursor.execute(statement.text, list(statement.values))
+            except Error as exc:
+                if errors.code_of(exc) in _BAD_MARKS:
+                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                raise
+            if statement.tells:
+                return StatementResult(rows=tuple(await cursor.fetchall()))
+            changed = cursor.rowcount
+        await connection.commit()
+        return StatementResult(changed)
 
-    def _text(self, name: str) -> str:
-        return statement(name, self._options.schema)
 
+async def _retried(work: Work[T], connection: Connection) -> T:
+    """Repeat ``work``, in a new transaction, if another transaction came first."""
 
-async def _again(work: Work[T], connection: Connection) -> T:
-    """Do it again, from the beginning of a transaction, if it met another one."""
-
-    async def tried() -> T:
+    async def attempt() -> T:
         try:
             return await work(connection)
         except Error as exc:
             if errors.is_contention(exc):
+                # The failed statement has left its transaction open.
                 await connection.rollback()
             raise
 
-    return await retry_on_conflict(tried, errors.is_contention)
+    return await retry_on_conflict(attempt, errors.is_contention)
 
 
-async def _executed(
+async def _execute(
     connection: Connection, *, text: str, rows: Sequence[Values]
 ) -> list[StoredRow | None]:
-    """What each of them found; None: its row was locked."""
+    """Return what each request found; None if its row was locked."""
     many, names = len(rows), [bind for bind in _IN if bind in rows[0]]
     with connection.cursor() as cursor:
         outs = {bind: cursor.var(str, size, many) for bind, size in _OUT.items()}
@@ -195,19 +217,19 @@ async def _executed(
             await cursor.execute(text, {**binds[0], **outs})
         else:
             await cursor.executemany(text, binds)
-        return [_found(outs, row) for row in range(many)]
+        return [_stored_row(outs, row) for row in range(many)]
 
 
-def _found(outs: dict[str, Any], row: int) -> StoredRow | None:
-    told: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
-    if told["done"] == _WAS_LOCKED:
+def _stored_row(outs: dict[str, Any], row: int) -> StoredRow | None:
+    found: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
+    if found["done"] == _WAS_LOCKED:
         return None
-    told["done"] = bool(told["done"])
-    told["fence"] = None if told["fence"] is None else int(told["fence"])
-    return StoredRow(**told)
+    found["done"] = bool(found["done"])
+    found["fence"] = None if found["fence"] is None else int(found["fence"])
+    return StoredRow(**found)
 
 
-def _answered(
+def _set_results(
     pendings: Sequence[Pending[StoredRow]],
     found: Sequence[StoredRow | None],
     locked: RowLocked,
@@ -219,30 +241,50 @@ def _answered(
             pending.set_result(one)
 
 
-def _failed(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
+def _fail(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
     for pending in pendings:
         pending.set_exception(error)
 
 
-_NO_MARK = {"ORA-01722", "ORA-00932"}
-"""A mark is no value of the column's type."""
+def check_driver() -> None:
+    """Check the version and the mode of python-oracledb.
+
+    Raises:
+        Unsupported: It is too old, or in thick mode.
+    """
+    if int(ORACLEDB.__version__.partition(".")[0]) < MIN_DRIVER:
+        raise Unsupported(
+            what=f"python-oracledb {ORACLEDB.__version__} is too old",
+            hint=f"pip install 'oracledb>={MIN_DRIVER}'",
+        )
+    if not ORACLEDB.is_thin_mode():
+        raise errors.thick_mode("oracledb")
 
 
-async def run_row_plan(plan: Plan[Statement, T], connection: Connection) -> T:
-    """Carry it out, each statement for itself."""
+def check_session(comparisons: Collection[str], where: str) -> None:
+    """Check that a session compares names exactly.
 
-    async def run(statement: Statement) -> StatementResult:
-        with connection.cursor() as cursor:
-            try:
-                await cursor.execute(statement.text, list(statement.values))
-            except Error as exc:
-                if errors.code_of(exc) in _NO_MARK:
-                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
-                raise
-            if statement.tells:
-                return StatementResult(rows=tuple(await cursor.fetchall()))
-            changed = cursor.rowcount
-        await connection.commit()
-        return StatementResult(changed)
+    Args:
+        comparisons: Its values of NLS_COMP.
+        where: The server, for error messages.
 
-    return await run_plan(plan, run)
+    Raises:
+        ConfigurationError: It compares texts by the rules of a language.
+    """
+    for other in {*comparisons} - {"BINARY"}:
+        raise ConfigurationError(
+            what=f"{where}: NLS_COMP is {other}, by which different names may be equal",
+            hint="ALTER SESSION SET NLS_COMP = BINARY, in a trigger when it logs on or "
+            "the session_callback of a pool",
+        )
+
+
+def check_version(version: str, where: str) -> None:
+    """Check the server's version.
+
+    Raises:
+        Unsupported: The server is too old.
+    """
+    parts = version.split(".")
+    if tuple(int(part) for part in parts[:2]) < MIN_SERVER:
+        raise errors.too_old(where, version)

@@ -1,94 +1,77 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from aiorwlock_remote.backends.oracle.options import SCHEMA
 from aiorwlock_remote.backends.oracle.statements import statement
-from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
+from aiorwlock_remote.errors import ConfigurationError
 
-_LOCKS = {
-    "RESOURCE_TYPE": "VARCHAR2",
-    "RESOURCE_ID": "NUMBER",
-    "TICKET": "VARCHAR2",
-    "ACQUIRED_AT": "TIMESTAMP(6)",
-}
-_DOORMANS = {
-    "RESOURCE_TYPE": "VARCHAR2",
-    "RESOURCE_ID": "NUMBER",
-    "ACTIVE_READERS": "VARCHAR2",
-    "HAS_PENDING_WRITER": "NUMBER",
-    "PENDING_WRITER": "VARCHAR2",
-    "UPDATED_AT": "TIMESTAMP(6)",
-    "CREATED_AT": "TIMESTAMP(6)",
-    "VERSION": "VARCHAR2",
-    "RECORD": "CLOB",
-}
-_OURS = {"VERSION": "VARCHAR2(32)", "RECORD": "CLOB"}
-_TABLES = {"MUTEX_LOCKS": _LOCKS, "DOORMANS": _DOORMANS}
+_TEXT, _NUMBER, _TIME = ("VARCHAR2",), ("NUMBER",), ("TIMESTAMP(6)",)
+_EXPECTED = ExpectedTables(
+    types={
+        "resource_type": _TEXT,
+        "resource_id": _NUMBER,
+        "ticket": _TEXT,
+        "acquired_at": _TIME,
+        "active_readers": _TEXT,
+        "has_pending_writer": _NUMBER,
+        "pending_writer": _TEXT,
+        "updated_at": _TIME,
+        "created_at": _TIME,
+        "version": _TEXT,
+        "record": ("CLOB",),
+    },
+    added_columns={"version": "VARCHAR2(32)", "record": "CLOB"},
+    add_column="ADD ({} {})",
+    hint=SCHEMA,
+)
 _WIDE = {
-    "RESOURCE_TYPE": "VARCHAR2(512 CHAR)",
-    "TICKET": "VARCHAR2(64 CHAR)",
-    "PENDING_WRITER": "VARCHAR2(400 CHAR)",
-    "ACTIVE_READERS": "VARCHAR2(4000)",
+    "resource_type": "VARCHAR2(512 CHAR)",
+    "ticket": "VARCHAR2(64 CHAR)",
+    "pending_writer": "VARCHAR2(400 CHAR)",
+    "active_readers": "VARCHAR2(4000)",
 }
+"""Types for columns that a published table may have as CHAR."""
 
-Column = tuple[str, str, str, int | None]
 
+def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) -> None:
+    """Check the columns of both tables.
 
-def check(columns: Iterable[Column], schema: str, where: str) -> None:
-    """Whether these columns of the two tables will do.
-
-    ``columns``: table, column, type and length, as ``all_tab_columns`` has them.
+    Args:
+        columns: Table, name, type and length, as in ``all_tab_columns``.
+        schema: Owner of the tables, or empty.
+        where: The server, for error messages.
 
     Raises:
-        ConfigurationError: CHAR columns, whose values are padded; names the ALTER.
-        Unsupported: no such table or column, or of another type; names what to run.
+        ConfigurationError: A CHAR column, whose values are padded. The hint is the
+            statement that changes it.
+        Unsupported: A table or column is missing or of another type. The hint is the
+            statement to run.
     """
-    found: dict[str, dict[str, str]] = {}
-    for table, column, kind, _ in columns:
-        found.setdefault(table, {})[column] = kind
-    for table, wanted in _TABLES.items():
-        name = f"{schema}." * bool(schema) + table.lower()
-        if table not in found:
-            raise Unsupported(
-                what=f"{where}: table {name} is not there, or not to be seen",
-                hint=SCHEMA,
-            )
-        for column, kind in wanted.items():
-            _check_column(name, column, kind, found[table].get(column), where)
-
-
-def _check_column(
-    table: str, column: str, wanted: str, kind: str | None, where: str
-) -> None:
-    if kind in ("CHAR", "NCHAR") and wanted == "VARCHAR2":
-        raise ConfigurationError(
-            what=f"{where}: {table}.{column.lower()} is {kind}, which pads its values",
-            hint=f"ALTER TABLE {table} MODIFY ({column.lower()} {_WIDE[column]}), "
-            "then RTRIM what is in it",
-        )
-    if kind is None:
-        ours = _OURS.get(column)
-        raise Unsupported(
-            what=f"{where}: {table} has no column {column.lower()}",
-            hint=f"ALTER TABLE {table} ADD ({column.lower()} {ours})"
-            if ours
-            else SCHEMA,
-        )
-    if kind != wanted:
-        raise Unsupported(
-            what=f"{where}: {table}.{column.lower()} is {kind}, not {wanted}",
-            hint=SCHEMA,
-        )
+    types: dict[str, dict[str, str]] = {}
+    for table, column, data_type, _ in columns:
+        types.setdefault(table.lower(), {})[column.lower()] = data_type
+    for table, names in TABLES.items():
+        name = f"{schema}." * bool(schema) + table
+        _EXPECTED.check_table(types.get(table), name, where)
+        for column in names:
+            kind = types[table].get(column)
+            if kind in ("CHAR", "NCHAR") and column in _WIDE:
+                raise ConfigurationError(
+                    what=f"{where}: {name}.{column} is {kind}, which pads its values",
+                    hint=f"ALTER TABLE {name} MODIFY ({column} {_WIDE[column]}), "
+                    "then RTRIM what is in it",
+                )
+            _EXPECTED.check_column(name, column, kind, where)
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user:
-        for table in _TABLES:
-            name = f"{schema}." * bool(schema) + table.lower()
-            yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {user}"
+        yield from grants(f"{schema}." if schema else "", user)

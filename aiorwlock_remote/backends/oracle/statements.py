@@ -1,4 +1,4 @@
-"""Reads ``load_statements.sql``: one statement a name, kept out of the code."""
+"""The statements of ``statements.sql``."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import math
 
 from aiorwlock_remote._util.statements import load_statements
 
+_FILE = "aiorwlock_remote.backends.oracle", "statements.sql"
 SCHEMA = ("schema_locks", "schema_doormans")
-
-
-def _all() -> dict[str, str]:
-    return load_statements("aiorwlock_remote.backends.oracle", "statements.sql")
+"""Names of the statements that create the tables."""
 
 
 def statement(name: str, schema: str = "", wait: float | None = None) -> str:
-    """The statement of that name, for the tables of an owner, or one's own.
+    """Return the statement called ``name``.
 
-    ``wait``: seconds for which a swap waits for a row that is locked; None: no limit.
-    The server counts whole seconds.
+    Args:
+        name: As in ``statements.sql``.
+        schema: Owner of the tables, or empty for the user itself.
+        wait: Seconds for which a swap waits for a locked row, in which the server
+            counts whole seconds; None for no limit.
     """
-    text = _all()[name].replace("{schema}", f"{schema}." if schema else "")
+    text = load_statements(*_FILE)[name].replace(
+        "{schema}", f"{schema}." if schema else ""
+    )
     if wait is None:
         return text.replace("{wait}", "")
     return text.replace("{wait}", f" WAIT {math.ceil(wait)}" if wait else " NOWAIT")
 
 
 def names() -> list[str]:
-    """All there are."""
-    return list(_all())
+    """Return the names of all statements."""
+    return list(load_statements(*_FILE))

@@ -6,7 +6,7 @@
 -- failed statement (Oracle) and to one that undoes the whole inner block (PostgreSQL):
 -- in each inner block, the statement that may fail is the only one that changes rows.
 
--- The resource as it stands, of one moment: one statement reads both tables.
+-- Both rows of a resource, of one moment: one statement reads both tables.
 -- name: look
 DECLARE
   v_kind VARCHAR2(2000);
@@ -37,16 +37,15 @@ BEGIN
   :o_since := TO_CHAR(v_since, v_form);
 END;
 
--- Compare and set. What is compared is `i_version` and the seat, `i_ticket` and
--- `i_since` (none: NULL), and that it is not later than `i_latest`. `t_` and `n_` are
--- what is to stand there. The row of the doorman is the lock between programs of ours;
--- the primary key of mutex_locks is the lock between those and the others. The seat is
--- changed before the doorman is, and each change of it that came too late is found by
--- the statement that would make it, so that nothing has ever to be undone. `n_fence`
--- says that a phase begins: the fence that is stored is the greater of that and the time,
--- in microseconds since 1970 (2440588 is that day's Julian number). {wait} is how long it
--- waits for a doorman that is locked, as long as a call takes if it says nothing:
--- `o_done` is 2 if it was locked for longer.
+-- Compare and set. Compared are `i_version` and the mutex row, `i_ticket` and `i_since`
+-- (NULL for none), and that it is not later than `i_latest`. `t_` and `n_` are the new
+-- values. The doormans row is the lock between programs of this library; the primary key
+-- of mutex_locks is the lock between those and others. The mutex row is changed before
+-- the doormans row, and a change that comes too late fails in its own statement, so that
+-- nothing has ever to be undone. `n_fence` is given if a phase begins: the stored fence is
+-- the greater of that and the time, in microseconds since 1970 (2440588 is that day's
+-- Julian number). {wait} is how long it waits for a locked doormans row, without it as
+-- long as a call takes; `o_done` is 2 if the row was locked for longer.
 -- name: swap
 DECLARE
   v_kind VARCHAR2(2000);
@@ -177,16 +176,16 @@ BEGIN
   COMMIT;
 END;
 
--- All resources; what stands there, `look` tells. In no order: a session compares texts
--- by bytes, but sorts them by its language (NLS_SORT), so no page could tell the next.
+-- The keys of all resources; `look` reads the rest. In no order: a session compares texts
+-- by bytes, but sorts them by its language (NLS_SORT), so there are no pages by key.
 -- name: scan
 SELECT resource_type, resource_id FROM {schema}doormans
 UNION
 SELECT resource_type, resource_id FROM {schema}mutex_locks
 
--- So many doormen, at most, that nobody has used for so many seconds and whose seat is
--- free. Whether that is still so is asked of each row that is deleted, too: one that was
--- used in the meantime is found changed.
+-- Deletes so many doormen, at most, that were not used for so many seconds and whose
+-- mutex is free. Each row that is deleted is checked once more: one that was used in the
+-- meantime has changed.
 -- name: forget
 DELETE FROM {schema}doormans d
 WHERE (d.resource_type, d.resource_id) IN (
@@ -206,7 +205,7 @@ AND NOT EXISTS (
   WHERE m.resource_type = d.resource_type AND m.resource_id = d.resource_id
 )
 
--- May we, and are all columns there? Reads nothing.
+-- Checks the rights and the columns. Reads nothing.
 -- name: probe
 SELECT d.version, d.record, d.active_readers, d.has_pending_writer, d.pending_writer,
   d.updated_at, d.created_at, m.ticket, m.acquired_at

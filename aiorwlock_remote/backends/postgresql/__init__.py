@@ -2,6 +2,48 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.postgresql.backend import PostgresqlBackend
+from typing import Any, final
 
-__all__ = ["PostgresqlBackend"]
+from aiorwlock_remote.backends.postgresql.options import (
+    Options,
+    check_schema,
+    check_timeout,
+)
+from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
+
+
+@final
+class PostgresqlBackend(ExternalPoolBackend):
+    """Takes the place of a URL: ``connect(PostgresqlBackend(pool))``.
+
+    The pool belongs to the running asyncio loop, must stay open while locks are in use,
+    and is never closed or changed. Each request takes one of its connections for a
+    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
+    lost. Waiters poll, because no connection of the pool is kept to listen.
+
+    Args:
+        pool: An asyncpg pool, or an ``AsyncEngine`` of SQLAlchemy for
+            postgresql+asyncpg.
+        schema: Schema of the tables, if not the first of the search path.
+        call_timeout: Seconds until a request is given up.
+
+    Raises:
+        ConfigurationError: The pool is neither, or an option has a bad value.
+    """
+
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401 - asyncpg.Pool or AsyncEngine
+        *,
+        schema: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        from aiorwlock_remote.backends.postgresql.store import PostgresqlStore  # noqa: PLC0415 - an extra
+
+        options = Options(
+            schema=check_schema(schema),
+            listen=False,
+            call_timeout=check_timeout(call_timeout),
+        )
+        tables = schema or "the search path"
+        super().__init__(PostgresqlStore, options, pool, tables)

@@ -1,14 +1,4 @@
-"""Requests and answers: which statement a step is, and who carries it.
-
-Statements that notify somebody, while the server takes no notifications.
-
-Its queue of them is full when one session that listens stays in a transaction for long:
-then each ``NOTIFY`` of the whole server fails, and the statement with it. A lock that
-could not be released for that would stay held, so it is released without waking anybody
-(``tests/backends/postgresql/test_notify_queue.py``). Waiters poll every two seconds.
-
-Statements on the user's own tables, for row locks.
-"""
+"""Which statement a request is, and what its answer means."""
 
 from __future__ import annotations
 
@@ -18,160 +8,191 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.backends.postgresql import errors
-from aiorwlock_remote.backends.postgresql.connector import CUSTOM
-from aiorwlock_remote.backends.postgresql.driver import Connection, PostgresError, Row
-from aiorwlock_remote.backends.postgresql.options import SCHEMA, Options
+from aiorwlock_remote.backends.postgresql.driver import (
+    Connection,
+    PostgresqlDriver,
+    Row,
+)
+from aiorwlock_remote.backends.postgresql.errors import PostgresError
+from aiorwlock_remote.backends.postgresql.options import SCHEMA
+from aiorwlock_remote.backends.postgresql.schema import check_tables
 from aiorwlock_remote.backends.postgresql.statements import (
     BoundStatement,
-    look,
+    look_statement,
     statement,
-    swap,
+    swap_statement,
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
-from aiorwlock_remote.cas.driver.executor import PerCallExecutor, mutex_change_of
-from aiorwlock_remote.cas.driver.pool import ConnectionSource
+from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Plan, Statement, StatementResult
+from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.core.row_dialects import WAKES
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
+MIN_SERVER = 120000
+"""Oldest server that is supported, as its ``server_version_num``."""
+MAX_NOTIFY_BYTES = 7_800
+"""Bytes of a notification, without the two times in it. The server's limit is 8000."""
 QUEUE_FULL_HINT = "which session that listens is in a transaction? see pg_stat_activity"
+
+_BAD_MARK = "22P02"
+"""SQLSTATE: a mark of ours is no value of the column's type."""
+_BAD_ARGUMENT = "22000"
+"""SQLSTATE that asyncpg sets when it cannot convert a value for the column."""
+_CONSTRAINTS = "23", "22003"
+"""SQLSTATEs of the user's constraints, and of a count out of its column's range."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 T = TypeVar("T")
 
 
-class NotifyFallback:
-    """Of one store; it tells the log once an outage."""
+class PostgresqlExecutor(DriverExecutor):
+    """Requests as statements of ``statements.sql``."""
 
-    def __init__(self, where: str) -> None:
-        """``where``: the server, for messages."""
-        self._where = where
-        self._full = False
+    driver: PostgresqlDriver
+    _queue_full = False
 
-    async def sent(
-        self, loud: Callable[[], Awaitable[T]], quiet: Callable[[], Awaitable[T]]
-    ) -> T:
-        """What ``loud`` tells; or ``quiet``, which notifies nobody, where it cannot."""
-        try:
-            told = await loud()
-        except PostgresError as exc:
-            if errors.code_of(exc) != errors.TOO_MUCH:
-                raise
-        else:
-            self._full = False
-            return told
-        told = await quiet()  # fails as well if it was not the queue
-        if not self._full:
-            self._full = True
-            log_event(
-                log, "notify_queue_full", server=self._where, hint=QUEUE_FULL_HINT
+    async def check_server(self, logged_in: Callable[[], object]) -> None:
+        (server,) = await self.rows("server")
+        logged_in()
+        if server["number"] < MIN_SERVER:
+            raise Unsupported(
+                what=f"{self._where}: PostgreSQL {server['version']}",
+                hint="12 or later is needed",
             )
-        return told
-
-
-MAX_NOTIFY_BYTES = 7_800
-"""Bytes in a notification, without two times."""
-
-
-class PostgresqlExecutor(PerCallExecutor):
-    """Requests of one thread or loop, carried on a side by its connections."""
-
-    def __init__(
-        self, side: DriverLoop, lines: ConnectionSource[Connection], options: Options
-    ) -> None:
-        """``lines`` live on ``side``."""
-        super().__init__(side, lines, CUSTOM, options.where, options.call_timeout)
-        self._options = options
-        self.notices: NotifyFallback = NotifyFallback(options.where)
+        schema = self.driver.options.schema or None
+        columns = [tuple(row) for row in await self.rows("columns", schema)]
+        keyless = {row["table_name"] for row in await self.rows("keyless", schema)}
+        check_tables(columns, keyless, self.driver.options.schema, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
-        """What any other statement tells.
+        """Return the rows of the statement called ``name``.
 
         Raises:
-            BackendError: as ``errors.of`` says.
+            BackendError: As the driver maps its errors.
         """
+        text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
-            asking = partial(connection.fetch, self._text(name), *values)
-            return await retry_on_conflict(asking, errors.is_contention)
+            # A role may be set to SERIALIZABLE, where reads are refused, too
+            # (test_isolation.py).
+            fetch = partial(connection.fetch, text, *values)
+            return await retry_on_conflict(fetch, errors.is_contention)
 
         return await self.begin(work)
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """What stands behind that key.
-
-        Raises:
-            BackendError: as ``errors.of`` says.
-        """
         rows = await self.rows("scan", kind, number)
         return [
             (row["resource_type"], row["resource_id"], stored_row_of(row))
             for row in rows
         ]
 
-    async def looked(self, values: Values, connection: Connection) -> StoredRow:
-        """Both rows, of one moment."""
-        asking = partial(self._row, look(self._options.schema), values, connection)
-        return stored_row_of(await retry_on_conflict(asking, errors.is_contention))
+    async def look(self, values: Values, connection: Connection) -> StoredRow:
+        fetch = partial(
+            _fetch, look_statement(self.driver.options.schema), values, connection
+        )
+        return stored_row_of(await retry_on_conflict(fetch, errors.is_contention))
 
-    async def swapped(self, values: Values, connection: Connection) -> StoredRow:
-        """One statement; it tells what stands there if a refusal is no surprise.
-
-        That is a plan of its own, a tenth of the server's work for any statement.
-        """
+    async def swap(self, values: Values, connection: Connection) -> StoredRow:
         if not (values.get("wakes") or values.get("ear")):
-            return await self._swapped(values, connection)
-        quiet = {**values, "wakes": (), "ear": None}
-        return await self.notices.sent(
-            partial(self._swapped, values, connection),
-            partial(self._swapped, quiet, connection),
+            return await self._swap(values, connection)
+        # ``wakes`` and ``ear`` are the processes to notify, see ``TableCas``.
+        silent = {**values, "wakes": (), "ear": None}
+        return await self._notifying(
+            partial(self._swap, values, connection),
+            partial(self._swap, silent, connection),
         )
 
-    async def _swapped(self, values: Values, connection: Connection) -> StoredRow:
-        seat, wakes = mutex_change_of(values), bool(values.get("wakes"))
-        wait = values.get("wait")
+    async def _swap(self, values: Values, connection: Connection) -> StoredRow:
+        wakes, wait = bool(values.get("wakes")), values.get("wait")
         if isinstance(wait, float):
+            # A ``lock_timeout`` of 0 would be no limit at all.
             values = {**values, "wait": str(max(1, round(wait * 1000)))}
-        asking = swap(
-            seat,
-            self._options.schema,
+        bound = swap_statement(
+            mutex_change_of(values),
+            self.driver.options.schema,
             taken=values["i_ticket"] is not None,
             made=values["i_version"] is not None,
             begins=values["n_fence"] is not None,
             wakes=wakes,
-            tells=wakes and _can_be_told(values),
+            with_record=wakes and _fits_notification(values),
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
+            # The part of the statement that reads a refusing row is a plan of its own
+            # and a tenth of the server's work: left out where no refusal is expected.
             asks=not values.get("calm"),
             waits=wait is not None,
         )
         try:
-            row = await self._row(asking, values, connection)
+            row = await _fetch(bound, values, connection)
         except PostgresError as exc:
             if errors.code_of(exc) not in errors.REFUSED:
                 raise
-            return await self.looked(values, connection)
-        if row is None or (not row["done"] and _as_believed(row, values)):
-            # It waited for another step, and sees nothing of that; or it came too late.
-            return await self.looked(values, connection)
+            return await self.look(values, connection)
+        if row is None or (not row["done"] and _is_unchanged(row, values)):
+            # The statement has waited for another step, whose result its snapshot does
+            # not show; or it came too late. Only a new statement sees the row.
+            return await self.look(values, connection)
         return stored_row_of(row, done=row["done"])
 
-    async def _row(self, asking: BoundStatement, values: Values, on: Connection) -> Row:
-        return await on.fetchrow(asking.text, *asking.picked(values))
+    async def run_row(
+        self, statement: Statement, connection: Connection
+    ) -> StatementResult:
+        text, values = statement.text, statement.values
+        try:
+            if statement.tells:
+                found = await connection.fetch(text, *values)
+                return StatementResult(rows=tuple(map(tuple, found)))
+            send = partial(connection.execute, text, *values)
+            silent = partial(connection.execute, text.partition(WAKES)[0], *values)
+            sending = self._notifying(send, silent) if WAKES in text else send()
+            status: str = await sending
+        except PostgresError as exc:
+            code, message = errors.code_of(exc), errors.message_of(exc)
+            if code == _BAD_ARGUMENT:
+                raise ConfigurationError(what=message) from exc
+            if code == _BAD_MARK:
+                raise Unsupported(what=message, hint=SCHEMA) from exc
+            if code.startswith(_CONSTRAINTS):
+                raise ConfigurationError(what=message, hint=CONSTRAINT_HINT) from exc
+            raise
+        return StatementResult(int(status.rpartition(" ")[2]))
 
-    def _text(self, name: str) -> str:
-        return statement(name, self._options.schema)
+    async def _notifying(
+        self, send: Callable[[], Awaitable[T]], silent: Callable[[], Awaitable[T]]
+    ) -> T:
+        # The server's queue of notifications fills up while one session that listens
+        # stays in a transaction. Then every NOTIFY fails, and its statement with it. A
+        # release would fail for that and the lock stay held, so it is sent without the
+        # notification; waiters poll (test_notify_queue.py).
+        try:
+            result = await send()
+        except PostgresError as exc:
+            if errors.code_of(exc) != errors.LIMIT_EXCEEDED:
+                raise
+        else:
+            self._queue_full = False
+            return result
+        result = await silent()  # it fails as well if the queue was not the reason
+        if not self._queue_full:  # one record for an outage
+            self._queue_full = True
+            log_event(
+                log, "notify_queue_full", server=self._where, hint=QUEUE_FULL_HINT
+            )
+        return result
+
+
+async def _fetch(bound: BoundStatement, values: Values, connection: Connection) -> Row:
+    return await connection.fetchrow(bound.text, *bound.pick(values))
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
-    """What a row of ``tell``, ``look`` or ``scan`` tells."""
+    """Return what a row of ``tell``, ``look`` or ``scan`` stands for."""
     return StoredRow(
         done=done,
         now=row["now"],
@@ -184,51 +205,12 @@ def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
     )
 
 
-def _can_be_told(values: Values) -> bool:
-    """Whether there is room in a notification: our JSON is the longer one."""
-    told = (values["i_kind"], values["i_number"], values["n_version"])
-    return len(json.dumps((*told, values["n_record"]))) <= MAX_NOTIFY_BYTES
+def _fits_notification(values: Values) -> bool:
+    # Python's JSON is never shorter than the server's: it escapes what is not ASCII.
+    news = values["i_kind"], values["i_number"], values["n_version"], values["n_record"]
+    return len(json.dumps(news)) <= MAX_NOTIFY_BYTES
 
 
-def _as_believed(row: Row, values: Values) -> bool:
-    believed = values["i_version"], values["i_ticket"], values["i_since"]
-    return (row["version"], row["ticket"], row["since"]) == believed
-
-
-_NO_MARK = "22P02"
-"""A mark is no value of the column's type."""
-_NOT_SENT = "22000"
-"""The driver cannot make of a value what the column wants."""
-_CONSTRAINTS = ("23", "22003")
-"""The table's own, and a count that is out of its column's range."""
-
-
-async def run_row_plan(
-    plan: Plan[Statement, T], notices: NotifyFallback, connection: Connection
-) -> T:
-    """Carry it out, each statement for itself."""
-
-    async def run(statement: Statement) -> StatementResult:
-        text, values = statement.text, statement.values
-        try:
-            if statement.tells:
-                return StatementResult(
-                    rows=tuple(map(tuple, await connection.fetch(text, *values)))
-                )
-            asking = partial(connection.execute, text, *values)
-            quiet = partial(connection.execute, text.partition(WAKES)[0], *values)
-            status: str = await (
-                notices.sent(asking, quiet) if WAKES in text else asking()
-            )
-        except PostgresError as exc:
-            code, said = errors.code_of(exc), errors.said(exc)
-            if code == _NOT_SENT:
-                raise ConfigurationError(what=said) from exc
-            if code == _NO_MARK:
-                raise Unsupported(what=said, hint=SCHEMA) from exc
-            if code.startswith(_CONSTRAINTS):
-                raise ConfigurationError(what=said, hint=CONSTRAINT_HINT) from exc
-            raise
-        return StatementResult(int(status.rpartition(" ")[2]))
-
-    return await run_plan(plan, run)
+def _is_unchanged(row: Row, values: Values) -> bool:
+    expected = values["i_version"], values["i_ticket"], values["i_since"]
+    return (row["version"], row["ticket"], row["since"]) == expected

@@ -1,22 +1,4 @@
-"""The one connection that listens: whoever is to come in next is told on its channel.
-
-It is opened when somebody waits for the first time, and again whenever it is lost;
-meanwhile the store polls. It also attends to rows of the user's, see ``attendance.py``.
-
-Rows of the user's that somebody here waits for, to be seen by who gives them back.
-
-A row lock is three columns: nothing in the row says that anybody waits. So who waits
-has a shared advisory lock on two numbers made of the table and the key, on the
-connection that listens; and who frees the row (``freed`` in ``row_dialects.py``) tells
-a channel, if it cannot have those numbers alone. With nobody waiting nothing is told.
-
-What is given back just before that lock was there is told to nobody: so there is one
-ring when it is.
-
-Who holds a resource reads what stands there when somebody has queued up behind it.
-
-So its release starts from that and is not refused, see ``ears.py``.
-"""
+"""The connection that listens: notifications for the waiters of one process."""
 
 from __future__ import annotations
 
@@ -31,13 +13,12 @@ from typing import Any
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.postgresql.connector import connecting
 from aiorwlock_remote.backends.postgresql.driver import (
-    DRIVER,
+    ASYNCPG,
     Connection,
-    PostgresError,
+    PostgresqlDriver,
 )
-from aiorwlock_remote.backends.postgresql.errors import said
+from aiorwlock_remote.backends.postgresql.errors import PostgresError, message_of
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas.port import StoredState
@@ -46,126 +27,146 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
 
+CHANNEL_PREFIX = "rwlock_"
+"""Before a client id: the channel of a process, as ``wake`` in ``statements.sql``."""
 ROW_CHANNEL = "rwlock_rows"
-"""As ``freed`` has it."""
+"""Channel for unlocked rows, as ``freed`` in ``row_dialects.py``."""
+CHECK_INTERVAL = 5.0
+"""Seconds after which a quiet connection is checked by a request."""
+RETRY_INTERVAL = 0.1
+"""Seconds until an advisory lock is tried again that another session had."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 WaitedRow = tuple[str, str]
 """A table as it stands in statements, and a key as text."""
 
 
+# A row lock is three columns in the user's row, with no room for a queue. So a waiter
+# shares an advisory lock on two numbers made of table and key, over the connection that
+# listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
+# cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Of one process. Rows come and go at home; the rest is on the listener's side."""
+    """Shows other processes which of the user's rows have waiters in this one."""
 
-    def __init__(self, side: DriverLoop) -> None:
-        """Nobody waits."""
+    def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
-        self._side = side
-        self._rings: dict[WaitedRow, Callable[[], object]] = {}
-        self._there: dict[WaitedRow, tuple[int, int]] = {}
-        self._hears = False
+        self._driver_loop = driver_loop
+        self._wakes: dict[WaitedRow, Callable[[], object]] = {}
+        self._locked: dict[WaitedRow, tuple[int, int]] = {}
+        self._listening = False
 
-    def come(self, row: WaitedRow, ring: Callable[[], object]) -> None:
-        """Somebody waits for it; ``ring`` is called at home."""
-        self._side.spawn(partial(self._come, row, ring))
+    def add(self, row: WaitedRow, wake: Callable[[], object]) -> None:
+        """Start to show a waiter; ``wake`` is called in the caller's loop."""
+        self._driver_loop.spawn(partial(self._set, row, wake))
 
-    def go(self, row: WaitedRow) -> None:
-        """Nobody does."""
-        self._side.spawn(partial(self._go, row))
+    def remove(self, row: WaitedRow) -> None:
+        """Stop to show a waiter."""
+        self._driver_loop.spawn(partial(self._set, row, None))
 
-    def begin(self) -> None:
-        """There is a new connection."""
-        self._there.clear()
-        self._hears = False
+    def reset(self) -> None:
+        """Forget the locks: they have ended with their connection."""
+        self._locked.clear()
+        self._listening = False
 
-    async def settle(self, connection: Connection) -> bool:
-        """Be there for the rows that are waited for; False: try again soon."""
+    async def update(self, connection: Connection) -> bool:
+        """Lock what has waiters, unlock the rest. Return False if some is to do."""
         self.changed.clear()
-        for row in self._there.keys() - self._rings.keys():
-            await connection.fetchval(statement("row_left"), *self._there.pop(row))
-        missing = self._rings.keys() - self._there.keys()
-        if missing and not self._hears:
-            await connection.add_listener(ROW_CHANNEL, self._told)
-            self._hears = True
+        for row in self._locked.keys() - self._wakes.keys():
+            await connection.fetchval(statement("row_left"), *self._locked.pop(row))
+        missing = self._wakes.keys() - self._locked.keys()
+        if missing and not self._listening:
+            await connection.add_listener(ROW_CHANNEL, self._notified)
+            self._listening = True
         for row in missing:
             try:
                 found = await connection.fetchrow(statement("row_waited_for"), *row)
-            except PostgresError:  # e.g. the table is gone: the waiter will be told
-                self._rings.pop(row, None)
+            except PostgresError:
+                # E.g. the table is gone. The waiter's own statement will report that.
+                self._wakes.pop(row, None)
                 continue
             if found["done"]:
-                self._there[row] = found["a"], found["b"]
-                self._ring(row)
-        return self._rings.keys() <= self._there.keys()
+                self._locked[row] = found["a"], found["b"]
+                # An unlock just before has sent no notification: look once more.
+                self._wake(row)
+        return self._wakes.keys() <= self._locked.keys()
 
-    async def _come(self, row: WaitedRow, ring: Callable[[], object]) -> None:
-        self._rings[row] = ring
+    async def _set(self, row: WaitedRow, wake: Callable[[], object] | None) -> None:
+        if wake is None:
+            self._wakes.pop(row, None)
+        else:
+            self._wakes[row] = wake
         self.changed.set()
 
-    async def _go(self, row: WaitedRow) -> None:
-        self._rings.pop(row, None)
-        self.changed.set()
-
-    def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
-        for row, (a, b) in self._there.items():
+    def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
+        for row, (a, b) in self._locked.items():
             if payload == f"{a} {b}":
-                self._ring(row)
+                self._wake(row)
 
-    def _ring(self, row: WaitedRow) -> None:
-        ring = self._rings.get(row)
-        if ring is not None:
-            self._side.tell(ring)
-
-
-CHANNEL_PREFIX = "rwlock_"
-"""Before the gate of a process: the channel on which it is told. As ``wake`` has it."""
-CHECK_INTERVAL = 5.0
-"""Seconds after which a quiet connection is asked whether it is still there."""
-
-RETRY_INTERVAL = 0.1
-"""The same, while a row could not be attended to: somebody had locked its numbers."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
+    def _wake(self, row: WaitedRow) -> None:
+        wake = self._wakes.get(row)
+        if wake is not None:
+            self._driver_loop.tell(wake)
 
 
 class Listener:
-    """Lives on a side; tells at home."""
+    """One connection that listens on the channel of this process.
+
+    Invariants, each with the test in ``tests/backends/postgresql`` that fails without
+    it:
+
+    * The connection is opened for the first waiter and kept until the store closes
+      (``test_listener.py``, ``test_it_is_there_as_long_as_the_locks_are``).
+    * A lost connection is opened again. Meanwhile the store polls; when the connection
+      is back it looks once at each resource, because notifications are hints that may
+      be lost (``test_listener.py``, ``test_lost_it_comes_again``).
+    * A payload that is not of this library is ignored: any session may send on the
+      channel (``test_notified.py``, ``test_a_notification_that_is_not_ours``).
+    * No connection listens through a pooler, whose sessions change with each
+      transaction (``test_pgbouncer.py``, ``test_who_would_not_be_told_polls``).
+    """
 
     def __init__(
         self,
-        side: DriverLoop,
+        driver_loop: DriverLoop,
         options: Options,
-        gate: str,
-        attendance: RowWaiterPresence,
-        heard: Callable[[str, int, StoredRow | None], object],
-        came: Callable[[str, int, str], object],
-        listens: Callable[[bool], object],
+        client_id: str,
+        on_wake: Callable[[str, int, StoredRow | None], object],
+        on_arrival: Callable[[str, int, str], object],
+        on_listening: Callable[[bool], object],
     ) -> None:
-        """``attendance``: of rows of the user's, on the same side.
+        """Prepare; nothing is opened before ``start``.
 
-        ``heard(type, id, found)``: it is our turn there; perhaps what stands there.
-
-        ``came(type, id, version)``: somebody queued up there behind us.
-
-        ``listens``: from now on, or not.
-
-        All are called at home.
+        Args:
+            driver_loop: Where the connection lives; callbacks run in the caller's loop.
+            options: Of the store.
+            client_id: Names the channel.
+            on_wake: Called with type and id of a resource that may be free for us, and
+                with its row if the notification has it.
+            on_arrival: Called with type, id and version of a resource that we hold and
+                that has a new queue entry.
+            on_listening: Called when the connection listens (True) or no longer does.
         """
-        self._side = side
-        self._options = options
-        self._channel = CHANNEL_PREFIX + gate
-        self._attendance = attendance
-        self._heard = heard
-        self._came = came
-        self._listens = listens
+        self.rows: RowWaiterPresence = RowWaiterPresence(driver_loop)
+        self._driver_loop = driver_loop
+        self._server = PostgresqlDriver(options.listen_at or options)
+        self._check_pooler = options.listen_at is None
+        self._channel = CHANNEL_PREFIX + client_id
+        self._on_wake = on_wake
+        self._on_arrival = on_arrival
+        self._on_listening = on_listening
+        self._wanted = options.listen
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
     def start(self) -> None:
-        """Connect and listen, from home."""
-        self._side.spawn(self._run)
+        """Connect and listen, if that was not started before and is wanted."""
+        if self._wanted:
+            self._wanted = False
+            self._driver_loop.spawn(self._run)
 
     async def close(self) -> None:
-        """On its side."""
+        """End the connection. In the driver loop."""
         self._ended = True
         if self._task is not None:
             self._task.cancel()
@@ -173,6 +174,7 @@ class Listener:
                 await asyncio.wait({self._task})
 
     async def _run(self) -> None:
+        # The store may have been closed before this task began.
         if self._ended:
             return
         self._task = asyncio.current_task()
@@ -183,90 +185,88 @@ class Listener:
                     return
                 attempt = 0
             except Exception as exc:  # noqa: BLE001 - asyncpg's own mistakes, too
-                where = self._options.where
-                log_event(log, "listener_lost", server=where, error=said(exc))
+                where = self._server.options.where
+                log_event(log, "listener_lost", server=where, error=message_of(exc))
             await asyncio.sleep(back_off(attempt, random()))
             attempt += 1
 
     async def _listen(self) -> bool:
-        """Until the connection is lost; whether it is worth to try again."""
-        options, lost = self._options.listen_at or self._options, False
-        attendance, patience = self._attendance, options.call_timeout
+        """Listen until the connection is lost. Return False if retries are useless."""
+        options, lost = self._server.options, False
+        limit = options.call_timeout
 
         def ended(_: object) -> None:
             nonlocal lost
             lost = True
-            attendance.changed.set()
+            self.rows.changed.set()
 
-        connection: Connection = await DRIVER.connect(**connecting(options))
+        connection: Connection = await ASYNCPG.connect(**self._server.arguments())
         try:
-            if self._options.listen_at is None and await _pooled(connection):
-                hint = "listen=no, or the URL of the server itself"
+            if self._check_pooler and await _is_pooled(connection):
                 log_event(
                     log,
                     "listen_needs_direct_connection",
                     server=options.where,
-                    hint=hint,
+                    hint="listen=no, or the URL of the server itself",
                 )
                 return False
-            attendance.begin()
+            self.rows.reset()
             connection.add_termination_listener(ended)
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(limit):
                 await connection.execute(statement("stay"))
-                await connection.add_listener(self._channel, self._told)
-            self._side.tell(self._listens, True)  # noqa: FBT003
+                await connection.add_listener(self._channel, self._notified)
+            log_event(log, "listener_subscribed", logging.DEBUG, server=options.where)
+            self._driver_loop.tell(self._on_listening, True)  # noqa: FBT003
             while not lost:
-                async with asyncio.timeout(patience):
-                    done = await attendance.settle(connection)
+                async with asyncio.timeout(limit):
+                    done = await self.rows.update(connection)
+                pause = CHECK_INTERVAL if done else RETRY_INTERVAL
                 try:
-                    async with asyncio.timeout(
-                        CHECK_INTERVAL if done else RETRY_INTERVAL
-                    ):
-                        await attendance.changed.wait()
+                    async with asyncio.timeout(pause):
+                        await self.rows.changed.wait()
                 except TimeoutError:
-                    await connection.execute("SELECT 1", timeout=patience)
+                    # A connection that a firewall has dropped stays quiet for ever.
+                    await connection.execute("SELECT 1", timeout=limit)
             return True
         finally:
+            # ``close`` would wait for the server, which may be silent.
             connection.terminate()
-            self._side.tell(self._listens, False)  # noqa: FBT003
+            if not self._ended:
+                log_event(log, "polling_started", logging.DEBUG, server=options.where)
+            self._driver_loop.tell(self._on_listening, False)  # noqa: FBT003
 
-    def _told(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
+    def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            found = _row_told(*news) if len(news) > 1 else None
+            found = _stored_row(*news) if len(news) > 1 else None
         except (ValueError, TypeError, RecursionError):
-            return  # not of ours: anybody may use the channel
+            # Any session may send anything on the channel.
+            return
         if not isinstance(kind, str) or not isinstance(number, int):
             return
         if len(news) == 1:
-            self._side.tell(self._came, kind, number, str(news[0]))
+            self._driver_loop.tell(self._on_arrival, kind, number, str(news[0]))
         else:
-            self._side.tell(self._heard, kind, number, found)
+            self._driver_loop.tell(self._on_wake, kind, number, found)
 
 
-def _row_told(version: str, record: str, now: str) -> StoredRow:
-    """What stands there since: nobody sits there."""
-    return StoredRow(
-        done=False,
-        now=str(now),
-        version=str(version),
-        record=str(record),
-    )
+def _stored_row(version: str, record: str, now: str) -> StoredRow:
+    # Only a release sends its record, so no mutex row is stored.
+    return StoredRow(done=False, now=str(now), version=str(version), record=str(record))
 
 
-async def _pooled(connection: Connection) -> bool:
-    """Whether a pooler is in between: it tells a number of its own for the session.
-
-    A session may be another one for each transaction there, and nobody would be told.
-    """
+async def _is_pooled(connection: Connection) -> bool:
+    # A pooler gives its own number for the session, not the server process's.
     return bool(
         await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECK_INTERVAL)
         != connection.get_server_pid()
     )
 
 
+# The release then starts from that state. Without the read its swap would be refused
+# once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads one resource once at a time, however many come. Lives in the loop."""
+    """Reads the state of a held resource after a queue entry was added behind it."""
 
     def __init__(
         self,
@@ -274,29 +274,35 @@ class ArrivalReader:
         known: Callable[[Resource], StoredState | None],
         saw: Callable[[Resource, StoredState], object],
     ) -> None:
-        """``known``: what was seen last. ``saw``: told of what was read."""
+        """Prepare to read, one request for each resource at a time.
+
+        Args:
+            read: Reads the stored state of a resource.
+            known: Returns the state that was seen last.
+            saw: Called with what was read.
+        """
         self._read = read
         self._known = known
         self._saw = saw
-        self._told: dict[Resource, str] = {}  # the last, while a read is under way
+        self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
-    def came(self, resource: Resource, version: str) -> None:
-        """There is a new place, and so that version."""
+    def arrived(self, resource: Resource, version: str) -> None:
+        """Read the resource if it is still held and that version was not seen."""
         known = self._known(resource)
+        # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:
-            return  # we have left, or know
-        under_way = resource in self._told
-        self._told[resource] = version
-        if not under_way:
-            self._read(resource).add_done_callback(
-                partial(self._looked, resource, version)
-            )
+            return
+        reading = resource in self._latest
+        self._latest[resource] = version
+        if not reading:
+            done = partial(self._was_read, resource, version)
+            self._read(resource).add_done_callback(done)
 
-    def _looked(
+    def _was_read(
         self, resource: Resource, version: str, read: Pending[StoredState]
     ) -> None:
-        last = self._told.pop(resource)
-        if read.error is None:  # else the release will tell
+        latest = self._latest.pop(resource)
+        if read.error is None:  # else the release finds out by itself
             self._saw(resource, read.result())
-            if last != version:
-                self.came(resource, last)
+            if latest != version:
+                self.arrived(resource, latest)

@@ -1,4 +1,4 @@
-"""Whether the tables are fit for locks, and what makes them; changes nothing."""
+"""Checks whether the tables are fit for locks, and what creates them."""
 
 from __future__ import annotations
 
@@ -6,83 +6,71 @@ from collections.abc import Container, Iterable, Iterator
 
 from aiorwlock_remote.backends.postgresql.options import SCHEMA
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
 from aiorwlock_remote.errors import Unsupported
 
-_TEXT = {"character varying", "text"}
-_TIME = {"timestamp with time zone"}
-_TABLES: dict[str, dict[str, set[str]]] = {
-    "mutex_locks": {
+_TEXT = "character varying", "text"
+_TIME = ("timestamp with time zone",)
+_SCHEMA_HINT = "if they are not in the first schema of the search_path: ?schema=…"
+_EXPECTED = ExpectedTables(
+    types={
         "resource_type": _TEXT,
-        "resource_id": {"integer"},
+        "resource_id": ("integer",),
         "ticket": _TEXT,
         "acquired_at": _TIME,
-    },
-    "doormans": {
-        "resource_type": _TEXT,
-        "resource_id": {"integer"},
         "active_readers": _TEXT,
-        "has_pending_writer": {"boolean"},
+        "has_pending_writer": ("boolean",),
         "pending_writer": _TEXT,
         "updated_at": _TIME,
         "created_at": _TIME,
         "version": _TEXT,
         "record": _TEXT,
     },
-}
-_ELSEWHERE = "if they are not in the first schema of the search_path: ?schema=…"
-_OURS = {"version": "varchar", "record": "text"}
+    added_columns={"version": "varchar", "record": "text"},
+    add_column="ADD COLUMN {} {}",
+    hint=SCHEMA,
+)
 
 
-def check(
+def check_tables(
     columns: Iterable[tuple[str, str, str]],
     keyless: Container[str],
     schema: str,
     where: str,
 ) -> None:
-    """Whether these columns (table, name, type) will do. ``keyless``: tables.
+    """Check the columns and keys of both tables.
+
+    Args:
+        columns: Table, name and type of each column.
+        keyless: Tables without a unique key of a resource's two columns.
+        schema: Schema of the tables, or empty.
+        where: The server, for error messages.
 
     Raises:
-        Unsupported: no such table, key or column, or of another type; names what to
-            run.
+        Unsupported: A table, key or column is missing or of another type. The hint is
+            the statement to run.
     """
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:
-        found.setdefault(table, {})[column] = data_type
-    for table, wanted in _TABLES.items():
+        types.setdefault(table, {})[column] = data_type
+    for table, names in TABLES.items():
         name = f"{schema}." * bool(schema) + table
-        if table not in found:
-            raise Unsupported(
-                what=f"{where}: table {name} is not there, or not to be seen",
-                hint=SCHEMA if schema else f"{SCHEMA}; {_ELSEWHERE}",
-            )
+        hint = SCHEMA if schema else f"{SCHEMA}; {_SCHEMA_HINT}"
+        _EXPECTED.check_table(types.get(table), name, where, hint)
         if table in keyless:
             raise Unsupported(
                 what=f"{where}: {name} may have several rows for one resource",
                 hint=f"ALTER TABLE {name} ADD UNIQUE (resource_type, resource_id)",
             )
-        for column, kinds in wanted.items():
-            kind = found[table].get(column)
-            if kind is None and column in _OURS:
-                add = f"ALTER TABLE {name} ADD COLUMN {column} {_OURS[column]}"
-                what = f"{where}: {name} has no column {column}"
-                raise Unsupported(what=what, hint=add)
-            if kind not in kinds:
-                said = "is not there" if kind is None else f"is {kind}"
-                raise Unsupported(
-                    what=f"{where}: {name}.{column} {said}, not {min(kinds)}",
-                    hint=SCHEMA,
-                )
+        for column in names:
+            _EXPECTED.check_column(name, column, types[table].get(column), where)
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """What makes the tables, and gives ``user`` the least it needs."""
+    """Yield what creates the tables and grants ``user`` the rights it needs."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
+    if user and schema:
+        yield f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
     if user:
-        owner = f'"{schema}".' if schema else ""
-        if schema:
-            yield f'GRANT USAGE ON SCHEMA "{schema}" TO "{user}"'
-        for table in _TABLES:
-            yield (
-                f'GRANT SELECT, INSERT, UPDATE, DELETE ON {owner}{table} TO "{user}"'
-            )
+        yield from grants(f'"{schema}".' if schema else "", f'"{user}"')

@@ -1,6 +1,4 @@
-"""The statements of ``load_statements.sql``, and how a step is put together from
-them.
-"""
+"""The statements of ``statements.sql``, and how a step is put together from them."""
 
 from __future__ import annotations
 
@@ -21,66 +19,68 @@ class BoundStatement(NamedTuple):
     """A statement, and what picks its $1, $2, and so on, out of the values."""
 
     text: str
-    picked: Callable[[Values], tuple[object, ...]]
-
-
-def _all() -> dict[str, str]:
-    return load_statements("aiorwlock_remote.backends.postgresql", "statements.sql")
+    pick: Callable[[Values], tuple[object, ...]]
 
 
 @cache
 def statement(name: str, schema: str = "") -> str:
-    """The statement of that name, for the tables of a schema."""
-    return _all()[name].replace("{schema}", f'"{schema}".' if schema else "")
+    """Return the statement called ``name``, for the tables of a schema."""
+    texts = load_statements("aiorwlock_remote.backends.postgresql", "statements.sql")
+    return texts[name].replace("{schema}", f'"{schema}".' if schema else "")
 
 
 @cache
-def look(schema: str = "") -> BoundStatement:
-    """What stands there."""
-    return _asking(statement("look", schema))
+def look_statement(schema: str = "") -> BoundStatement:
+    """Return the statement that reads both rows of a resource."""
+    return _bind(statement("look", schema))
 
 
 @cache
-def swap(
-    seat: MutexChange,
+def swap_statement(
+    change: MutexChange,
     schema: str = "",
     *,
     taken: bool,
     made: bool,
     wakes: bool,
     begins: bool = False,
-    tells: bool = False,
+    with_record: bool = False,
     came: bool = False,
     lazily: bool = False,
     asks: bool = True,
     waits: bool = False,
 ) -> BoundStatement:
-    """A step: what is believed and what becomes of the seat.
+    """Return the statement of a step.
 
-    ``begins``: whether a phase does, so that the server chooses its fence.
-    ``made``: whether the doorman's row is there; ``wakes``: whether somebody is told,
-    and ``tells``: what stands there then, if the seat is free; ``came``: whether the
-    holder is told that somebody queued up; ``lazily``: whether a crash of the server
-    may undo it; ``asks``: whether a refusal tells what stands there, or nothing;
-    ``waits``: whether it is told for how long to wait for a locked row.
+    Args:
+        change: What happens to the mutex row.
+        schema: Schema of the tables.
+        taken: Whether a mutex row is expected.
+        made: Whether a doormans row is expected.
+        wakes: Whether processes are notified.
+        begins: Whether a phase begins, so that the server chooses its fence.
+        with_record: Whether a notification of a free mutex carries the new record.
+        came: Whether the holder is notified of a new queue entry.
+        lazily: Whether the commit may be lost in a crash of the server.
+        asks: Whether a refused step returns what is stored, or nothing.
+        waits: Whether the time to wait for a locked row is limited.
     """
-    believed, changed, done = "", "", "true"
-    if seat == "stay" or not made:
-        believed = statement("taken" if taken else "free", schema)
-    if seat != "stay":
-        changed, done = statement(seat, schema), statement("both")
+    expected, changed, done = "", "", "true"
+    if change == "stay" or not made:
+        expected = statement("taken" if taken else "free", schema)
+    if change != "stay":
+        changed, done = statement(change, schema), statement("both")
     if lazily:
         done += f" {statement('lazily')}"
     if came:
         done += f" {statement('came')}"
     if wakes:
-        news = statement("all_news" if tells and seat == "leave" else "news")
+        news = statement("all_news" if with_record and change == "leave" else "news")
         done += f" {statement('wake').replace('{news}', news)}"
-    limited = statement("waits") if waits else ""
-    first = statement("change" if made else "make", schema)
     parts = [
-        first.replace("{and_seat}", believed)
-        .replace("{and_waits}", limited)
+        statement("change" if made else "make", schema)
+        .replace("{and_seat}", expected)
+        .replace("{and_waits}", statement("waits") if waits else "")
         .replace("{record}", statement("begins") if begins else ":n_record::text")
         .replace("{fence}", statement("begun") if begins else "NULL"),
         changed,
@@ -88,10 +88,10 @@ def swap(
     ]
     if asks:
         parts.append(statement("else").replace("{look}", statement("look", schema)))
-    return _asking("\n".join(parts))
+    return _bind("\n".join(parts))
 
 
-def _asking(text: str) -> BoundStatement:
+def _bind(text: str) -> BoundStatement:
     names = tuple(dict.fromkeys(_VALUE.findall(text)))
     numbered = _VALUE.sub(lambda match: f"${names.index(match[1]) + 1}", text)
     return BoundStatement(numbered, itemgetter(*names))

@@ -1,16 +1,16 @@
 -- The statements of the PostgreSQL store, by name; {schema} stands for nothing, or for
 -- the schema of the tables and a dot. Times travel as text, in UTC.
 --
--- A step is one statement, and so one transaction: one of `change` and `make`, with what
--- is believed of the seat, then what becomes of the seat, then `tell`, put together by
--- `statements.py`, which makes $1, $2, … of the :names. The row of the doorman is the
--- lock between our programs, the primary key of mutex_locks the one between ours and
--- the others.
+-- A step is one statement, and so one transaction: `change` or `make`, with the expected
+-- mutex row, then what happens to the mutex row, then `tell`. `statements.py` puts it
+-- together and makes $1, $2, … of the :names. The doormans row is the lock between
+-- programs of this library, the primary key of mutex_locks the lock between those and
+-- others.
 --
--- All parts of a statement see the tables as they were when it began. Who has to wait
--- for the doorman's row finds its new version, and changes nothing. Whoever takes or
--- changes the seat in the meantime is found by the second part: it then changes nothing,
--- and `both` divides by zero, which undoes the first.
+-- All parts of a statement see the tables as they were when it began. A statement that
+-- has waited for the doormans row finds its new version, and changes nothing. If another
+-- program takes or changes the mutex row meanwhile, the second part changes nothing, and
+-- `both` divides by zero, which undoes the first.
 
 -- name: look
 SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
@@ -37,8 +37,8 @@ WITH kept AS (
   RETURNING {fence} AS fence
 )
 
--- For how long the statement waits for a row that is locked, in milliseconds. It is set
--- when the row was found and before it is locked, and in the end as it was.
+-- How long the statement waits for a locked row, in milliseconds. The limit is set when
+-- the row was found and before it is locked, and ends with the transaction.
 -- name: waits
 AND set_config('lock_timeout', :wait::text, true) IS NOT NULL
 
@@ -64,8 +64,8 @@ WITH kept AS (
   RETURNING {fence} AS fence
 )
 
--- What is stored if a phase begins: its fence is the greater of the one that is given
--- and the time right now, in microseconds. It is told as it stands there.
+-- What is stored if a phase begins: its fence is the greater of the given one and the
+-- time right now, in microseconds. The stored value is returned.
 -- name: begins
 (
   GREATEST(:n_fence::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
@@ -75,8 +75,8 @@ WITH kept AS (
 -- name: begun
 split_part(d.record, ' ', 1)
 
--- What is believed of the seat. Asked if it is to stay, and if all is but a guess: an
--- error in the server's log is for what seldom happens.
+-- The expected mutex row. Checked if it is to stay, and if the whole state is a guess:
+-- an error in the server's log is for what seldom happens.
 -- name: free
 AND NOT EXISTS (
   SELECT FROM {schema}mutex_locks AS m
@@ -91,7 +91,7 @@ AND EXISTS (
     AND m.acquired_at = (:i_since::varchar || '+00')::timestamptz
 )
 
--- A row that somebody else inserts at the same time is waited for.
+-- Waits for a row that another program inserts at the same time.
 -- name: sit
 , seat AS (
   INSERT INTO {schema}mutex_locks (resource_type, resource_id, ticket, acquired_at)
@@ -129,7 +129,7 @@ SELECT {done} AS done,
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS now,
   fence, NULL AS created, NULL AS version, NULL AS record, NULL AS ticket, NULL AS since FROM kept
 
--- If it was not done: what stands there, or stood there when the statement began.
+-- If it was not done: what is stored, or was when the statement began.
 -- name: else
 UNION ALL
 SELECT false, there.* FROM (
@@ -140,21 +140,21 @@ WHERE NOT EXISTS (SELECT FROM kept)
 -- name: both
 1 / (SELECT count(*) FROM seat) = 1
 
--- The commit need not wait for the disk. If a crash takes it back, what was given back is
--- held again until its lease ends (nobody has come in since: that commit would have been
--- behind this one), and who had queued up asks again.
+-- The commit need not wait for the disk. If a crash undoes a release, the grant is held
+-- again until its lease ends (no grant was made since: its commit would have come after
+-- this one and waited for the disk); a waiter whose entry is lost asks again.
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
--- On the channel of each gate, see `listener.py`: which resource, and if the seat is free
--- and there is room, all that stands there now.
+-- On the channel of each client, see `listener.py`: which resource, and if the mutex is
+-- free and there is room, the record that is stored now.
 -- name: wake
 AND (
   SELECT count(pg_notify('rwlock_' || gate, {news}::text))
   FROM unnest(:wakes::text[]) AS gate
 ) > 0
 
--- To the process that holds it: which version stands there, with a new place.
+-- To the process that holds the resource: its version with a new queue entry.
 -- name: came
 AND (SELECT count(pg_notify('rwlock_' || :ear::varchar,
   json_build_array(:i_kind::varchar, :i_number::integer, :n_version::varchar)::text
@@ -169,13 +169,13 @@ json_build_array(
   to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
 )
 
--- In a transaction of the caller's: until it ends nobody changes that seat.
+-- In a transaction of the caller's: the mutex row stays as it is until that ends.
 -- name: join
 SELECT 1 FROM {schema}mutex_locks
 WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
 FOR UPDATE
 
--- Two that look share the row with each other, and with nothing else that locks it.
+-- Two of these may look at the same time; any other lock on the row excludes them.
 -- name: joined
 WITH free AS MATERIALIZED (
   SELECT 1 FROM {schema}mutex_locks
@@ -187,14 +187,14 @@ SELECT EXISTS (
   WHERE resource_type = $1::varchar AND resource_id = $2::integer AND ticket = $3::varchar
 ) AND NOT EXISTS (SELECT FROM free) AS joined
 
--- For the connection that listens, which may hear nothing for long. Before PostgreSQL 14
+-- For the connection that listens, which may be idle for long. Before PostgreSQL 14
 -- there is no such setting.
 -- name: stay
 SELECT set_config(name, '0', false) FROM pg_settings
 WHERE name = 'idle_session_timeout'
 
--- Who waits for a row of the user's, see `attendance.py`; the two numbers as `freed` in
--- `row_dialects.py` makes them.
+-- A waiter for a row of the user's, see `RowWaiterPresence`; the two numbers as `freed`
+-- in `row_dialects.py` makes them.
 -- name: row_waited_for
 SELECT a, b, pg_try_advisory_lock_shared(a, b) AS done
 FROM (
@@ -232,11 +232,11 @@ LEFT JOIN {schema}doormans AS d USING (resource_type, resource_id)
 LEFT JOIN {schema}mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY resource_type, resource_id
 
--- Of so many doormen behind a key, those nobody has used for so many seconds and whose
--- seat is free: where the next ones begin. The primary key leads to them, so that no
--- statement takes longer where there are more. What a step has locked is in use, and is
--- passed by: nobody waits, and two that forget at the same time never for each other.
--- The locked row is looked at as it is by then.
+-- Deletes, of $4 doormen after a key, those not used for $1 seconds whose mutex is free,
+-- and returns the last key. The primary key leads to them, so that a statement takes no
+-- longer where there are more rows. A row that a step has locked is in use and skipped:
+-- no step waits, and two purges never wait for each other. A locked row is checked as it
+-- is by then.
 -- name: forget
 WITH portion AS MATERIALIZED (
   SELECT resource_type, resource_id FROM {schema}doormans
@@ -266,8 +266,8 @@ FROM information_schema.columns
 WHERE table_schema = COALESCE($1::varchar, current_schema())
   AND table_name IN ('mutex_locks', 'doormans')
 
--- Which of the tables have no unique key of those two columns that is looked at as each
--- row is written. A view has the keys of what is beneath it.
+-- Which of the tables have no unique key of those two columns that is checked as each
+-- row is written. A view has the keys of the tables beneath it.
 -- name: keyless
 SELECT c.relname AS table_name
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -284,7 +284,7 @@ WHERE n.nspname = COALESCE($1::varchar, current_schema())
       )
   )
 
--- What is set where, and what this role may.
+-- Version and settings of the server, and what this role may do.
 -- name: server
 SELECT current_setting('server_version') AS version,
   current_setting('server_version_num')::integer AS number,

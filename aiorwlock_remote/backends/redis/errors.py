@@ -1,9 +1,9 @@
-"""What the server and the network say → what we raise. The one place for that.
+"""Maps what the server and the network report to the errors of this library.
 
 By the first word of the server's answer:
 
 ==============================  ====================  ============  ==============
-it says                         we raise              carried out?  try again?
+reply                           raised                carried out?  try again?
 ==============================  ====================  ============  ==============
 LOADING BUSY TRYAGAIN           BackendUnavailable    no            yes
 MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
@@ -22,21 +22,6 @@ ILLEGAL                         IllegalCommand        no            a bug of our
 ERR max number of clients …     BackendUnavailable    no            yes
 anything else                   BackendError          perhaps       no
 ==============================  ====================  ============  ==============
-
-A command that fails inside a script ends the script where it is, and what the script
-wrote before stays. The server appends the script's name to such an answer: whatever the
-answer says, the step was perhaps carried out. Only what was refused before the script
-began is ``nothing_done`` (tests/backends/redis/test_half_done.py).
-
-READONLY: the server has become a replica; the link hangs up, so that the next
-connection may find the new primary. A connection that fails or is silent is
-BackendUnavailable, and what was sent over it may have been carried out.
-
-A user's client (redis-py, valkey-py) connects before our link takes over; what it
-raises then is sorted by the name of its class, so that neither library is imported.
-
-The server quotes a command's arguments when it does not know the command, a password
-of the greeting among them: that part is never repeated.
 """
 
 from __future__ import annotations
@@ -68,11 +53,11 @@ _NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
 _IN_A_SCRIPT = " script: "
-"""Behind what a script's command was told comes the script's name."""
+"""Stands between the error of a script's command and the script's name."""
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "LOADING": (BackendUnavailable, "it is starting"),
-    "BUSY": (BackendUnavailable, "somebody's script runs for too long"),
+    "BUSY": (BackendUnavailable, "a script of another program runs for too long"),
     "TRYAGAIN": (BackendUnavailable, ""),
     "MASTERDOWN": (BackendUnavailable, "its primary is away"),
     "CLUSTERDOWN": (BackendUnavailable, ""),
@@ -95,6 +80,8 @@ _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "BADRECORD": (BadRecord, ""),
 }
 
+# A user's client connects before this library takes over. What it raises then is mapped
+# by the names of its class and its bases, so that neither library is imported.
 _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
     "AuthenticationError": (Unsupported, "the client's user or password is wrong"),
     "AuthorizationError": (Unsupported, "the client's user lacks a permission"),
@@ -108,11 +95,16 @@ _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
 
 
 def from_reply(text: str, where: str) -> Refusal:
-    """The error of ours for an error reply."""
+    """Return the error for an error reply of the server ``where``."""
+    # The quoted arguments may be a password (test_arguments_are_never_repeated).
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
     if isinstance(refusal, BackendError):
-        known = type(refusal) is not BackendError or _word(text) in _BY_WORD
+        # A command that fails inside a script ends the script there, and what the
+        # script wrote before stays. The server appends the script's name to such a
+        # reply: whatever it says, the step was perhaps carried out. Only what was
+        # refused before the script began is ``nothing_done`` (test_half_done.py).
+        known = type(refusal) is not BackendError or text.partition(" ")[0] in _BY_WORD
         refusal.nothing_done = known and _IN_A_SCRIPT not in text
     return refusal
 
@@ -139,18 +131,15 @@ def _meaning(text: str, where: str) -> Refusal:
     return BackendError(what=f"{where}: {text}")
 
 
-def _word(text: str) -> str:
-    return text.partition(" ")[0]
-
-
 def from_failure(exc: BaseException | None, where: str) -> BackendError:
-    """The error of ours for a connection that failed; None: the server hung up."""
+    """Return the error for a connection that failed; None: the server closed it."""
     if exc is None or isinstance(exc, EOFError):
         return BackendUnavailable(what=f"{where}: the server closed the connection")
     if isinstance(exc, BackendError):
         return exc
     if isinstance(exc, TimeoutError):
         return BackendUnavailable(what=f"{where}: no answer in time")
+    # trio raises TLS errors as the cause of its own.
     cause = exc if isinstance(exc, ssl.SSLError) else exc.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Unsupported(
@@ -170,7 +159,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
 
 
 def from_decoding(exc: Exception, name: str) -> Exception:
-    """What to raise for an answer that could not be decoded; ``name``: to what."""
+    """Return what to raise for a reply to ``name`` that could not be decoded."""
     shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
     if isinstance(exc, LockError) or not shapeless:
         return exc
@@ -180,10 +169,10 @@ def from_decoding(exc: Exception, name: str) -> Exception:
 
 
 def from_client(exc: Exception, where: str) -> BackendError:
-    """The error of ours for what a user's client raised while it connected.
+    """Return the error for what a user's client raised while it connected.
 
-    What is neither the library's nor the network's comes from code of the user's (a
-    credential provider, say), and may go better the next time.
+    An error that is neither the client library's nor the network's comes from code of
+    the user's (a credential provider, say), and may not happen the next time.
     """
     if isinstance(exc, BackendError):
         return exc
@@ -204,11 +193,11 @@ def from_client(exc: Exception, where: str) -> BackendError:
 
 
 def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:
-    """No server has got the call; unless it is ``for_good``, one may still get it."""
+    """Return the error of a call that was not sent; ``for_good``: and never will be."""
     said = "not sent" if for_good else "not sent yet"
     return BackendUnavailable(what=f"{where}: {why}; {said}", nothing_done=for_good)
 
 
 def not_redis(where: str) -> Unsupported:
-    """The peer speaks something else."""
+    """Return the error for a peer whose bytes are not the Redis protocol."""
     return Unsupported(what=f"{where}: it does not speak the Redis protocol")

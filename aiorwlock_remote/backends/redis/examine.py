@@ -1,6 +1,6 @@
 """What a Redis server's settings mean for locks: the findings of ``rwlock doctor``.
 
-Every question may be refused to the user of the URL; a refusal is a finding, too.
+The server may refuse any question to the user of the URL: that is a finding, too.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Any
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock, Finding
 
-Ask = Callable[..., Awaitable[Any]]
+Send = Callable[..., Awaitable[Any]]
 
-_TIGHT = 0.1
-"""Seconds of clock difference that nobody needs to hear of."""
+_SMALL_SKEW = 0.1
+"""Seconds of clock difference that are not worth a note."""
 _EVENTS = frozenset("gx$A")
 
 
-async def examine(ask: Ask, clock: Clock) -> AsyncIterator[Finding]:
-    """One finding after another; ``ask`` sends a command."""
-    info = await _info(ask)
+async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
+    """Iterate over the findings about one server; ``send`` sends it a command."""
+    info = await _info(send)
     yield _version(info)
     yield _role(info)
-    yield await _skew(ask, clock)
-    yield _persistence(info, await _setting(ask, "appendfsync"))
-    yield _memory(info, await _setting(ask, "maxmemory-policy"))
-    yield _events(await _setting(ask, "notify-keyspace-events"))
-    yield await _kill(ask)
+    yield await _skew(send, clock)
+    yield _persistence(info, await _setting(send, "appendfsync"))
+    yield _memory(info, await _setting(send, "maxmemory-policy"))
+    yield _events(await _setting(send, "notify-keyspace-events"))
+    yield await _kill(send)
 
 
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """What was found at one of several servers; that it is away is a finding, too."""
+    """Add the server's name to its findings; that it is away is a finding, too."""
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")
@@ -43,9 +43,9 @@ async def findings_at(
         yield Finding(f"reachable {where}", "no", meaning, "bad")
 
 
-async def _info(ask: Ask) -> dict[str, str]:
+async def _info(send: Send) -> dict[str, str]:
     try:
-        text = _text(await ask("INFO"))
+        text = _text(await send("INFO"))
     except BackendUnavailable:
         raise
     except BackendError:
@@ -54,10 +54,10 @@ async def _info(ask: Ask) -> dict[str, str]:
     return {name: value for name, colon, value in pairs if colon}
 
 
-async def _setting(ask: Ask, name: str) -> str | None:
-    """A setting; None if we may not know it."""
+async def _setting(send: Send, name: str) -> str | None:
+    """Return a setting, or None if the user may not ask for it."""
     try:
-        found = await ask("CONFIG", "GET", name)
+        found = await send("CONFIG", "GET", name)
     except BackendUnavailable:
         raise
     except BackendError:
@@ -95,12 +95,13 @@ def _role(info: dict[str, str]) -> Finding:
     )
 
 
-async def _skew(ask: Ask, clock: Clock) -> Finding:
+async def _skew(send: Send, clock: Clock) -> Finding:
     before = clock.now()
-    seconds, micros = await ask("TIME")
+    seconds, micros = await send("TIME")
     took = clock.now() - before
+    # The server read its clock half a round trip ago, about.
     skew = int(seconds) + int(micros) / 1e6 - (clock.wall() - took / 2)
-    ours = abs(skew) <= max(_TIGHT, took)
+    ours = abs(skew) <= max(_SMALL_SKEW, took)
     return Finding(
         "clock",
         f"{skew:+.3f} s from this host's",
@@ -164,9 +165,10 @@ def _events(flags: str | None) -> Finding:
     )
 
 
-async def _kill(ask: Ask) -> Finding:
+async def _kill(send: Send) -> Finding:
     try:
-        await ask("CLIENT", "KILL", "ID", 0)
+        # No client has this number: only the right to kill is tried.
+        await send("CLIENT", "KILL", "ID", 0)
     except BackendUnavailable:
         raise
     except BackendError as exc:

@@ -1,21 +1,7 @@
-"""The names of a resource's keys, and of the channels where a process hears of it.
+"""The names of a resource's keys and channels, and which resource a key belongs to.
 
-The seat is the published mutex record. What belongs to it lies in the same slot of a
+The mutex key is the published record. What belongs to it lies in the same slot of a
 cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
-
-In a cluster a script names one key more, with which the channels begin:
-``{…}.rwlock.wake/``. They belong to the slot, too (SPUBLISH). And the key never exists:
-a node that is giving the slot away, or getting it, refuses whoever names keys that are
-not all there (TRYAGAIN), so no script is carried out halfway between two nodes.
-
-The names of a pair's keys: the two published ones as they are, and ours beside them.
-
-``readlock:catalog:7`` and ``writelock:catalog:7``; ``{readlock:catalog:7}.expiry`` and
-the like. If the name has a ``{tag}`` of its own, which a cluster demands, ours begin
-with it, to lie in the same slot: ``{tag}.readlock:{tag}:7.expiry``. Ours always begin
-with a brace and the published ones never do, so no name can be both.
-
-Which resources there are: what the names of keys tell.
 """
 
 from __future__ import annotations
@@ -50,16 +36,20 @@ from aiorwlock_remote.errors import ConfigurationError
 MUTEX_PREFIX = "mutex_locks/"
 WAKE_PREFIX = "rwlock.wake/"
 KEY_PARTS = ("state", "readers", "queue")
+_PAIR_PARTS = ("state", "expiry", "queue")
+SCAN_COUNT = 1000
+"""Keys that one SCAN looks at."""
 
 
 class Keys:
     """The keys of one resource, made once and used for every request.
 
-    ``enter``, ``leave``, ``look``: the scripts for these keys. ``seats``: the published
-    keys, which other programs change; ``seat`` is the one that messages name.
+    ``enter``, ``leave``, ``look`` are the scripts for these keys; ``args`` is what
+    every script begins with. ``published`` are the keys that other programs use, too;
+    messages name the first of all, ``seat``.
     """
 
-    __slots__ = ("args", "resource", "seat", "seats")
+    __slots__ = ("args", "published", "resource", "seat")
 
     enter: ClassVar[Script] = ENTER
     leave: ClassVar[Script] = LEAVE
@@ -68,7 +58,11 @@ class Keys:
     def __init__(
         self, resource: Resource, fence_memory: float = 3600.0, *, cluster: bool = False
     ) -> None:
-        """``fence_memory``: seconds that a record is kept after its last use."""
+        """``fence_memory``: seconds for which a record is kept after its last use."""
+        # In a cluster a script names one key more, the prefix of the slot's channels,
+        # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
+        # giving the slot away, or getting it, refuses a script whose keys are not all
+        # there (TRYAGAIN), so no script is carried out halfway between two nodes.
         seat = f"{MUTEX_PREFIX}{resource.key}".encode()
         parts = (*KEY_PARTS, WAKE_PREFIX) if cluster else KEY_PARTS
         beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
@@ -78,27 +72,19 @@ class Keys:
         self,
         resource: Resource,
         keys: tuple[bytes, ...],
-        seats: tuple[bytes, ...],
+        published: tuple[bytes, ...],
         fence_memory: float,
     ) -> None:
         self.resource: Resource = resource
         self.seat: bytes = keys[0]
-        self.seats: tuple[bytes, ...] = seats
-        # What every script begins with: how many keys, the keys, ARGV[1].
+        self.published: tuple[bytes, ...] = published
+        # The number of keys, the keys, ARGV[1].
         memory = micros(fence_memory)
         self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
 
 
-def channel(gate: str) -> bytes:
-    """Where a process hears that it may be its turn: the seat's key is sent."""
-    return f"{WAKE_PREFIX}{gate}".encode()
-
-
-_PAIR_PARTS = ("state", "expiry", "queue")
-
-
 class PairKeys(Keys):
-    """The keys of a pair, made once and used for every request."""
+    """The keys of a pair: ``readlock:catalog:7``, ``writelock:catalog:7``, and ours."""
 
     __slots__ = ()
 
@@ -114,10 +100,10 @@ class PairKeys(Keys):
         cluster: bool = False,
         prefix: str = "",
     ) -> None:
-        """As ``Keys``; ``prefix``: goes before the published names.
+        """Make the keys; ``prefix`` goes before the published names.
 
         Raises:
-            ConfigurationError: in a cluster, the two would lie in different slots.
+            ConfigurationError: In a cluster, the two would lie in different slots.
         """
         name = f"{resource.type}:{resource.id}"
         writer, readers = (
@@ -126,6 +112,10 @@ class PairKeys(Keys):
         )
         if cluster:
             check_same_slot(readers, writer)
+        # Ours lie beside the published ones: {readlock:catalog:7}.expiry and the like.
+        # If the name has a {tag} of its own, which a cluster demands, they begin with
+        # the tag, to lie in the same slot: {tag}.readlock:{tag}:7.expiry. Ours always
+        # begin with a brace and the published ones never do, so no name can be both.
         tag = hash_tag(readers)
         start = b"{%b}." % readers if tag == readers else b"{%b}.%b." % (tag, readers)
         beside = (start + part.encode() for part in _PAIR_PARTS)
@@ -137,31 +127,39 @@ class PairKeys(Keys):
 def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
-    """The keys of a resource, whichever layout it has; ``prefix``: of a pair's.
+    """Return the keys of a resource of either layout; ``prefix`` is for pairs.
 
     Raises:
-        ConfigurationError: in a cluster, they would lie in several slots.
+        ConfigurationError: In a cluster, they would lie in several slots.
     """
     if isinstance(resource, KeyPair):
         return PairKeys(resource, fence_memory, cluster=cluster, prefix=prefix)
     return Keys(resource, fence_memory, cluster=cluster)
 
 
-SCAN_COUNT = 1000
+def wake_channel(client_id: str) -> bytes:
+    """Return the channel on which a client is sent the ``seat`` it may now enter."""
+    return f"{WAKE_PREFIX}{client_id}".encode()
 
 
 async def scan_server(
-    ask: SendCommand, prefix: str, resource_type: str | None
+    send: SendCommand, prefix: str, resource_type: str | None
 ) -> AsyncIterator[set[Resource]]:
-    """The resources at one server, a page of SCAN at a time; perhaps repeatedly.
+    """Iterate over the resources at one server, a page of SCAN at a time.
 
-    It reads every key name of the database. What exists from beginning to end is found.
+    It reads every key name of the database. A resource that exists from beginning to
+    end is found, perhaps several times.
+
+    Args:
+        send: Sends a command to the server.
+        prefix: Only resources under this prefix are found.
+        resource_type: Only this (encoded) type is found; None: all.
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)
     wanted = None if resource_type is None else decode(resource_type)
     while True:
-        page = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        page = await send("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
         try:
             cursor, names = int(page[0]), page[1]
             found = [resource_of(prefix, name) for name in names]
@@ -175,9 +173,9 @@ async def scan_server(
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
-    """The resource a key belongs to, if it has a name under this prefix.
+    """Return the resource of a key under this prefix, or None.
 
-    Of a pair, its two published keys tell; those beside them are nothing without.
+    Of a pair, its two published keys count; those beside them are nothing without.
     """
     try:
         text = name.decode()
@@ -185,7 +183,10 @@ def resource_of(prefix: str, name: bytes) -> Resource | None:
         return None
     for lock in (READ_LOCK_PREFIX, WRITE_LOCK_PREFIX):
         if text.startswith(prefix + lock):
-            return _pair(text[len(prefix + lock) :])
+            try:
+                return key_pair_from(text[len(prefix + lock) :])
+            except ConfigurationError:  # another program's key
+                return None
     if text.startswith("{"):
         text, brace, part = text[1:].rpartition("}.")
         if not brace or part not in KEY_PARTS:
@@ -197,23 +198,13 @@ def resource_of(prefix: str, name: bytes) -> Resource | None:
 
 
 def scan_pattern(prefix: str, resource_type: str | None) -> str:
-    """A glob that every key of these resources matches (and others may)."""
-    # What mutex_locks/, readlock: and writelock: have in common: one reading for all.
-    # The prefix is behind the first and before the others, so it is no part of this.
+    """Return a glob that every key of these resources matches (and others may)."""
+    # What mutex_locks/, readlock: and writelock: have in common, so that one reading of
+    # the database is enough. The prefix stands behind the first and before the others.
     start = "*[_de]lock[s:]*"
-    if (
-        resource_type is None or "%" in resource_type
-    ):  # encoded in one kind of name only
+    # A type with special characters is encoded in one kind of name only.
+    if resource_type is None or "%" in resource_type:
         return start
-    return f"{start}{_literal(resource_type.removeprefix(prefix))}[,:]*"
-
-
-def _pair(name: str) -> Resource | None:
-    try:
-        return key_pair_from(name)
-    except ConfigurationError:  # another program's key
-        return None
-
-
-def _literal(text: str) -> str:
-    return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)
+    literal = resource_type.removeprefix(prefix)
+    literal = "".join(f"\\{char}" if char in "*?[]\\^" else char for char in literal)
+    return f"{start}{literal}[,:]*"

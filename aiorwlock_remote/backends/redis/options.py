@@ -1,4 +1,4 @@
-"""URLs (``redis://``, ``redis+cluster://``, …) → how to reach the server."""
+"""How to reach the server, read from a URL (``redis://``, ``redis+cluster://``, …)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SENTINEL = ("sentinel_password", "sentinel_username")
 
 @dataclass(frozen=True, slots=True)
 class Options(TlsOptionsMixin):
-    """Where the server is and how to talk to it. Its ``repr`` shows no password.
+    """The server, the credentials and the timeouts. Its ``repr`` shows no password.
 
-    A ``path`` is a Unix socket, else it is ``host`` and ``port``, or ``sentinels`` say
-    where, or it is a cluster, whose nodes the ``seeds`` know. Timeouts in seconds:
-    ``connect_timeout`` until the server has greeted us, ``command_timeout`` until a
-    silent server counts as lost. Nobody is told of a grant that fewer than
-    ``min_replicas`` have. ``name``: what messages call the server, if it is not found
-    by its address.
+    The server is a Unix socket (``path``), or ``host`` and ``port``, or the primary
+    that ``sentinels`` name, or a cluster whose nodes the ``seeds`` know.
+    ``connect_timeout``: seconds until the handshake is done; ``command_timeout``:
+    seconds until a silent server counts as lost. A grant is reported only if
+    ``min_replicas`` have it. ``name``: what messages call the server instead of its
+    address.
     """
 
     host: str = ""
@@ -49,7 +49,7 @@ class Options(TlsOptionsMixin):
     name: str = ""
     sentinels: Sentinels | None = None
     client_sentinels: Sentinels | None = None
-    """Those of a user's client, which asks them itself before it connects."""
+    """The Sentinels of a user's client, which asks them itself before it connects."""
     seeds: tuple[Server, ...] = ()
     min_replicas: int = 0
 
@@ -68,10 +68,10 @@ class Options(TlsOptionsMixin):
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
 ) -> Options:
-    """What a URL says.
+    """Return the options of a URL, together with those of ``connect``.
 
     Raises:
-        ConfigurationError: a part or an option of it cannot be used.
+        ConfigurationError: A part or an option of the URL cannot be used.
     """
     kind, _, found_by = address.scheme.partition("+")
     local, secured = kind == "unix", kind == "rediss"
@@ -83,7 +83,8 @@ def options_of(
     sentinels: Sentinels | None = None
     seeds: tuple[Server, ...] = ()
     db = "" if local else address.path.removeprefix("/")
-    if "@" in address.path and not local:  # not shown: a password may be in front of it
+    if "@" in address.path and not local:
+        # The path is not shown: a part of a password may stand in front of the @.
         raise ConfigurationError(
             what=f"{address.scheme}: there is an @ behind the host",
             hint="in a password, / is %2F, ? is %3F and # is %23",
@@ -162,6 +163,7 @@ def _min_replicas(address: Address, given: int) -> int:
         raise ConfigurationError(
             what=f"{address.scheme}: min_replicas={quoted(text)} is not a number from 0"
         )
+    # Two different demands: neither can be dropped in silence (test_given_twice).
     if given not in {0, number}:
         raise ConfigurationError(
             what=f"min_replicas is {given} for connect and {text} in the URL"
@@ -171,6 +173,7 @@ def _min_replicas(address: Address, given: int) -> int:
 
 def _client_name(address: Address) -> str:
     name = address.query.get("client_name", CLIENT_NAME)
+    # CLIENT SETNAME refuses anything else, at each connection.
     if not name or not all("!" <= char <= "~" for char in name):
         raise ConfigurationError(
             what=f"{address.scheme}: client_name={quoted(name)} cannot be used",

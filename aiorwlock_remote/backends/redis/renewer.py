@@ -1,4 +1,4 @@
-"""The keeper's renewals as scripts, over whatever batches go over."""
+"""The keeper's renewals as scripts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import cast
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.commands import decode, encode
+from aiorwlock_remote.backends.redis.codec import decode, encode
 from aiorwlock_remote.backends.redis.connection.calls import Request
-from aiorwlock_remote.backends.redis.connections import RenewalChannel
+from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.keys import keys_of
 from aiorwlock_remote.backends.redis.mutex_sets import (
     SetKeys,
@@ -26,52 +26,54 @@ from aiorwlock_remote.ports import Renewal, StoreSettings
 
 
 class RedisRenewer:
-    """Renewals of the keeper's thread: one script each, all in one write."""
+    """Renews the grants of a batch: one script each, all in one write."""
 
-    def __init__(self, batches: RenewalChannel, settings: StoreSettings) -> None:
-        """Connects at the first renewal."""
-        self._batches = batches
+    def __init__(self, channel: RenewalChannel, settings: StoreSettings) -> None:
+        """Prepare the renewer; ``channel`` connects at the first renewal."""
+        self._channel = channel
         self._settings = settings
-        self._cluster = isinstance(batches, ClusterRenewalChannel)
+        self._cluster = isinstance(channel, ClusterRenewalChannel)
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one write and one read."""
         commands = [Renew(((item.ticket, item.lease),)) for item in batch]
         requests = [
             self._request(item.resource, command)
             for item, command in zip(batch, commands, strict=True)
         ]
-        answers = self._batches.run_many(requests, timeout)
+        answers = self._channel.run_many(requests, timeout)
         return [
             _outcome(item.resource, command, raw)
             for item, command, raw in zip(batch, commands, answers, strict=True)
         ]
 
     def lane(self, resource: Resource) -> Hashable:
-        """The node of a cluster that has it."""
-        if not isinstance(self._batches, ClusterRenewalChannel):
+        """Return the node of a cluster that has the resource."""
+        if not isinstance(self._channel, ClusterRenewalChannel):
             return None
         _, args = self._request(resource, Renew(()))
-        return self._batches.lane(cast("bytes", args[1]))
+        return self._channel.lane(cast("bytes", args[1]))
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
-        self._batches.give_up()
+        self._channel.give_up()
 
     def close(self) -> None:
-        """Close the connection."""
-        self._batches.close()
+        self._channel.close()
 
     def _request(self, resource: Resource, command: Renew) -> Request:
-        told = self._settings
-        # Without our gate: nobody here rings the bell, so we get a message, too.
+        settings = self._settings
+        # Without a client id: this thread cannot wake tasks of the loop, so our own
+        # client gets a message as all others do.
         if isinstance(resource, SetMember):
-            set_keys = SetKeys(told, resource.type, gate="", cluster=self._cluster)
-            return encode_member(set_keys, command)
-        keys = keys_of(told.prefix, resource, told.fence_memory, cluster=self._cluster)
-        return encode(keys, command)
+            keys = SetKeys(settings, resource.type, "", cluster=self._cluster)
+            return encode_member(keys, command)
+        return encode(
+            keys_of(
+                settings.prefix, resource, settings.fence_memory, cluster=self._cluster
+            ),
+            command,
+        )
 
 
 def _outcome(

@@ -1,14 +1,8 @@
-"""``min_replicas``: nobody is told of a grant that too few replicas have.
-
-WAIT follows the script in the same write, over the same connection: it asks for what
-that connection wrote, another one would not know of it. A repeated request that finds
-its grant writes nothing, and the grant may have come over a connection that is lost, or
-the script may have been sent on to another node of a cluster: then a key that lives for
-a millisecond, which replicas get like any write, goes before another WAIT.
-"""
+"""``min_replicas``: no grant is reported before enough replicas have it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,19 +26,22 @@ from aiorwlock_remote.core.commands import (
     Waiting,
 )
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.logs import log_event
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
 Undo = Callable[[tuple[str, ...]], object]
-"""Takes these tickets back, whatever became of them."""
+"""Releases these tickets, granted or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnackedGrant(Generic[T]):
-    """Something is granted, and nobody is told of it before replicas have it.
+    """A grant that must not be reported before replicas have it.
 
-    ``instead(error)`` takes it back; what is told then. ``old``: it may have come over
-    a connection that is lost.
+    ``instead(error)`` takes the grant back and returns what to report. ``old``: the
+    grant may have come over a connection that is lost.
     """
 
     instead: Callable[[BaseException], T | BaseException]
@@ -52,46 +49,52 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Whether its answer can be a grant: a release needs no replica."""
+    """Whether the reply can be a grant: a plain release needs no replica."""
     if isinstance(command, Release):
         return bool(command.then)
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
 
 
 class ReplicaAcks:
-    """Asks for grants, and gives back what fewer than ``needed`` replicas have."""
+    """Asks replicas for grants, and takes back what fewer than ``needed`` have."""
 
-    def __init__(self, link: Endpoint, needed: int, seconds: float, where: str) -> None:
-        """They have ``seconds`` to acknowledge each grant."""
-        self._link = link
+    def __init__(
+        self, endpoint: Endpoint, needed: int, seconds: float, where: str
+    ) -> None:
+        """Require ``needed`` replicas to acknowledge each grant within ``seconds``."""
+        self._endpoint = endpoint
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
-        """Send the call and WAIT; the reply when enough replicas have what it grants.
+        """Send a call, and return its reply once enough replicas have what it grants.
 
-        Too few: it fails with ``BackendUnavailable``, and a new grant is taken back
-        with ``undo``. A grant that was there before is left to the caller, who does not
-        know whether it was told of. Grants that a release carried along become places,
-        so that their waiters ask again; the release itself needs no replica.
+        If they are too few, the request fails with ``BackendUnavailable``, and a new
+        grant is taken back with ``undo``. A grant that was there before is left alone:
+        the caller may have been told of it. Grants that a release carried along become
+        queue entries, so that their waiters ask again; the release needs no replica.
         """
-        return self.confirm(call, partial(_doubt, undo))
+        return self.confirm(call, partial(_unacked, undo))
 
     def confirm(
-        self, call: Call[T], doubt: Callable[[T], UnackedGrant[T] | None]
+        self, call: Call[T], unacked: Callable[[T], UnackedGrant[T] | None]
     ) -> Pending[T]:
-        """The same for any answer; ``doubt`` finds what is granted in it, if anything.
+        """Send a call, and return its result once enough replicas have what it grants.
 
-        What is told instead comes from there; it fails with a ``BackendError`` that
-        does.
+        Args:
+            call: The script.
+            unacked: Returns what its result grants, or None if that is nothing.
         """
-        told: Pending[T] = Pending()
+        result: Pending[T] = Pending()
         wait = self._wait()
-        key = cast("bytes", call.args[2])  # not the seat: what is beside it is ours
-        call.add_done_callback(partial(self._answered, key, told, wait, doubt))
-        self._link.send(call, wait)
-        return told
+        # Not the published key: a mark goes beside a key of ours.
+        key = cast("bytes", call.args[2])
+        call.add_done_callback(partial(self._answered, key, result, wait, unacked))
+        # In one write, so that no other command of ours comes between the two
+        # (test_script_and_wait_leave_in_one_write).
+        self._endpoint.send(call, wait)
+        return result
 
     def _wait(self) -> Call[int]:
         return Call(int, ("WAIT", self._needed, self._milliseconds))
@@ -99,45 +102,52 @@ class ReplicaAcks:
     def _answered(
         self,
         key: bytes,
-        told: Pending[T],
+        result: Pending[T],
         wait: Call[int],
-        doubt: Callable[[T], UnackedGrant[T] | None],
+        unacked: Callable[[T], UnackedGrant[T] | None],
         call: Pending[T],
     ) -> None:
         if call.error is not None:
-            told.set_exception(call.error)
+            result.set_exception(call.error)
             return
         answer = call.result()
-        doubted = doubt(answer)
-        if doubted is None:
-            told.set_result(answer)
+        grant = unacked(answer)
+        if grant is None:
+            result.set_result(answer)
             return
-        if (
-            doubted.old or wait.done()
-        ):  # done: the script was forgotten, and ran after it
+        # WAIT asks for what its own connection wrote before. That is not the grant if a
+        # repeated request found it there and wrote nothing, if it came over a
+        # connection that is lost, or if WAIT was answered first: the server had
+        # forgotten the script, or the script was redirected to another node of a
+        # cluster. Then a write of our own, a key that lives for a millisecond, goes
+        # before another WAIT (test_a_grant_of_a_lost_connection_is_asked_about,
+        # test_replica_marks.py).
+        if grant.old or wait.done():
             wait = self._wait()
-            mark: Call[Any] = Call(
-                as_is, ("SET", key_in_same_slot(key, b".mark"), "", "PX", 1)
-            )
-            mark.add_done_callback(partial(_worthless, wait))
-            if not self._link.send_at_once(key, mark, wait):
+            mark_key = key_in_same_slot(key, b".mark")
+            mark: Call[Any] = Call(as_is, ("SET", mark_key, "", "PX", 1))
+            mark.add_done_callback(partial(_fail_without_mark, wait))
+            if not self._endpoint.send_at_once(key, mark, wait):
                 wait.set_exception(BackendUnavailable(what=f"{self._where}: not sent"))
-        wait.add_done_callback(partial(self._judged, told, answer, doubted))
+        wait.add_done_callback(partial(self._judge, result, answer, grant))
 
-    def _judged(
-        self, told: Pending[T], answer: T, doubted: UnackedGrant[T], wait: Pending[int]
+    def _judge(
+        self, result: Pending[T], answer: T, grant: UnackedGrant[T], wait: Pending[int]
     ) -> None:
         error = wait.error
         if error is None:
             if wait.result() >= self._needed:
-                told.set_result(answer)
+                result.set_result(answer)
                 return
             error = self._too_few(wait.result())
-        instead = doubted.instead(error)
+        log_event(
+            log, "grant_unacknowledged", logging.DEBUG, server=self._where, error=error
+        )
+        instead = grant.instead(error)
         if isinstance(instead, BaseException):
-            told.set_exception(instead)
+            result.set_exception(instead)
         else:
-            told.set_result(instead)
+            result.set_result(instead)
 
     def _too_few(self, count: int) -> BackendError:
         seconds = self._milliseconds / 1000
@@ -148,7 +158,7 @@ class ReplicaAcks:
         )
 
 
-def _doubt(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
+def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     answers = reply.then if isinstance(reply, Released) else (reply,)
     grants = [
         (grant.ticket, grant.since == answer.now)
@@ -170,8 +180,9 @@ def _doubt(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     return UnackedGrant(instead, old=len(fresh) < len(grants))
 
 
-def _worthless(wait: Call[int], mark: Pending[Any]) -> None:
-    """Without the mark WAIT asks for nothing: the slot may have been given away."""
+def _fail_without_mark(wait: Call[int], mark: Pending[Any]) -> None:
+    # Without the mark WAIT asks for nothing: the slot may have been given away
+    # (test_without_its_mark_wait_says_nothing).
     if mark.error is not None and not wait.done():
         wait.set_exception(mark.error)
 

@@ -1,16 +1,8 @@
-"""Sentinel: where the primary is, asked anew before each connection.
+"""Finds the primary that Sentinels watch, anew before each connection.
 
-All Sentinels are asked at once, by blocking sockets: the keeper's thread does it as it
-is, a loop does it in a thread. The one that knows of the latest failover is believed
-(the highest ``config-epoch``); the first answer is waited for, the others have
-``LATE_ANSWERS_TIMEOUT`` seconds more. Whether the server named is a primary is not to
-say: ``HELLO`` tells, see ``greeting``.
-
-``PrimaryFinder`` remembers what they said last, and notices when they name another
-server: after a planned failover the old primary stays up and writable for about ten
-seconds, so that no connection fails and nobody else would tell.
-
-One Sentinel, asked over one socket that does not block.
+``PrimaryFinder`` remembers the last answer and announces a switch: after a planned
+failover the old primary stays up and writable for about ten seconds, so that no
+connection fails.
 """
 
 from __future__ import annotations
@@ -51,188 +43,35 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
-CHUNK = 65536
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+PORT = 26379
+READ_SIZE = 65_536
+"""Bytes read at once."""
+LATE_ANSWERS_TIMEOUT = 0.1
+"""Seconds for which further Sentinels are waited for after the first answer."""
+ATTEMPTS = 4
+"""In ``connect_timeout``, to find the primary and to shake hands with it."""
+CONFIRMATION_SECONDS = 1.0
+"""Seconds for which an answer of the Sentinels counts before a batch of renewals."""
+EPOCH_MEMORY_SECONDS = 10.0
+"""Seconds after which most Sentinels are believed though they know of no failover that
+one of them once knew of. They inform each other every 2 s, so they have been reset."""
 
 PrimaryAnswer = tuple[int, Server]
-"""The latest failover that a Sentinel knows of, and the primary since."""
-
+"""The epoch of the latest failover that a Sentinel knows of, and the primary since."""
 UNKNOWN_EPOCH = -1
-"""In place of the latest failover, if a Sentinel does not tell."""
-
+"""The epoch of a Sentinel whose user may not ask for it."""
 Login = tuple[str, str] | None
+"""User and password."""
 
 _MORE = object()
 _Steps = Generator[int, None, PrimaryAnswer]
 
 
-class SentinelQuery:
-    """Asks for the primary ``name``: after each ``event`` of its socket, ``go_on``."""
-
-    def __init__(
-        self,
-        server: Server,
-        target: SocketAddress,
-        name: str,
-        login: Login,
-        tls: ssl.SSLContext | None,
-        *,
-        min_others: int = 0,
-    ) -> None:
-        """Begins to connect to one address of the Sentinel.
-
-        Raises:
-            OSError: this host has no such addresses.
-        """
-        self.server: Server = server
-        self.where: str = shown(server)
-        self._min_others = min_others
-        self._host = server[0]
-        self._name = name
-        self._login = login
-        self._tls = tls
-        family, address = target
-        with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
-            sock.setblocking(False)  # noqa: FBT003 - positional only
-            sock.connect_ex(address)  # what becomes of it is seen when it is ready
-        self._socket: socket.socket = sock
-        self._steps: _Steps = self._ask()
-        self.event: int = next(self._steps)
-
-    def fileno(self) -> int:
-        """What a selector looks at; it stays the same."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Ask no more."""
-        self._socket.close()
-
-    def go_on(self) -> PrimaryAnswer | None:
-        """After the ``event`` came: what it told; None: not yet.
-
-        Raises:
-            OSError, EOFError: it cannot be reached.
-            BackendError: it does not tell.
-            ConfigurationError: it knows of no such primary.
-        """
-        try:
-            self.event = next(self._steps)
-        except StopIteration as over:
-            found: PrimaryAnswer = over.value
-            return found
-        return None
-
-    def _ask(self) -> _Steps:
-        yield EVENT_WRITE
-        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, os.strerror(error))
-        if self._tls is not None:
-            yield from self._secured(self._tls)
-        questions: list[tuple[str, ...]] = [
-            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name),
-            ("SENTINEL", "MASTER", self._name),
-        ]
-        if self._login is not None:
-            questions.insert(0, ("AUTH", *self._login))
-        # Less than any socket's buffer: sent whole.
-        self._socket.sendall(b"".join(map(pack, questions)))
-        *login, primary, known = yield from self._answers(len(questions))
-        return self._read([*login, primary], known)
-
-    def _secured(self, tls: ssl.SSLContext) -> Generator[int, None, None]:
-        sock = tls.wrap_socket(
-            self._socket, server_hostname=self._host, do_handshake_on_connect=False
-        )
-        self._socket = sock
-        while True:
-            try:
-                return sock.do_handshake()
-            except ssl.SSLWantReadError:
-                yield EVENT_READ
-            except ssl.SSLWantWriteError:
-                yield EVENT_WRITE
-
-    def _answers(self, count: int) -> Generator[int, None, list[Any]]:
-        reader = hiredis.Reader(notEnoughData=_MORE)
-        answers: list[Any] = []
-        while len(answers) < count:
-            try:
-                data = self._socket.recv(CHUNK)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                yield EVENT_READ
-                continue
-            if not data:
-                raise EOFError
-            try:
-                reader.feed(data)
-                while (answer := reader.gets()) is not _MORE:
-                    answers.append(answer)
-            except hiredis.ProtocolError as exc:
-                raise not_redis(self.where) from exc
-        return answers[:count]
-
-    def _read(self, said: Sequence[Any], known: Any) -> PrimaryAnswer:  # noqa: ANN401 - as it came
-        for answer in said:
-            if isinstance(answer, hiredis.ReplyError):
-                raise self._refusal(str(answer))
-        primary = said[-1]
-        if primary is None:
-            raise ConfigurationError(
-                what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
-                hint="redis+sentinel://host1,host2/name",
-            )
-        try:
-            host, port = primary
-            epoch, others = _told(known)
-            found = epoch, (host.decode(), int(port))
-        except (TypeError, ValueError, LookupError, AttributeError) as exc:
-            raise not_redis(self.where) from exc
-        if not 0 < found[1][1] < 65536:
-            raise not_redis(self.where)
-        if others < self._min_others:
-            raise BackendUnavailable(
-                what=f"{self.where}: this Sentinel knows {others} others",
-                nothing_done=True,
-            )
-        return found
-
-    def _refusal(self, text: str) -> BackendError:
-        if self._login is not None and self._login[1]:
-            # Whatever stands between us may quote what it was sent.
-            text = text.replace(self._login[1], "…")
-        error = from_reply(text, f"Sentinel {self.where}")
-        if isinstance(error, Unsupported):
-            if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
-                error.hint = "see sentinel_username=… and sentinel_password=…"
-            elif "unknown command" in text:
-                error.hint = "it is no Sentinel; redis:// is for the server itself"
-        return error if isinstance(error, BackendError) else not_redis(self.where)
-
-
-def _told(known: Any) -> tuple[int, int]:  # noqa: ANN401 - as it came
-    """The latest failover it knows of, and how many other Sentinels."""
-    if isinstance(known, hiredis.ReplyError):
-        return UNKNOWN_EPOCH, 0
-    fields = dict(zip(known[::2], known[1::2], strict=True))
-    return int(fields[b"config-epoch"]), int(fields.get(b"num-other-sentinels", 0))
-
-
-PORT = 26379
-LATE_ANSWERS_TIMEOUT = 0.1
-ATTEMPTS = 4
-"""In ``connect_timeout``, of finding the primary and being greeted by it."""
-CONFIRMATION_SECONDS = 1.0
-"""Seconds for which an answer of the Sentinels counts before a batch of renewals."""
-EPOCH_MEMORY_SECONDS = 10.0
-"""Seconds after which most Sentinels are believed though they know of no failover that
-one of them once told of. They tell each other every 2 s, so they have been reset."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
-
 @dataclass(frozen=True, slots=True)
 class Sentinels(TlsOptionsMixin):
-    """Whom to ask, and the name of the primary. Its ``repr`` shows no password."""
+    """The Sentinels to ask, and the name of the primary; no ``repr`` of a password."""
 
     name: str
     servers: tuple[Server, ...]
@@ -256,10 +95,10 @@ class Sentinels(TlsOptionsMixin):
 
 
 def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, str]:
-    """What ``redis+sentinel://h1,h2/name/db`` says, and the database.
+    """Return what ``redis+sentinel://h1,h2/name/db`` says, and the database.
 
     Raises:
-        ConfigurationError: no host, no name, or one that cannot be used.
+        ConfigurationError: Host or name are missing, or one of them cannot be used.
     """
     name, _, db = address.path.removeprefix("/").partition("/")
     if not name:
@@ -287,14 +126,14 @@ class Primary:
 
 
 class PrimaryFinder:
-    """Which server the Sentinels name; shared by the connections of a ``Locks``.
+    """Knows which server the Sentinels name; shared by the connections of a ``Locks``.
 
-    Any thread may use it. What it promises:
+    Any thread may use it. Invariants (test_primary_finder.py):
 
-    * ``switches`` has risen before anybody is told of a switch, so that an answer can
-      be seen to come from a former primary (``test_primary_finder.py``).
-    * A Sentinel that is behind, because it was cut off with the old primary, sends
-      nobody back there; most of them may, once they have been reset.
+    * ``switches`` has risen before a switch is announced, so that a reply can be seen
+      to come from a former primary.
+    * A Sentinel that is behind, because it was cut off with the old primary, sends no
+      connection back there; most of them may, once they have been reset.
     * Two names of one server, in answers that know of the same failover, are no switch
       unless most Sentinels use the new one.
     """
@@ -304,10 +143,10 @@ class PrimaryFinder:
         self.switches: int = 0
         """How often the primary has become another server."""
         self._clock = clock
-        self._lookups = DnsResolver()
+        self._resolver = DnsResolver()
         self._lock = threading.Lock()
         self._known: PrimaryAnswer | None = None
-        self._told_at = -math.inf
+        self._known_at = -math.inf
         self._asked_at = -math.inf
         self._silent = False
         self._left: tuple[Server, float] | None = None
@@ -318,26 +157,27 @@ class PrimaryFinder:
         """The primary as far as it is known."""
         return None if self._known is None else self._known[1]
 
-    def on_switch(self, tell: Callable[[], object]) -> None:
-        """Call ``tell()``, in any thread, when the primary has become another one."""
-        self._on_switch.append(tell)
+    def on_switch(self, callback: Callable[[], object]) -> None:
+        """Call back, in any thread, when the primary has become another server."""
+        self._on_switch.append(callback)
 
     def find(self, timeout: float) -> Primary:
-        """Ask all Sentinels; the primary, after ``timeout`` seconds at the latest.
+        """Ask all Sentinels and return the primary, within ``timeout`` seconds.
 
         Raises:
-            BackendUnavailable: no Sentinel answers, none knows where it is now, or
+            BackendUnavailable: No Sentinel answers, none knows where it is now, or
                 those that answer know less than was known before.
-            ConfigurationError: they answer, and know no primary of that name, or the
+            ConfigurationError: They answer, and know no primary of that name, or the
                 certificates cannot be used.
-            Unsupported: they want (another) user or password.
+            Unsupported: They want (another) user or password.
         """
         known, asked_at = self._known, self._clock.now()
         self._asked_at = asked_at
         answers = ask_sentinels(
-            *(self.sentinels, self._clock, timeout, self._lookups),
+            *(self.sentinels, self._clock, timeout, self._resolver),
             enough=UNKNOWN_EPOCH if known is None else known[0],
         )
+        # Two threads may ask at the same time; only one of them may count a switch.
         with self._lock:
             before = self.switches
             server = self._note(answers.values(), asked_at)
@@ -345,14 +185,14 @@ class PrimaryFinder:
         if primary.switches > before:
             name = self.sentinels.name
             log_event(log, "primary_switched", primary=name, server=shown(server))
-            for tell in self._on_switch:
-                tell()
+            for callback in self._on_switch:
+                callback()
         return primary
 
     def was_left(self, server: Server | None) -> bool:
-        """Whether this was the primary before a switch that is not long ago.
+        """Whether ``server`` was the primary before a recent switch.
 
-        Late Sentinels may name it; none does after ``EPOCH_MEMORY_SECONDS`` seconds.
+        A Sentinel that is behind may name it; after ``EPOCH_MEMORY_SECONDS`` none does.
         """
         left = self._left
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
@@ -360,7 +200,7 @@ class PrimaryFinder:
         return server == left[0]
 
     def confirm(self, timeout: float) -> None:
-        """Ask, unless that was done within ``CONFIRMATION_SECONDS`` seconds.
+        """Ask again, unless that was done within ``CONFIRMATION_SECONDS``.
 
         While no Sentinel answers, the primary is the one they named last.
         """
@@ -369,7 +209,7 @@ class PrimaryFinder:
         try:
             self.find(timeout)
         except (BackendError, ConfigurationError) as exc:
-            if not self._silent:  # once an outage
+            if not self._silent:  # logged once an outage
                 name = self.sentinels.name
                 log_event(log, "sentinels_away", primary=name, error=str(exc))
             self._silent = True
@@ -377,24 +217,28 @@ class PrimaryFinder:
             self._silent = False
 
     def _note(self, answers: Collection[PrimaryAnswer], asked_at: float) -> Server:
+        # The one that knows of the latest failover is believed. Whether the server is a
+        # primary at all, its own HELLO shows (`Handshake`).
         latest = max(epoch for epoch, _ in answers)
         named = [server for epoch, server in answers if epoch == latest]
         server = max(named, key=lambda one: (named.count(one), one))
         most = named.count(server) > len(self.sentinels.servers) // 2
         if self._known is None:
-            self._known, self._told_at = (latest, server), asked_at
+            self._known, self._known_at = (latest, server), asked_at
             return server
         epoch, before = self._known
-        if latest < epoch and not (
-            most and asked_at > self._told_at + EPOCH_MEMORY_SECONDS
-        ):
+        # An answer with an older epoch comes from Sentinels that were cut off with the
+        # old primary, and would lead back there. Unless most of them give it for long:
+        # an operator has reset them (test_most_sentinels_may_be_reset).
+        outdated = asked_at > self._known_at + EPOCH_MEMORY_SECONDS
+        if latest < epoch and not (most and outdated):
             raise BackendUnavailable(
                 what=f"{self.sentinels.where}: the Sentinels that answer know of no"
                 f" failover to {shown(before)}",
                 hint="others do, which do not answer now",
                 nothing_done=True,
             )
-        self._told_at = max(self._told_at, asked_at)
+        self._known_at = max(self._known_at, asked_at)
         if latest != epoch or most:
             self._known = latest, server
             if server != before:
@@ -407,43 +251,49 @@ def ask_sentinels(
     sentinels: Sentinels,
     clock: Clock,
     timeout: float,
-    lookups: DnsResolver,
+    resolver: DnsResolver,
     enough: int = UNKNOWN_EPOCH,
 ) -> dict[Server, PrimaryAnswer]:
-    """Ask all; what each Sentinel that answers says, ``timeout`` seconds at most.
+    """Ask all Sentinels; return the answers by Sentinel, after ``timeout`` at most.
 
-    Half of that is for their addresses: who has none by then is not asked. Others are
-    awaited for ``LATE_ANSWERS_TIMEOUT`` seconds once one knows the failover ``enough``.
+    Half of the time is for their addresses: a Sentinel without one by then is not
+    asked. Once one knows of the failover ``enough``, the others have
+    ``LATE_ANSWERS_TIMEOUT``.
 
     Raises:
-        BackendUnavailable: no Sentinel answers, or none knows where it is now.
-        ConfigurationError: they answer, and know no primary of that name, or the
+        BackendUnavailable: No Sentinel answers, or none knows where the primary is now.
+        ConfigurationError: They answer, and know no primary of that name, or the
             certificates cannot be used.
-        Unsupported: they want (another) user or password.
+        Unsupported: They want (another) user or password.
     """
-    context = sentinels.tls_context()  # reads files, which is not counted
+    # All at once: one that is down or silent costs no time
+    # (test_one_that_is_down_and_one_that_is_silent_cost_no_time). By blocking sockets:
+    # the keeper's thread asks by itself, a loop lets a thread do it.
+    context = sentinels.tls_context()  # reads files, which costs none of the time
     deadline = clock.now() + timeout
-    known = clock.now() + timeout / 2
+    resolved_by = clock.now() + timeout / 2
     answers: dict[Server, PrimaryAnswer] = {}
     failures: list[BackendError | ConfigurationError] = []
+    queries = _queries(sentinels, clock, resolved_by, resolver, context, failures)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
-        for inquiry in _begin(sentinels, clock, known, lookups, context, failures):
-            stack.callback(inquiry.close)
-            selector.register(inquiry.fileno(), inquiry.event, inquiry)
+        for query in queries:
+            stack.callback(query.close)
+            selector.register(query.fileno(), query.event, query)
         while selector.get_map() and (left := deadline - clock.now()) > 0:
             for key, _ in selector.select(left):
-                inquiry = key.data
+                query = key.data
                 try:
-                    found = inquiry.go_on()
+                    found = query.proceed()
                 except (OSError, EOFError) as exc:
-                    failures.append(from_failure(exc, inquiry.where))
+                    failures.append(from_failure(exc, query.where))
                 except (BackendError, ConfigurationError) as exc:
                     failures.append(exc)
                 else:
                     if found is None:
-                        selector.modify(key.fd, inquiry.event, inquiry)
+                        selector.modify(key.fd, query.event, query)
                         continue
-                    server = inquiry.server
+                    server = query.server
+                    # A Sentinel with several addresses answers at each of them.
                     answers[server] = max(found, answers.get(server, found))
                     if found[0] >= enough:
                         deadline = min(deadline, clock.now() + LATE_ANSWERS_TIMEOUT)
@@ -453,20 +303,20 @@ def ask_sentinels(
     raise _most_telling(sentinels, failures)
 
 
-def _begin(
+def _queries(
     sentinels: Sentinels,
     clock: Clock,
     deadline: float,
-    lookups: DnsResolver,
+    resolver: DnsResolver,
     context: ssl.SSLContext | None,
     failures: list[BackendError | ConfigurationError],
 ) -> Iterator[SentinelQuery]:
-    """Begin to connect to every address of every Sentinel."""
-    lookups.start(sentinels.servers)
+    """Start a query at every address of every Sentinel."""
+    resolver.start(sentinels.servers)
     for server in sentinels.servers:
         addresses: list[SocketAddress] = []
         try:
-            addresses = lookups.addresses(server, deadline - clock.now())
+            addresses = resolver.addresses(server, deadline - clock.now())
         except (OSError, UnicodeError) as exc:  # Unicode: no such host name
             failures.append(from_failure(exc, shown(server)))
         for address in addresses:
@@ -475,21 +325,176 @@ def _begin(
                     *(server, address, sentinels.name, sentinels.login, context),
                     min_others=sentinels.min_others,
                 )
-            except OSError as exc:  # this host has no such addresses, perhaps
+            except OSError as exc:  # a host without IPv6 cannot open such a socket
                 failures.append(from_failure(exc, shown(server)))
 
 
 def _most_telling(
     sentinels: Sentinels, failures: Sequence[BackendError | ConfigurationError]
 ) -> BackendError | ConfigurationError:
-    """A Sentinel that answers knows more than one that cannot be reached."""
+    """Return the error of a Sentinel that answered, rather than of one that did not."""
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:
             if isinstance(failure, kind):
                 return failure
-    # Sorted: the order they came in says nothing, and would be another message.
+    # Sorted, because `OutageLog` logs each text once: the same errors in another order
+    # would be another text.
     said = sorted({str(failure) for failure in failures} or {"no answer in time"})
     return BackendUnavailable(
         what=f"no Sentinel tells where {sentinels.name!r} is: {'; '.join(said)}",
         nothing_done=True,
     )
+
+
+class SentinelQuery:
+    """Asks one Sentinel for a primary, over one socket that does not block.
+
+    After each ``event`` of the socket (as ``selectors`` name it), call ``proceed``.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        target: SocketAddress,
+        name: str,
+        login: Login,
+        tls: ssl.SSLContext | None,
+        *,
+        min_others: int = 0,
+    ) -> None:
+        """Start to connect to ``target``, one address of the Sentinel ``server``.
+
+        Raises:
+            OSError: This host cannot open such a socket.
+        """
+        self.server: Server = server
+        self.where: str = shown(server)
+        self._min_others = min_others
+        self._host = server[0]
+        self._name = name
+        self._login = login
+        self._tls = tls
+        family, address = target
+        with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
+            sock.setblocking(False)  # noqa: FBT003 - positional only
+            sock.connect_ex(address)  # `_ask` looks at the outcome when there is one
+        self._socket: socket.socket = sock
+        self._steps: _Steps = self._ask()
+        self.event: int = next(self._steps)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, which stays the same with TLS."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket, whatever has been answered."""
+        self._socket.close()
+
+    def proceed(self) -> PrimaryAnswer | None:
+        """Go on after the ``event`` came; return the answer, or None while it lacks.
+
+        Raises:
+            OSError, EOFError: The Sentinel cannot be reached.
+            BackendError: It refuses to answer.
+            ConfigurationError: It knows no such primary.
+        """
+        try:
+            self.event = next(self._steps)
+        except StopIteration as over:
+            found: PrimaryAnswer = over.value
+            return found
+        return None
+
+    def _ask(self) -> _Steps:
+        yield EVENT_WRITE
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
+        if self._tls is not None:
+            yield from self._secured(self._tls)
+        questions: list[tuple[str, ...]] = [
+            ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name),
+            ("SENTINEL", "MASTER", self._name),
+        ]
+        if self._login is not None:
+            questions.insert(0, ("AUTH", *self._login))
+        # Shorter than any socket's buffer, so it is sent whole.
+        self._socket.sendall(b"".join(map(pack, questions)))
+        *login, primary, fields = yield from self._answers(len(questions))
+        return self._read([*login, primary], fields)
+
+    def _secured(self, tls: ssl.SSLContext) -> Generator[int, None, None]:
+        sock = tls.wrap_socket(
+            self._socket, server_hostname=self._host, do_handshake_on_connect=False
+        )
+        self._socket = sock
+        while True:
+            try:
+                return sock.do_handshake()
+            except ssl.SSLWantReadError:
+                yield EVENT_READ
+            except ssl.SSLWantWriteError:
+                yield EVENT_WRITE
+
+    def _answers(self, count: int) -> Generator[int, None, list[Any]]:
+        reader = hiredis.Reader(notEnoughData=_MORE)
+        answers: list[Any] = []
+        while len(answers) < count:
+            try:
+                data = self._socket.recv(READ_SIZE)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                yield EVENT_READ
+                continue
+            if not data:
+                raise EOFError
+            try:
+                reader.feed(data)
+                while (answer := reader.gets()) is not _MORE:
+                    answers.append(answer)
+            except hiredis.ProtocolError as exc:
+                raise not_redis(self.where) from exc
+        return answers[:count]
+
+    def _read(self, answers: Sequence[Any], fields: Any) -> PrimaryAnswer:  # noqa: ANN401 - not decoded
+        for answer in answers:
+            if isinstance(answer, hiredis.ReplyError):
+                raise self._refusal(str(answer))
+        primary = answers[-1]
+        if primary is None:
+            raise ConfigurationError(
+                what=f"{self.where}: this Sentinel knows no primary {self._name!r}",
+                hint="redis+sentinel://host1,host2/name",
+            )
+        try:
+            host, port = primary
+            epoch, others = _epoch_and_others(fields)
+            found = epoch, (host.decode(), int(port))
+        except (TypeError, ValueError, LookupError, AttributeError) as exc:
+            raise not_redis(self.where) from exc
+        if not 0 < found[1][1] < 65536:
+            raise not_redis(self.where)
+        if others < self._min_others:
+            raise BackendUnavailable(
+                what=f"{self.where}: this Sentinel knows {others} others",
+                nothing_done=True,
+            )
+        return found
+
+    def _refusal(self, text: str) -> BackendError:
+        if self._login is not None and self._login[1]:
+            # A proxy may quote in its error what it was sent, the password included.
+            text = text.replace(self._login[1], "…")
+        error = from_reply(text, f"Sentinel {self.where}")
+        if isinstance(error, Unsupported):
+            if text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
+                error.hint = "see sentinel_username=… and sentinel_password=…"
+            elif "unknown command" in text:
+                error.hint = "it is no Sentinel; redis:// is for the server itself"
+        return error if isinstance(error, BackendError) else not_redis(self.where)
+
+
+def _epoch_and_others(fields: Any) -> tuple[int, int]:  # noqa: ANN401 - not decoded
+    if isinstance(fields, hiredis.ReplyError):
+        return UNKNOWN_EPOCH, 0
+    found = dict(zip(fields[::2], fields[1::2], strict=True))
+    return int(found[b"config-epoch"]), int(found.get(b"num-other-sentinels", 0))

@@ -1,17 +1,18 @@
-"""What lies in the keys of a resource, as the core's record; see ``lua/record.lua``."""
+"""The keys of a resource, read as the core's record; see ``lua/record.lua``."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from aiorwlock_remote.backends.redis.connection.calls import Raw
-from aiorwlock_remote.backends.redis.replies import (
+from aiorwlock_remote.backends.redis.codec import (
+    MODES,
     PARSE_ERRORS,
     endings_of,
     grant_of,
     who_of,
 )
+from aiorwlock_remote.backends.redis.connection.calls import Raw
 from aiorwlock_remote.core.doorman import (
     Doorman,
     Extra,
@@ -28,10 +29,8 @@ from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 VERSION = "1"
-_DIGITS = 17
-"""More has no number of ours."""
-
-_MODES = {"r": Mode.READ, "w": Mode.WRITE}
+_MAX_DIGITS = 17
+"""Of a number; ours are microseconds below 2**53."""
 _READER = "reader:"
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
@@ -41,10 +40,10 @@ _KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "k
 
 
 def decode_look(resource: Resource, raw: Raw) -> Snapshot:
-    """A resource as it stands, of what ``look`` answered.
+    """Return a resource as it is, from the answer of the script ``look``.
 
     Raises:
-        BadRecord: what is stored there is not ours, or damaged.
+        BadRecord: What is stored was not written by this library, or is damaged.
     """
     now, value, ends, state, queue, readers, *members = raw
     try:
@@ -63,7 +62,7 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
 
 
 class _Damaged(Exception):
-    """The field that is, with the name of the key it is in."""
+    """A stored field cannot be read; names the field and its key."""
 
 
 @contextmanager
@@ -82,7 +81,7 @@ def _pair(
     members: list[bytes],
     now: int,
 ) -> Snapshot:
-    """A pair of keys as it stands: ours as in a seat, all others as guests."""
+    """Return a pair of keys; members that are not in our record are foreign holders."""
     there = {_text(member) for member in members}
     grants = tuple(
         grant
@@ -107,13 +106,14 @@ def _text(raw: bytes) -> str:
 
 
 def _pairs(flat: list[bytes]) -> dict[str, str]:
-    """What is no text is no number and no place either, and told where it is read."""
+    # Bytes that are no text cannot be a number or a queue entry either: the error is
+    # raised where the field is read, which has a name for it.
     texts = [item.decode(errors="replace") for item in flat]
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < _DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
         raise ValueError("no number")
     return int(text)
 
@@ -121,10 +121,15 @@ def _number(text: str) -> int:
 def _record(
     state: dict[str, str], queue: dict[str, str], readers: dict[str, str]
 ) -> Doorman:
+    # The scripts clear a field by writing an empty text.
     fields = {name: text for name, text in state.items() if text}
     version = fields.get("v")
+    # Without any field of ours it is an empty record. Fields that we do not know are
+    # kept as they are (test_unknown_fields_are_kept).
     if version is None and not fields.keys() & {*_KNOWN, *_SCALARS}:
         return Doorman(extra=_extra(state))
+    # A record of another version may mean anything, so nothing is granted on it
+    # (test_a_record_we_do_not_understand_is_refused).
     if version != VERSION:
         raise BadRecord(
             what="the stored record is of an unknown version",
@@ -182,7 +187,7 @@ def _place(field: str, text: str) -> QueueEntry:
     return QueueEntry(
         number=_number(number),
         client_id=field[2:],
-        mode=_MODES[field[0]],
+        mode=MODES[field[0]],
         since=_number(since),
         expires=_number(expires),
         claim_window=_number(window),

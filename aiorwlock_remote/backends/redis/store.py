@@ -7,27 +7,24 @@ from collections.abc import AsyncIterator, Callable
 from functools import lru_cache, partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.commands import (
-    decode_look,
-    decode_step,
-    encode,
-    encode_look,
-)
+from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connections import (
-    ConnectionFactory,
-    Endpoint,
-    UrlConnectionFactory,
-)
+from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
-from aiorwlock_remote.backends.redis.keys import Keys, channel, keys_of, scan_server
+from aiorwlock_remote.backends.redis.keys import (
+    Keys,
+    keys_of,
+    scan_server,
+    wake_channel,
+)
 from aiorwlock_remote.backends.redis.mutex_sets import MutexSets, RedisMembers
 from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.renewer import RedisRenewer
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
+from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.backends.redis.wakeups import (
     KEY_REMOVED_EVENTS,
     WakeupDispatcher,
@@ -62,10 +59,14 @@ from aiorwlock_remote.ports import (
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 CACHE_SIZE = 4096
+"""Resources whose keys are kept made."""
 
 
 class RedisStore:
-    """One connection for everything but the keeper's renewals."""
+    """The store of one ``Locks`` on a server, a primary of Sentinel's or a cluster.
+
+    One connection a server carries everything but the keeper's renewals.
+    """
 
     capabilities: Capability = (
         Capability.MANY_PROCESSES
@@ -79,206 +80,209 @@ class RedisStore:
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
-        lines: ConnectionFactory | None = None,
+        factory: ConnectionFactory | None = None,
     ) -> None:
-        """Not connected yet; see ``open``. ``lines``: if not those of a URL."""
+        """Prepare the store; ``open`` connects it.
+
+        ``wake`` is called with a resource that may be free; ``factory`` opens the
+        connections, if not as a URL says.
+        """
         self._options = options
-        self._lines: ConnectionFactory = lines or UrlConnectionFactory()
-        if not self._lines.off_loop:
+        self._factory = factory or ConnectionFactory()
+        if not self._factory.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
-        self._host = host
-        self._bell = bell
+        self._loop = loop
+        self._wake = wake
         self._settings = settings
-        cluster = bool(options.seeds)
+        self._cluster = bool(options.seeds)
         self._keys_of = lru_cache(CACHE_SIZE)(
             partial(
                 keys_of,
                 settings.prefix,
                 fence_memory=settings.fence_memory,
-                cluster=cluster,
+                cluster=self._cluster,
             )
         )
-        self._waking = WakeupDispatcher(options.db, bell)
-        self._sets = MutexSets(options.db, settings, cluster=cluster)
+        # Both are made before the connection, whose messages they receive.
+        self._wakeups = WakeupDispatcher(options.db, wake)
+        self._sets = MutexSets(options.db, settings, cluster=self._cluster)
         sentinels = options.sentinels or options.client_sentinels
         self._finder: PrimaryFinder | None = None
         self._listener: FailoverListener | None = None
         if sentinels is not None:
-            self._finder = PrimaryFinder(sentinels, host.clock)
-            self._listener = FailoverListener(self._finder, options, host)
-        self._link: Endpoint
+            self._finder = PrimaryFinder(sentinels, loop.clock)
+            self._listener = FailoverListener(self._finder, options, loop)
+        self._endpoint: Endpoint
         self._replicas: ReplicaAcks | None = None
 
     @property
     def min_replicas(self) -> int:
-        """As the URL or ``connect`` say."""
+        """How many replicas must have a grant before it is reported."""
         return self._options.min_replicas
 
     async def open(self) -> None:
-        """Connect, and see whether the server tells of changed keys.
+        """Connect, and find out whether the server sends keyspace events.
 
         Raises:
-            BackendError: it does not answer, or is not fit for us.
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: It has no such database, or the certificates cannot be
+                used.
         """
         options, needed = self._options, self._options.min_replicas
-        settings = self._settings
-        self._link = await self._lines.open(
-            *(options, self._host, channel(settings.client_id)),
+        self._endpoint = await self._factory.open(
+            *(options, self._loop, wake_channel(self._settings.client_id)),
             self._finder,
             on_message=self._message,
-            on_reconnect=self._ring_all,
+            on_reconnect=self._wake_all,
         )
         if needed:
             self._replicas = ReplicaAcks(
-                self._link, needed, options.command_timeout / 4, options.where
+                self._endpoint, needed, options.command_timeout / 4, options.where
             )
         try:
-            events = await keyspace_events(self._link.call)
-            if (
-                events is None or events & KEY_REMOVED_EVENTS
-            ):  # who may not know may hope
-                self._waking.listen_on(self._link)
-            self._sets.use(self._link, events or frozenset(), self._replicas)
+            events = await keyspace_events(self._endpoint.call)
+            # A user who may not ask may still be able to subscribe.
+            if events is None or events & KEY_REMOVED_EVENTS:
+                self._wakeups.listen_on(self._endpoint)
+            self._sets.use(self._endpoint, events or frozenset(), self._replicas)
         except BaseException:
-            await self._link.aclose()
+            await self._endpoint.aclose()
             raise
+        # Last: a store that could not be opened is not closed either.
         if self._listener is not None:
             self._listener.start()
 
     def on_failover(self, renew_all: Callable[[], object]) -> bool:
-        """As ``FailsOver``: a cluster's former primary itself sends us on."""
+        # A cluster needs no notice: its former primary redirects every call.
         if self._finder is None:
             return False
         self._finder.on_switch(renew_all)
         return True
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """One script."""
+        """Carry out one command by one script."""
         if isinstance(resource, SetMember):
             return self._sets.step(resource, command)
         keys = self._keys_of(resource)
         script, args = encode(keys, command, self._settings.client_id)
-        decoded = partial(self._decode, keys, command)
+        decode = partial(self._decode, keys, command)
         must_go = isinstance(command, Release | Withdraw)
         if self._replicas is None or not may_grant(command):
-            return self._link.run(script, args, decoded, must_go=must_go)
-        return self._replicas.ask(
-            Call(decoded, args, script, must_go), partial(self._take_back, resource)
-        )
+            return self._endpoint.run(script, args, decode, must_go=must_go)
+        call = Call(decode, args, script, must_go)
+        return self._replicas.ask(call, partial(self._withdraw, resource))
 
     def watch(self, resource: Resource) -> None:
-        """Ring when it may be free for us: our own scripts tell without being asked."""
-        self._waking.watch(resource, self._keys_of(resource).seats)
+        self._wakeups.watch(resource, self._keys_of(resource).published)
 
     def unwatch(self, resource: Resource) -> None:
-        """Not any more."""
-        self._waking.unwatch(self._keys_of(resource).seats)
+        self._wakeups.unwatch(self._keys_of(resource).published)
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands. Takes as long as there are readers."""
+        """Return the resource as it is; takes time in proportion to its readers."""
         return await self._look(resource)
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All that is there, by SCAN; what is damaged, or not for us, is left out."""
+        """Iterate over all resources, by SCAN. Damaged ones are logged and left out."""
         seen: set[Resource] = set()
         prefix = self._settings.prefix
-        for ask in self._link.everywhere().values():
-            async for found in scan_server(ask, prefix, resource_type):
+        for send in self._endpoint.servers().values():
+            async for found in scan_server(send, prefix, resource_type):
                 new = found - seen
                 seen |= new
-                for looking in [self._look(r) for r in new if self._lockable(r)]:
+                for looking in [self._look(r) for r in new if self._is_lockable(r)]:
                     try:
                         yield await looking
-                    except (BadRecord, Unsupported) as exc:  # the others are to be seen
+                    except (BadRecord, Unsupported) as exc:
                         log_event(log, "bad_record", error=str(exc))
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
-        """A mutex set, in a sorted set of that name."""
         return self._sets.members(name, ring)
 
     def check_pair(self, pair: KeyPair) -> None:
-        """A server alone has all keys of any pair, a cluster if they have a tag."""
+        # A server has all keys of any pair, a cluster's node if they share a {tag}.
         self._keys_of(pair)
 
     def occupations(
         self, pending: str, using: str, ages: ExpiryAges
     ) -> RedisOccupancyStore:
-        """Objects' contenders, under these names behind the prefix."""
+        """Return the contenders for objects, under these names behind the prefix."""
         prefix = self._settings.prefix
         return RedisOccupancyStore(
-            self._link,
+            self._endpoint,
             self._replicas,
             (prefix + pending, prefix + using),
             ages,
-            cluster=bool(self._options.seeds),
+            cluster=self._cluster,
         )
 
     async def examine(self) -> AsyncIterator[Finding]:
-        """What the server's settings mean for locks."""
-        if not self._lines.off_loop:
+        """Iterate over what the settings of the server mean for locks."""
+        if not self._factory.off_loop:
             meaning = "a loop that is blocked for a lease loses its locks"
             yield Finding("renewal", "on the event loop", meaning, "note")
-        servers = self._link.everywhere()
-        for where, ask in servers.items():
-            found = examine(ask, self._host.clock)
-            async for finding in (
-                found if len(servers) == 1 else findings_at(where, found)
-            ):
+        servers = self._endpoint.servers()
+        for where, send in servers.items():
+            found = examine(send, self._loop.clock)
+            if len(servers) > 1:
+                found = findings_at(where, found)
+            async for finding in found:
                 yield finding
 
     def renewer(self) -> RedisRenewer:
-        """Renews over a connection of its own, if the lines have one for it."""
-        batches = self._lines.batches(
-            *(self._options, self._host, self._link, self._finder)
+        channel = self._factory.renewal_channel(
+            *(self._options, self._loop, self._endpoint, self._finder)
         )
         if self._finder is not None:
-            batches = PrimaryChannel(batches, self._finder, self._host.clock)
-        return RedisRenewer(batches, self._settings)
+            channel = PrimaryChannel(channel, self._finder, self._loop.clock)
+        return RedisRenewer(channel, self._settings)
 
     async def aclose(self) -> None:
-        """Wait for what is under way, close the connections."""
+        """Wait for outstanding replies, one second at most, and close everything."""
         try:
             if self._listener is not None:
                 await self._listener.aclose()
         finally:
-            await self._link.aclose()
+            await self._endpoint.aclose()
 
     def _message(self, channel: bytes, payload: bytes) -> None:
         if not self._sets.message(channel, payload):
-            self._waking.message(channel, payload)
+            self._wakeups.message(channel, payload)
 
-    def _ring_all(self) -> None:
-        self._waking.wake_all()
+    def _wake_all(self) -> None:
+        self._wakeups.wake_all()
         self._sets.wake_all()
 
-    def _take_back(self, resource: Resource, tickets: tuple[str, ...]) -> None:
+    def _withdraw(self, resource: Resource, tickets: tuple[str, ...]) -> None:
         if not tickets:
             return
-        # The mode is that of a place, which stays: any will do.
-        gone = Withdraw(self._settings.client_id, Mode.READ, tickets, keep=True)
-        self.step(resource, gone).log_failure()
+        # The mode names the queue entry, which `keep` leaves: either mode will do.
+        command = Withdraw(self._settings.client_id, Mode.READ, tickets, keep=True)
+        self.step(resource, command).log_failure()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
-        reply, rung = decode_step(command, raw)
-        if rung:  # a script does not publish to the one who called it
-            self._bell(keys.resource, 0.0)
+        reply, woken = decode_step(command, raw)
+        if woken:  # a script sends no message to the client that called it
+            self._wake(keys.resource, 0.0)
         if type(reply) is Waiting:
-            self._stands(keys, reply)
+            self._look_out(keys, reply)
         elif type(reply) is Released and reply.then:
             for answer in reply.then:
                 if type(answer) is Waiting:
-                    self._stands(keys, answer)
+                    self._look_out(keys, answer)
         return reply
 
-    def _stands(self, keys: Keys, told: Waiting) -> None:
-        if told.ahead == 0 and is_foreign_holder(told.holders):
-            self._waking.foreign(keys.seats)
+    # A foreign holder publishes no message when it leaves, and only the client that is
+    # next has to know (test_who_waits_for_a_foreigner).
+    def _look_out(self, keys: Keys, waiting: Waiting) -> None:
+        if waiting.ahead == 0 and is_foreign_holder(waiting.holders):
+            self._wakeups.foreign_holder(keys.published)
 
-    def _lockable(self, resource: Resource) -> bool:
-        """Else another program's pair of keys, which lie in two slots of a cluster."""
+    def _is_lockable(self, resource: Resource) -> bool:
+        """False for another program's pair of keys in two slots of a cluster."""
         try:
             self._keys_of(resource)
         except ConfigurationError:
@@ -287,18 +291,18 @@ class RedisStore:
 
     def _look(self, resource: Resource) -> Pending[Snapshot]:
         keys = self._keys_of(resource)
-        script, args = encode_look(keys)
-        return self._link.run(script, args, partial(decode_look, resource))
+        decode = partial(decode_look, resource)
+        return self._endpoint.run(keys.look, keys.args, decode)
 
 
 async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
-    """Open ``redis://``, ``rediss://``, ``unix://``, or what Sentinel or a cluster has.
+    """Open ``redis://``, ``rediss://``, ``unix://``, and their +sentinel and +cluster.
 
     Raises:
-        ConfigurationError: a part or an option of the URL cannot be used.
-        BackendError: the server does not answer, or is not fit for us.
+        ConfigurationError: A part or an option of the URL cannot be used.
+        BackendError: The server cannot be reached, or cannot be used for locks.
     """
     options = options_of(
         address,

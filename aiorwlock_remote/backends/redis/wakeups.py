@@ -1,108 +1,110 @@
-"""Who is to be woken: messages of our scripts, and keyspace events where they are on.
-
-A script that lets somebody in publishes the seat's name to one channel, that of the
-process whose turn it is. A foreign program publishes nothing; where the server has
-keyspace notifications, the process at the head of the queue listens to the seat while a
-foreigner sits in it. They are never switched on for that: it is the server's setting.
-"""
+"""Wakes waiters, by messages of our scripts and by keyspace events if they are on."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
+from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import WakeCallback
 
-Seats = tuple[bytes, ...]
-"""The published keys of one resource."""
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
+PublishedKeys = tuple[bytes, ...]
+"""The keys of one resource that other programs use, too."""
 
 KEY_REMOVED_EVENTS = frozenset("gxA")
-"""The events that tell of keys deleted or expired, by their letters."""
-
-
-class SubscribesToChannels(Protocol):
-    """The part of a connection that listens."""
-
-    def subscribe(self, channel: bytes) -> None:
-        """Listen to a channel from now on, over reconnects, too."""
-
-    def unsubscribe(self, channel: bytes) -> None:
-        """Not any more."""
+"""Letters of the events for keys that were deleted or expired."""
 
 
 class WakeupDispatcher:
-    """Turns messages into rings of the bell. Lives in the loop's thread."""
+    """Turns messages into wake-ups of resources. Used in the loop's thread only."""
 
-    def __init__(self, db: int, bell: WakeCallback) -> None:
-        """``db``: the number is part of what the server tells."""
-        self._events = f"__keyspace@{db}__:".encode()
-        self._bell = bell
-        self._channels: SubscribesToChannels | None = None
-        self._watched: dict[bytes, Resource] = {}  # by the names of the seats
-        self._events_of: dict[bytes, bytes] = {}  # the channel of a seat listened to
-        self._told: Seats | None = None  # the seats in which a foreigner sits
+    def __init__(self, db: int, wake: WakeCallback) -> None:
+        """``db`` is the database, whose number is a part of the events' channels."""
+        self._prefix = f"__keyspace@{db}__:".encode()
+        self._wake = wake
+        self._endpoint: Endpoint | None = None
+        self._watched: dict[bytes, Resource] = {}  # by their published keys
+        self._channels: dict[bytes, bytes] = {}  # of subscribed keys
+        self._foreign: PublishedKeys | None = None
 
-    def listen_on(self, channels: SubscribesToChannels) -> None:
-        """The server tells of changed keys, perhaps."""
-        self._channels = channels
+    def listen_on(self, endpoint: Endpoint) -> None:
+        """Subscribe to events over this endpoint, if need be."""
+        self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
-        """Somebody told us something."""
-        event = channel.startswith(self._events)
-        seat = channel[len(self._events) :] if event else payload
-        resource = self._watched.get(seat)
+        """Wake the resource that a message or an event is about."""
+        is_event = channel.startswith(self._prefix)
+        key = channel[len(self._prefix) :] if is_event else payload
+        resource = self._watched.get(key)
         if resource is not None:
-            self._bell(resource, 0.0)
+            if log.isEnabledFor(logging.DEBUG):
+                kind = "keyspace_event" if is_event else "message"
+                log_event(
+                    *(log, "wakeup_received", logging.DEBUG),
+                    resource=resource.label,
+                    kind=kind,
+                )
+            self._wake(resource, 0.0)
 
-    def watch(self, resource: Resource, seats: Seats) -> None:
-        """Somebody of this process has a place there."""
-        for seat in seats:
-            self._watched[seat] = resource
-        if self._told == seats:
-            self._listen(seats)
+    def watch(self, resource: Resource, keys: PublishedKeys) -> None:
+        """Wake ``resource`` from now on: this client has an entry in its queue."""
+        for key in keys:
+            self._watched[key] = resource
+        # The reply with the foreign holder came before the waiter was registered.
+        if self._foreign == keys:
+            self._subscribe(keys)
 
-    def unwatch(self, seats: Seats) -> None:
-        """Nobody has."""
-        for seat in seats:
-            self._watched.pop(seat, None)
-            channel = self._events_of.pop(seat, None)
-            if channel is not None and self._channels is not None:
-                self._channels.unsubscribe(channel)
+    def unwatch(self, keys: PublishedKeys) -> None:
+        """Wake the resource of these keys no more."""
+        for key in keys:
+            self._watched.pop(key, None)
+            channel = self._channels.pop(key, None)
+            if channel is not None and self._endpoint is not None:
+                self._endpoint.unsubscribe(channel)
 
-    def foreign(self, seats: Seats) -> None:
-        """We are at the head of the queue, and a foreigner sits there.
-
-        If nobody watches the resource yet, it may be watched right after this.
-        """
-        self._told = seats
-        if seats[0] in self._watched:
-            self._listen(seats)
+    def foreign_holder(self, keys: PublishedKeys) -> None:
+        """Subscribe to events: this client is next, and a foreign holder is there."""
+        # Our scripts publish the key to the channel of the client that is next. Another
+        # program publishes nothing, so its release is seen at the next poll, unless the
+        # server has keyspace notifications. They are never switched on for that: they
+        # are the server's setting.
+        self._foreign = keys
+        if keys[0] in self._watched:
+            self._subscribe(keys)
 
     def wake_all(self) -> None:
-        """The connection was lost, and messages with it: all ask again."""
+        """Wake every watched resource: messages may have been lost."""
         for resource in set(self._watched.values()):
-            self._bell(resource, 0.0)
+            self._wake(resource, 0.0)
 
-    def _listen(self, seats: Seats) -> None:
-        self._told = None
-        if self._channels is None or seats[0] in self._events_of:
+    def _subscribe(self, keys: PublishedKeys) -> None:
+        self._foreign = None
+        if self._endpoint is None or keys[0] in self._channels:
             return
-        for seat in seats:
-            self._events_of[seat] = channel = self._events + seat
-            self._channels.subscribe(channel)
-        # It may have gone just before we listened.
-        self._bell(self._watched[seats[0]], 0.0)
+        resource = self._watched[keys[0]]
+        if log.isEnabledFor(logging.DEBUG):
+            label = resource.label
+            log_event(log, "listener_subscribed", logging.DEBUG, resource=label)
+        for key in keys:
+            self._channels[key] = channel = self._prefix + key
+            self._endpoint.subscribe(channel)
+        # The foreign holder may have left before the subscription.
+        self._wake(resource, 0.0)
 
 
-async def keyspace_events(ask: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
-    """Which keyspace notifications the server has; None if we may not know.
+async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
+    """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
 
-    Letters of ``notify-keyspace-events``, none of them without ``K``.
+    There are none if ``K`` is not among them: the events come on no channel of a key.
     """
     try:
-        found = await ask("CONFIG", "GET", "notify-keyspace-events")
+        found = await send("CONFIG", "GET", "notify-keyspace-events")
     except BackendUnavailable:
         raise
     except BackendError:

@@ -1,4 +1,4 @@
-"""What SQLite says → what we raise. The one place where its errors are mapped."""
+"""SQLite's errors → this library's. The one place where they are mapped."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ _MAX_PATH_BYTES = 500
 
 
 def is_busy(exc: sqlite3.Error) -> bool:
-    """Whether another process holds the file for the moment."""
+    """Return True if another process holds the file for the moment."""
     return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
 
 
 class ErrorMapper:
-    """``with`` it, what SQLite raises is told as an error of ours; any number of times.
+    """Reusable context that raises SQLite's errors as this library's."""
 
-    A class, for each step passes it: a generator would be made anew.
-    """
+    # A class because each step passes it: ``contextmanager`` would make a generator.
 
     def __init__(self, path: str) -> None:
-        """``path``: of the file, for people."""
+        """Name the file ``path`` in the errors."""
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing."""
+        pass
 
     def __exit__(
         self,
@@ -55,7 +54,10 @@ class ErrorMapper:
 def map_error(
     exc: sqlite3.Error, path: str, *, made: bool = True
 ) -> BackendError | ConfigurationError:
-    """The error of ours that says what to do. ``made``: the file, if it is missing."""
+    """Return this library's error for ``exc``, with a hint what to do.
+
+    ``made`` says that a missing file at ``path`` would be created.
+    """
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
         return BackendUnavailable(
@@ -69,7 +71,7 @@ def map_error(
         )
     if code in _BROKEN:
         return BadRecord(
-            what=f"{path} is not a database of ours ({exc})",
+            what=f"{path} is not a database of this library ({exc})",
             hint="give the locks a file of their own",
         )
     if code in _UNWRITABLE:
@@ -97,7 +99,10 @@ def map_error(
 
 
 def _could_be_opened(path: str, *, made: bool) -> bool:
-    """Whether nothing is wrong with it, as far as one can see without a descriptor."""
+    """Return True if nothing is wrong with the file, as seen without a descriptor."""
+    # Then the process has no descriptors left, which passes: SQLite says the same in
+    # both cases (test_sqlite_files.py: test_no_descriptor_is_left,
+    # test_no_place_for_a_file).
     folder = Path(path).parent
     try:
         if len(os.fsencode(path)) >= _MAX_PATH_BYTES or not _has_access(

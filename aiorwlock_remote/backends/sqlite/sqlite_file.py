@@ -1,24 +1,4 @@
-"""An SQLite file of ours, open in one thread: made if it is new, followed if replaced.
-
-Whoever has a file open goes on with it when it is removed or replaced, beside those who
-open the new one: so it is looked at each time whether it still has its name. So has its
-log: whoever closes the file as the last one removes that, and takes itself for the last
-one if our lock on the file is gone, as it is once any code of this process has closed
-the file (`SQLite: how to corrupt <https://www.sqlite.org/howtocorrupt.html>`_, 2.2).
-
-Waiting for a file that another process has locked for a moment.
-
-What has to outlive a power cut: a fence that nobody had before, and nothing else.
-
-All who use the file are on one host. A power cut ends them, and the next boot ends what
-they held or waited for (``Doorman.after_reboot``). So a commit that hands out no fence
-need not wait for the disk: in WAL mode it reaches it before any later one does, and a
-process that is killed takes nothing with it.
-
-Which file has a name now: SQLite goes on with one that has lost it.
-
-What makes a file one of ours: the tables of the SQLite store, and the mark.
-"""
+"""An SQLite file of this library: opened, created if new, followed if replaced."""
 
 from __future__ import annotations
 
@@ -42,117 +22,71 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
 
-
-def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Do it, again and again until a local time if the file is locked.
-
-    SQLite's own busy handler sleeps up to 100 ms between tries; many processes that
-    each want the file for less than a millisecond need shorter, random ones.
-    """
-    while True:
-        try:
-            action()
-        except sqlite3.OperationalError as exc:
-            if not is_busy(exc) or clock.now() >= until:
-                raise
-            time.sleep(uniform(0.0002, 0.002))
-        else:
-            return
-
-
-SyncLevel = Literal["FULL", "NORMAL"]
-"""Of ``PRAGMA synchronous``: whether a commit waits for the disk."""
-
-
-class FenceNeedsSync(Exception):
-    """A step hands one out, which was not to be expected."""
-
-
-def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
-    """That which these need, as far as can be told before they are carried out."""
-    return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
-
-
-def refuse_unsynced_fence(
-    level: SyncLevel, before: Doorman | None, after: Doorman
-) -> None:
-    """See to it that no fence is handed out by a commit that does not wait.
-
-    Raises:
-        NewFence: it would be.
-    """
-    last = 0 if before is None else before.last
-    if level != "FULL" and after.last > last:
-        raise FenceNeedsSync
-
-
-def _makes_no_fence(command: Command) -> bool:
-    if isinstance(command, Release):
-        return not command.then
-    return isinstance(command, Renew | Withdraw)
-
-
-Identity = tuple[int, int]
-
-
-def identity_of(path: str) -> Identity | None:
-    """The file's device and number; None: there is none, or it cannot be seen."""
-    try:
-        there = os.stat(path)  # noqa: PTH116 - at each step
-    except OSError:
-        return None
-    return there.st_dev, there.st_ino
-
-
-APPLICATION_ID = 0x72776C6B  # "rwlk", in the file's header
-
-
-def statements_of_sqlite() -> tuple[str, ...]:
-    """To be carried out in an empty file; harmless in one of ours.
-
-    ``connect`` does it by itself.
-    """
-    made = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
-    tables = made.removesuffix(";").split(";\n")
-    return (*tables, f"PRAGMA application_id={APPLICATION_ID}")
-
-
-OPEN_TIMEOUT = 1.0
-"""Seconds for a file that took the place of ours."""
+APPLICATION_ID = 0x72776C6B
+"""The text "rwlk" in the file's header: the file belongs to this library."""
+REOPEN_TIMEOUT = 1.0
+"""Seconds to open a file that took the place of the one that was open."""
+BUSY_PAUSE = 0.0002, 0.002
+"""Bounds, in seconds, of the random pause between two tries for a locked file."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
+SyncLevel = Literal["FULL", "NORMAL"]
+"""Of ``PRAGMA synchronous``: whether a commit waits for the disk."""
+Identity = tuple[int, int]
+"""A file's device and inode number."""
 Identities = tuple[Identity | None, Identity | None]
-"""Of the file and of its log."""
+"""The identities of the file and of its log."""
 T = TypeVar("T")
 
 
-class SqliteFile:
-    """Everything here blocks.
+class FenceNeedsSync(Exception):
+    """Raised if a commit that does not wait for the disk would hand out a fence."""
 
-    What SQLite raises is to be told as ours by ``mapped``, a context around the calls.
+
+class SqliteFile:
+    """A connection to one SQLite file in WAL mode. Blocks; belongs to one thread.
+
+    The methods raise the errors of ``sqlite3``; the context ``mapped`` turns them into
+    this library's.
+
+    Invariants, each with the test that fails without it (in ``tests/backends``):
+
+    * A fence that was handed out survives a power cut: its commit waits for the disk
+      (test_sqlite_power.py: test_fences_go_on_and_nobody_is_blocked).
+    * The connection never goes on with a file that lost its name, beside processes that
+      open the new file under that name (test_sqlite_replaced.py:
+      test_all_go_on_with_the_new_file).
+    * It enters no lock after its log was removed. The process that closes the file last
+      removes the log, and takes itself for the last if this process's lock on the file
+      is gone, as it is once any code of this process has closed the file (`How to
+      corrupt an SQLite database <https://www.sqlite.org/howtocorrupt.html>`_, 2.2;
+      test_sqlite_split.py: test_who_lost_its_log_enters_nobody).
+    * Another application's database is not changed (test_sqlite_files.py:
+      test_another_applications_database).
+    * After any failure the file is not left locked (test_sqlite_hostile.py:
+      test_failed_cleaning_leaves_the_file_free).
     """
 
     def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
-        """Not open yet. ``sql``: statements by name.
-
-        ``boot``: in which it was opened. ``identity``: which file it is. ``level``:
-        that of the last transaction.
-        """
+        """Use the file at ``path``; ``sql`` holds the statements by name."""
         self.path: str = path
         self.mapped: ErrorMapper = ErrorMapper(path)
+        # The boot in which the file was opened; empty: unknown.
         self.boot: str = ""
+        # Which file, and which log, is open; None: it was never open.
         self.identity: Identities | None = None
+        # The sync level of the last transaction.
+        self.level: SyncLevel = "FULL"
         self._sql = sql
         self._clock = clock
         self._db: sqlite3.Connection | None = None
-        self.level: SyncLevel = "FULL"
 
     def open(self, timeout: float) -> None:
-        """Open it, make our tables in it if it is new.
+        """Open the file; create it, and this library's tables, if it is new.
 
         Raises:
-            ConfigurationError: not to be opened, or some other application's.
+            ConfigurationError: it cannot be opened, or is another application's.
             BackendError: locked by others for ``timeout`` seconds, or damaged.
         """
         self.close()
@@ -166,18 +100,20 @@ class SqliteFile:
             self.close()
             raise
         self.boot, self.identity = boot.id, _identities(self.path)
+        log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:
-        """Close it; one never opened is closed already."""
+        """Close the file; do nothing if it is not open."""
         if self._db is not None:
             self._db.close()
             self._db = None
+            log_event(log, "connection_closed", logging.DEBUG, path=self.path)
 
     def follow(self) -> None:
-        """To the file that has the name now, if it was open once.
+        """Open the file that has the name now, if another one was open before.
 
         Raises:
-            BackendError: it is the same, but without our log; or as ``open``.
+            BackendError: the file is the same, but its log was removed; or as ``open``.
         """
         if self.identity is None:
             return
@@ -186,12 +122,13 @@ class SqliteFile:
             if now == self.identity:
                 return
             if now[0] == self.identity[0]:
+                # A new connection would be no better: all connections of this process
+                # to that file share what is left of the old log.
                 raise _log_removed(self.path)
         log_event(log, "file_replaced", path=self.path)
-        self.open(OPEN_TIMEOUT)
+        self.open(REOPEN_TIMEOUT)
 
     def run(self, sql: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """One statement."""
         if self._db is None:
             what = f"{self.path} is not open"
             raise BackendUnavailable(what=what, nothing_done=True)
@@ -200,49 +137,47 @@ class SqliteFile:
     def atomically(
         self, work: Callable[[], T], until: float, level: SyncLevel = "FULL"
     ) -> T:
-        """All or nothing; whatever fails, the file is not left locked."""
+        """Run ``work`` in one transaction, which is rolled back if it fails.
+
+        Waits for other processes' transactions until the local time ``until``.
+        """
         if level != self.level:
-            self._synchronous(level, until)
-        self._patiently(self._begin, until)
+            self._set_level(level, until)
+        self._retry(lambda: self.run("BEGIN IMMEDIATE"), until)
         try:
             done = work()
             self.run("COMMIT")
         except BaseException:
-            self._roll_back()
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
         return done
 
-    def _begin(self) -> None:
-        self.run("BEGIN IMMEDIATE")
-
-    def _roll_back(self) -> None:
-        if self._db is not None and self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-
-    def _patiently(self, action: Callable[[], object], until: float) -> None:
+    def _retry(self, action: Callable[[], object], until: float) -> None:
         retry_while_busy(action, self._clock, until)
 
-    def _synchronous(self, level: SyncLevel, until: float) -> None:
-        # Done when it is compiled: one that was compiled before would do nothing.
+    def _set_level(self, level: SyncLevel, until: float) -> None:
+        # SQLite sets the level when it compiles the statement: one from the cache of
+        # compiled statements, which ``execute`` has, would do nothing.
         if self._db is not None:
             script = f"PRAGMA synchronous={level}"
-            self._patiently(partial(self._db.executescript, script), until)
+            self._retry(partial(self._db.executescript, script), until)
             self.level = level
 
     def _open(self, boot: BootId, until: float) -> None:
         self._db = sqlite3.connect(
             self.path, timeout=0, isolation_level=None, check_same_thread=False
         )
-        self._patiently(self._check_owner, until)
-        self._patiently(lambda: self.run("PRAGMA journal_mode=WAL"), until)
-        self._synchronous("FULL", until)
+        self._retry(self._check_owner, until)
+        self._retry(lambda: self.run("PRAGMA journal_mode=WAL"), until)
+        self._set_level("FULL", until)
         if "boots" in self._tables():
             kept = self._kept_boot()
             if kept is not None and boot.joining(kept, self.path) == kept:
                 return
-        self.atomically(lambda: self._make(boot), until)
+        self.atomically(lambda: self._create_tables(boot), until)
 
-    def _make(self, boot: BootId) -> None:
+    def _create_tables(self, boot: BootId) -> None:
         for statement in statements_of_sqlite():
             self.run(statement)
         joined = boot.joining(self._kept_boot(), self.path)
@@ -266,15 +201,82 @@ class SqliteFile:
         return None if row is None else BootId(*row)
 
 
+def statements_of_sqlite() -> tuple[str, ...]:
+    """Return the statements that make an empty file one of this library.
+
+    They change nothing in a file that is one already. ``connect`` executes them itself.
+    """
+    schema = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
+    tables = schema.removesuffix(";").split(";\n")
+    return (*tables, f"PRAGMA application_id={APPLICATION_ID}")
+
+
+def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
+    """Return the sync level that the commands need, as far as is known beforehand."""
+    # Only a new fence must survive a power cut. All users of the file are on one host:
+    # a power cut ends them, and the next boot ends their grants and queue entries
+    # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
+    # the disk. In WAL mode it reaches the disk before any later commit, and a process
+    # that is killed takes nothing with it (test_sqlite_power.py:
+    # test_what_is_given_back_is_not_synced).
+    return "NORMAL" if all(map(_makes_no_fence, commands)) else "FULL"
+
+
+def refuse_unsynced_fence(
+    level: SyncLevel, before: Doorman | None, after: Doorman
+) -> None:
+    """Check that no fence is handed out by a commit that does not wait for the disk.
+
+    Raises:
+        FenceNeedsSync: ``after`` has a new fence, and ``level`` does not wait.
+    """
+    last = 0 if before is None else before.last
+    if level != "FULL" and after.last > last:
+        raise FenceNeedsSync
+
+
+def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
+    """Call ``action`` until the file is not locked, or ``clock`` shows ``until``."""
+    # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
+    # each need the file for less than a millisecond need shorter, random pauses.
+    began: float | None = None
+    while True:
+        try:
+            action()
+        except sqlite3.OperationalError as exc:
+            began = clock.now() if began is None else began
+            if not is_busy(exc) or clock.now() >= until:
+                raise
+            time.sleep(uniform(*BUSY_PAUSE))
+        else:
+            break
+    if began is not None and log.isEnabledFor(logging.DEBUG):
+        waited = clock.now() - began
+        log_event(log, "transaction_retried", logging.DEBUG, waited=waited)
+
+
+def identity_of(path: str) -> Identity | None:
+    """Return the file's identity; None if the file is missing or cannot be seen."""
+    try:
+        there = os.stat(path)  # noqa: PTH116 - at each step
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
+
+
+def _makes_no_fence(command: Command) -> bool:
+    if isinstance(command, Release):
+        return not command.then
+    return isinstance(command, Renew | Withdraw)
+
+
 def _identities(path: str) -> Identities:
     return identity_of(path), identity_of(path + "-wal")
 
 
 def _log_removed(path: str) -> BackendUnavailable:
-    # What is left of the old log in this process is shared by all its connections to
-    # that file: a new one would be no better.
     return BackendUnavailable(
-        what=f"the log of {path} was removed: we have lost our lock on the file",
+        what=f"the log of {path} was removed: this process lost its lock on the file",
         hint="let nothing in this process open it, not even to copy it; close all of "
         "its Locks, then connect again",
         nothing_done=True,
@@ -282,11 +284,8 @@ def _log_removed(path: str) -> BackendUnavailable:
 
 
 def _check_place(path: str) -> None:
-    """The file's log is beside it: under another path of the file there is another.
-
-    Raises:
-        ConfigurationError: the file alone is mounted here.
-    """
+    # The log is beside the file: a process that opens the file by another path would
+    # use another log (test_sqlite_split.py: test_the_file_alone_is_mounted).
     where = os.path.realpath(path)
     if mount_of(path).place == where:
         raise ConfigurationError(

@@ -1,14 +1,8 @@
-"""``sqlite:///path`` — locks among the processes of one host, in one file.
-
-Statements on the user's own tables, for row locks: a thread and a connection.
-
-The tables are in the file of the locks, or in the one that ``?rows=`` names, of which
-nothing but those rows is changed. That file's lock may be held by the user's own
-transactions for a while; so it has a thread for itself.
-"""
+"""``sqlite:///path``: locks among the processes of one host, in one file."""
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,26 +34,63 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     LockError,
 )
-from aiorwlock_remote.ports import (
-    Capability,
-    EventLoop,
-    StoreSettings,
-    WakeCallback,
-)
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.sqlite")
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT = 5.0
-"""Seconds for which another process may keep the file locked."""
+"""Seconds for which another process may keep the file of the user's tables locked."""
+
+
+class SqliteStore(EmbeddedStore):
+    """Store with three connections: for steps, for the watcher, for renewals."""
+
+    one_lock: bool = True
+    dialect: Dialect = SQLITE
+
+    def __init__(
+        self,
+        path: str,
+        loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+        rows: str = "",
+    ) -> None:
+        """Start the worker, whose first job opens the file at ``path``.
+
+        ``rows`` is the file of the user's tables, if it is another one.
+        """
+        # The watcher and the keeper open the file later, and the process may have
+        # another working directory then (test_sqlite_hostile.py:
+        # test_relative_path_and_chdir).
+        file, table_file = _absolute_path(path), _absolute_path(rows or path)
+        connect = partial(SqliteConnection, file, loop.clock)
+        super().__init__(connect, "sqlite", loop, wake, settings)
+        self._rows = SqlitePlanRunner(table_file, loop)
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        return self._rows.carry(plan)
+
+    async def aclose(self) -> None:
+        await self._rows.aclose()
+        await super().aclose()
 
 
 class SqlitePlanRunner:
-    """Carries out plans, each in one transaction, in order."""
+    """Runs the plans of row locks on the user's own tables, each in one transaction.
 
-    def __init__(self, path: str, host: EventLoop) -> None:
-        """Opened by the first plan."""
+    The tables are in the file of the locks, or in the one that ``?rows=`` names.
+    """
+
+    # With a thread of its own, since the user's transactions may lock the file for a
+    # while, and the steps of other locks must not wait for them.
+    def __init__(self, path: str, loop: EventLoop) -> None:
+        """Run plans on the file at ``path``, which the first plan opens."""
         self._path = path
-        self._host = host
+        self._loop = loop
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
         self._identity: Identity | None = None
@@ -67,7 +98,7 @@ class SqlitePlanRunner:
         self._closed = False
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Hand it to the thread."""
+        """Run a plan in the thread, after those before; see ``SupportsRowLocks``."""
         pending: Pending[T] = Pending()
         if self._closed:
             closed = BackendUnavailable(what="the store is closed", nothing_done=True)
@@ -75,11 +106,11 @@ class SqlitePlanRunner:
             return pending
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "aiorwlock_remote sqlite rows")
-        self._thread.submit(self._run, partial(self._carried, plan), pending)
+        self._thread.submit(self._run, partial(self._run_plan, plan), pending)
         return self._plans.add(pending)
 
     async def aclose(self) -> None:
-        """Finish what is under way and close the file."""
+        """Finish the plans under way, and close the file."""
         await self._plans.wait_closed()
         self._closed = True
         if self._thread is not None:
@@ -91,52 +122,55 @@ class SqlitePlanRunner:
     def _run(self, job: Callable[[], T], pending: Pending[T]) -> None:
         try:
             value = job()
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            self._host.call_soon(pending.set_exception, exc)
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            self._loop.call_soon(pending.set_exception, exc)
         else:
-            self._host.call_soon(pending.set_result, value)
+            self._loop.call_soon(pending.set_result, value)
 
-    def _carried(self, plan: Plan[Statement, T]) -> T:
-        clock = self._host.clock
+    def _run_plan(self, plan: Plan[Statement, T]) -> T:
+        clock = self._loop.clock
         until = clock.now() + BUSY_TIMEOUT
         try:
             db = self._opened(until)
             retry_while_busy(lambda: db.execute("BEGIN IMMEDIATE"), clock, until)
             try:
-                told = run_plan_blocking(plan, partial(_execute, db))
-                # A file that is not in WAL mode: whoever reads it is waited for here.
+                result = run_plan_blocking(plan, partial(_execute, db))
+                # In a file that is not in WAL mode, a commit waits for its readers.
                 retry_while_busy(lambda: db.execute("COMMIT"), clock, until)
             except BaseException:
                 db.execute("ROLLBACK")
                 raise
         except sqlite3.Error as exc:
-            raise self._undone(exc) from exc
+            raise self._rolled_back(exc) from exc
         except OverflowError as exc:
             raise ConfigurationError(what=f"{self._path}: {exc}") from exc
-        return told
+        return result
 
     def _opened(self, until: float) -> sqlite3.Connection:
-        if identity_of(self._path) != self._identity:  # replaced, as by a backup
+        if identity_of(self._path) != self._identity:
+            # Replaced, as by a backup: the row must be locked that others see
+            # (test_sqlite_replaced.py: test_a_file_of_rows_that_is_replaced).
             self._close()
         if self._db is None:
             uri = f"{Path(self._path).as_uri()}?mode=rw"
             db = sqlite3.connect(
                 uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
             )
-            try:  # reads the file
+            try:  # this statement reads the file
                 full = partial(db.execute, "PRAGMA synchronous=FULL")
-                retry_while_busy(full, self._host.clock, until)
+                retry_while_busy(full, self._loop.clock, until)
             except BaseException:
                 db.close()
                 raise
             self._db, self._identity = db, identity_of(self._path)
+            log_event(log, "connection_opened", logging.DEBUG, path=self._path)
         return self._db
 
-    def _undone(self, exc: sqlite3.Error) -> LockError:
+    def _rolled_back(self, exc: sqlite3.Error) -> LockError:
         if isinstance(exc, sqlite3.IntegrityError):
             return ConfigurationError(what=f"{self._path}: {exc}", hint=CONSTRAINT_HINT)
         error = map_error(exc, self._path, made=False)
-        if isinstance(error, BackendError):  # it was rolled back
+        if isinstance(error, BackendError):
             error.nothing_done = True
         return error
 
@@ -147,57 +181,16 @@ class SqlitePlanRunner:
 
 
 def _execute(db: sqlite3.Connection, statement: Statement) -> StatementResult:
-    # By name: in a sequence Python 3.12 wants nothing but bare question marks.
+    # Values by name: with ``?1`` in the text, Python 3.12 refuses a sequence.
     values = {str(number): value for number, value in enumerate(statement.values, 1)}
     cursor = db.execute(statement.text, values)
     found: list[Any] = cursor.fetchall()
-    return (
-        StatementResult(rows=tuple(found))
-        if statement.tells
-        else StatementResult(cursor.rowcount)
-    )
-
-
-class SqliteStore(EmbeddedStore):
-    """One connection for steps, one to watch, one to renew."""
-
-    capabilities: Capability = EmbeddedStore.capabilities
-    one_lock: bool = True
-
-    def __init__(
-        self,
-        path: str,
-        host: EventLoop,
-        bell: WakeCallback,
-        settings: StoreSettings,
-        rows: str = "",
-    ) -> None:
-        """The file is opened by the first job of the worker.
-
-        ``rows``: the file of the user's tables, if it is another one.
-        """
-        file, table_file = _absolute_path(path), _absolute_path(rows or path)
-        connect = partial(SqliteConnection, file, host.clock)
-        super().__init__(connect, "sqlite", host, bell, settings)
-        self._rows = SqlitePlanRunner(table_file, host)
-
-    @property
-    def dialect(self) -> Dialect:
-        """Of statements on the user's tables."""
-        return SQLITE
-
-    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``SupportsRowLocks``."""
-        return self._rows.carry(plan)
-
-    async def aclose(self) -> None:
-        """Finish what is queued and close the files."""
-        await self._rows.aclose()
-        await super().aclose()
+    if statement.tells:
+        return StatementResult(rows=tuple(found))
+    return StatementResult(cursor.rowcount)
 
 
 def _absolute_path(path: str) -> str:
-    """The keeper and the watcher open it later, maybe from elsewhere."""
     try:
         return str(Path(path).absolute())
     except FileNotFoundError:
@@ -208,11 +201,11 @@ def _absolute_path(path: str) -> str:
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> SqliteStore:
     """Open ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
-    ``?rows=path``: the file of the tables that row locks are for.
+    ``?rows=path`` names the file of the tables that row locks are for.
 
     Raises:
         ConfigurationError: no path, a host, an option, or another application's file.
@@ -226,6 +219,6 @@ async def open_store(
             hint="sqlite:///relative.db, sqlite:////absolute.db, or use memory://",
         )
     rows = address.query.get("rows", "")
-    store = SqliteStore(path, host, bell, settings, rows)
+    store = SqliteStore(path, loop, wake, settings, rows)
     await store.open()
     return store

@@ -1,1 +1,1 @@
-"""Connections of drivers that know asyncio only, and requests over them."""
+"""Connections of asyncio database drivers, and requests sent over them."""

@@ -1,15 +1,6 @@
-"""Connections that a user lends us: of a driver's pool, or of an engine over it.
+"""What a user lends us: a driver's pool, a SQLAlchemy engine, an open transaction.
 
-All in one asyncio loop. Neither a pool nor an engine is ever closed or changed.
-
-Giving back what was lent, which asks the server something with most drivers.
-
-A pool or an engine resets what it gets back: a request more. It is none of whoever had
-the connection: it must neither hold up nor change what it was told before.
-
-A user's SQLAlchemy engine, whose connections are the driver's beneath.
-
-A row locked in a transaction of the user's, through whatever they have in hand.
+All in one asyncio loop. A pool or an engine of the user's is never closed or changed.
 """
 
 from __future__ import annotations
@@ -17,262 +8,250 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
 
-from aiorwlock_remote.cas.driver.pool import in_time, none_free, spawn_detached
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote._util.driver_loop import check_asyncio
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import (
+    Driver,
+    Failure,
+    in_time,
+    none_free,
+    spawn_detached,
+)
+from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.cas.driver.store import TableStore
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 DEFAULT_REQUEST_CONNECTIONS = 8
-"""Connections for requests if the lender does not tell how many it has."""
+"""Connections for requests if the pool does not say how many it has."""
 SECOND_SPARE_FROM = 5
-"""Connections from which on renewals that wait for locked rows have one more."""
+"""Size of a pool from which on two connections are left to renewals, not one."""
+RETURN_TIMEOUT = 5.0
+"""Seconds for a pool to take a connection back; then the connection is aborted."""
+ABORT_GRACE = 1.0
+"""Seconds for the pool to notice that a connection was aborted."""
 
 C = TypeVar("C")
 
 
+class ReturnMode(Enum):
+    """How long a request waits until its connection is back."""
+
+    AWAITED = "until it is back"
+    BOUNDED = "until it is back, or ``RETURN_TIMEOUT`` is over"
+    BACKGROUND = "not at all"
+
+
 class ExternalPool(Protocol[C]):
-    """What connections are taken from."""
+    """Something of the user's that lends connections."""
+
+    @property
+    def return_mode(self) -> ReturnMode:
+        """``BACKGROUND`` where a return asks the server something."""
 
     @property
     def most(self) -> int | None:
-        """How many it lends at the same time at most; None: it does not tell."""
+        """Connections lent at the same time at most, or None if that is not known."""
 
     async def borrow(self) -> C:
-        """One that nobody else uses.
-
-        Raises:
-            BackendError, ConfigurationError: as ``errors`` says; or the driver's.
-        """
+        """Return a connection for our use alone, or raise what the pool raises."""
 
     async def give_back(self, connection: C) -> None:
-        """To be used again."""
+        """Return a connection that may be used again."""
 
     async def drop(self, connection: C) -> None:
-        """Not to be used again; its call has ended."""
+        """Return a connection that must not be used again; its call has ended."""
 
     def abandon(self, connection: C) -> None:
-        """Not to be used again; its call does not end."""
-
-    async def settle(self) -> None:
-        """Until all that was given back has arrived."""
-
-
-class ExternalPoolWrapper(Generic[C]):
-    """A lender that does nothing of its own, to be refined."""
-
-    def __init__(self, lender: ExternalPool[C]) -> None:
-        """Whatever it lends."""
-        self._lender = lender
-
-    @property
-    def most(self) -> int | None:
-        """As ``ExternalPool.most``."""
-        return self._lender.most
-
-    async def borrow(self) -> C:
-        """As ``ExternalPool.borrow``."""
-        return await self._lender.borrow()
-
-    async def give_back(self, connection: C) -> None:
-        """To be used again."""
-        await self._lender.give_back(connection)
-
-    async def drop(self, connection: C) -> None:
-        """Not to be used again; its call has ended."""
-        await self._lender.drop(connection)
-
-    def abandon(self, connection: C) -> None:
-        """Not to be used again; its call does not end."""
-        self._lender.abandon(connection)
-
-    async def settle(self) -> None:
-        """Until all that was given back has arrived."""
-        await self._lender.settle()
-
-
-class HealthCheckedPool(ExternalPoolWrapper[C]):
-    """Lends none whose server has hung up meanwhile; engines do not look."""
-
-    def __init__(self, lender: ExternalPool[C], healthy: Callable[[C], bool]) -> None:
-        """``healthy``: as far as is known without asking."""
-        super().__init__(lender)
-        self._healthy = healthy
-
-    async def borrow(self) -> C:
-        """The next one that seems well."""
-        while not self._healthy(connection := await self._lender.borrow()):
-            self._lender.abandon(connection)
-        return connection
-
-
-class ConnectionOptions(Protocol):
-    """The options of a backend, as far as connections need them."""
-
-    @property
-    def where(self) -> str:
-        """The server, for messages."""
-
-    @property
-    def connect_timeout(self) -> float:
-        """Seconds until a connection is there."""
-
-    @property
-    def call_timeout(self) -> float:
-        """Seconds for a call, at most."""
-
-    @property
-    def connections(self) -> int:
-        """As many of our own at most."""
+        """Return a connection whose call does not end. Does not wait."""
 
 
 class BorrowedConnections(Generic[C]):
-    """One request at a time over each."""
+    """``ConnectionSource`` over a pool or an engine of the user's."""
 
-    def __init__(
-        self, lender: ExternalPool[C], where: str, connect_timeout: float
-    ) -> None:
-        """Of the running loop. ``where``: the server, for messages."""
-        self.at_once: int = 1  # the others are for whoever lends them
-        self._lender = lender
-        self._where = where
-        self._timeout = connect_timeout
+    def __init__(self, pool: ExternalPool[C], driver: Driver[C]) -> None:
+        """Borrow from ``pool``, in the running loop."""
+        # A batch of requests gets one connection: the others are for the user's code.
+        self.at_once: int = 1
+        self._pool = pool
+        self._driver = driver
+        self._where = driver.options.where
+        self._timeout = driver.options.connect_timeout
         self._used = 0
         self._closed = False
         self._idle: asyncio.Event | None = None
+        self._returns: set[asyncio.Future[None]] = set()
 
     async def take(self) -> C:
-        """What the lender gives.
-
-        Raises:
-            BackendUnavailable: none in ``connect_timeout`` seconds, or it is closed;
-                else what the lender raises.
-        """
         if self._closed:
             raise BackendUnavailable(what="the store is closed", nothing_done=True)
+        # Counted before the first await: ``close`` also waits for a connection that is
+        # just being borrowed.
         self._used += 1
-        borrowing = asyncio.ensure_future(self._lender.borrow())
         try:
-            if await in_time(borrowing, self._timeout):
-                return borrowing.result()
+            while True:
+                connection = await self._borrow()
+                # SQLAlchemy hands out connections whose server has hung up meanwhile.
+                if self._driver.is_healthy(connection):
+                    self._driver.borrowed(connection)
+                    return connection
+                self._pool.abandon(connection)
         except BaseException:
-            self._left()
+            self._count_return()
             raise
-        borrowing.add_done_callback(self._unwanted)
-        borrowing.cancel()
-        self._left()
-        raise self.none_free()
-
-    def none_free(self) -> BackendUnavailable:
-        """The error for a request that got no connection."""
-        return none_free(self._where, self._timeout)
 
     async def give_back(self, connection: C) -> None:
-        """Its request has been answered, and stays so if the lender fails."""
-        with self._leaving():
-            await self._lender.give_back(connection)
+        with self._returning(connection):
+            mode = self._pool.return_mode
+            if mode is ReturnMode.AWAITED:
+                await self._pool.give_back(connection)
+                return
+            # A pool or an engine resets what comes back, with most drivers by a request
+            # more. That request must neither delay nor change the answer of the request
+            # before (test_external_pool.py).
+            returning = asyncio.ensure_future(self._return(connection))
+            self._returns.add(returning)
+            returning.add_done_callback(self._returns.discard)
+            if mode is ReturnMode.BOUNDED:
+                await asyncio.wait({returning})
 
     async def drop(self, connection: C) -> None:
-        """Its request has failed: another one is opened when it is needed."""
-        with self._leaving():
-            await self._lender.drop(connection)
+        with self._returning(connection):
+            await self._pool.drop(connection)
 
     def abandon(self, connection: C) -> None:
-        """Its request does not end."""
         log_event(log, "borrowed_connection_lost", server=self._where)
-        self._lender.abandon(connection)
-        self._left()
+        with self._returning(connection):
+            self._pool.abandon(connection)
 
     async def close(self) -> None:
-        """Wait for what is under way: then its owner may close it."""
+        """Wait for all connections to come back: then the user may close the pool."""
         self._closed = True
         while self._used:
             self._idle = asyncio.Event()
             await self._idle.wait()
-        await self._lender.settle()
+        if self._returns:
+            await asyncio.wait(self._returns)
+
+    def none_free(self) -> BackendUnavailable:
+        """Return the error of a request for which no connection came free."""
+        return none_free(self._where, self._timeout)
+
+    async def _borrow(self) -> C:
+        borrowing = asyncio.ensure_future(self._pool.borrow())
+        if await in_time(borrowing, self._timeout):
+            return borrowing.result()
+        # The pool may lend a connection in spite of the cancellation.
+        borrowing.add_done_callback(self._return_late)
+        borrowing.cancel()
+        raise self.none_free()
 
     @contextmanager
-    def _leaving(self) -> Iterator[None]:
+    def _returning(self, connection: C) -> Iterator[None]:
+        self._driver.returning(connection)
         try:
             yield
-        except Exception as exc:  # noqa: BLE001 - it is the lender's
+        except Exception as exc:  # noqa: BLE001 - it is the pool's
+            # The request was answered before, and stays so (test_external_pool.py).
             log_event(
                 log, "connection_not_returned", server=self._where, error=str(exc)
             )
         finally:
-            self._left()
+            self._count_return()
 
-    def _left(self) -> None:
+    def _count_return(self) -> None:
         self._used -= 1
         if not self._used and self._idle is not None:
             self._idle.set()
 
-    def _unwanted(self, borrowing: asyncio.Future[C]) -> None:
+    def _return_late(self, borrowing: asyncio.Future[C]) -> None:
         if not borrowing.cancelled() and borrowing.exception() is None:
-            spawn_detached(self._lender.give_back(borrowing.result()))
+            spawn_detached(self._return(borrowing.result()))
+
+    async def _return(self, connection: C) -> None:
+        returning = asyncio.ensure_future(self._pool.give_back(connection))
+        returning.add_done_callback(_log_failed_return)
+        if not await in_time(returning, RETURN_TIMEOUT):
+            self._driver.abort(connection)
+            await in_time(returning, ABORT_GRACE)
+
+
+def _log_failed_return(returning: asyncio.Future[None]) -> None:
+    if not returning.cancelled() and (error := returning.exception()) is not None:
+        log_event(log, "connection_not_returned", exc_info=error)
 
 
 class RequestConnections(Generic[C]):
-    """Lent connections for all requests but renewals, for which some are left over.
+    """Borrowed connections for all requests but renewals, which keep some of them.
 
-    A pool serves whoever asked first. Without this, renewals would queue behind every
-    acquire of this process that waits for a connection, and behind releases that wait
-    for a locked row (test_lent_lines.py).
+    A pool serves requests in their order. Without this limit, renewals would queue
+    behind every acquire of this process that waits for a connection, and behind
+    releases that wait for a locked row (``test_external_pool.py``,
+    ``test_stuck_rows.py``).
     """
 
     def __init__(
-        self, lines: BorrowedConnections[C], most: int, timeout: float
+        self, connections: BorrowedConnections[C], most: int | None, timeout: float
     ) -> None:
-        """``most``: connections at the same time. ``timeout``: seconds for a turn."""
-        self.at_once: int = lines.at_once
-        self._lines = lines
-        self._free = most
+        """Leave one connection of ``most`` to renewals; two of a pool of five or more.
+
+        The second is for renewals that wait for a locked row.
+
+        Args:
+            connections: The borrowed connections.
+            most: Size of the user's pool, if known.
+            timeout: Seconds that a request waits for its turn at most.
+        """
+        if most is None:
+            self._free = DEFAULT_REQUEST_CONNECTIONS
+        else:
+            self._free = max(1, most - (1 if most < SECOND_SPARE_FROM else 2))
+        self.at_once: int = connections.at_once
+        self._connections = connections
         self._timeout = timeout
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def take(self) -> C:
-        """As ``BorrowedConnections.take``, in turn.
-
-        Raises:
-            BackendUnavailable: no turn in time; else as ``BorrowedConnections.take``.
-        """
         if self._free:
             self._free -= 1
         else:
             turn = asyncio.get_running_loop().create_future()
             self._waiting[turn] = None
+            # In bounded time: the user's own code may hold all connections.
             if not await in_time(turn, self._timeout):
                 del self._waiting[turn]
-                raise self._lines.none_free()
+                raise self._connections.none_free()
         try:
-            return await self._lines.take()
+            return await self._connections.take()
         except BaseException:
             self._next()
             raise
 
     async def give_back(self, connection: C) -> None:
-        """As ``BorrowedConnections.give_back``."""
         self._next()
-        await self._lines.give_back(connection)
+        await self._connections.give_back(connection)
 
     async def drop(self, connection: C) -> None:
-        """As ``BorrowedConnections.drop``."""
         self._next()
-        await self._lines.drop(connection)
+        await self._connections.drop(connection)
 
     def abandon(self, connection: C) -> None:
-        """As ``BorrowedConnections.abandon``."""
         self._next()
-        self._lines.abandon(connection)
+        self._connections.abandon(connection)
 
     async def close(self) -> None:
-        """As ``BorrowedConnections.close``."""
-        await self._lines.close()
+        await self._connections.close()
 
     def _next(self) -> None:
         turn = next(iter(self._waiting), None)
@@ -283,127 +262,32 @@ class RequestConnections(Generic[C]):
             turn.set_result(None)
 
 
-def request_connections(
-    lines: BorrowedConnections[C], most: int | None, timeout: float
-) -> RequestConnections[C]:
-    """``lines`` for requests that leave connections to renewals.
-
-    ``most``: how many there are, if that is known. From five on two are left: one for
-    renewals that wait for a locked row.
-    """
-    if most is None:
-        return RequestConnections(lines, DEFAULT_REQUEST_CONNECTIONS, timeout)
-    left = 1 if most < SECOND_SPARE_FROM else 2
-    return RequestConnections(lines, max(1, most - left), timeout)
-
-
-@asynccontextmanager
-async def borrowing(
-    lender: ExternalPool[C], options: ConnectionOptions
-) -> AsyncIterator[BorrowedConnections[C]]:
-    """Over what it lends, in the running loop; in the end it has got all back."""
-    lines = BorrowedConnections(lender, options.where, options.connect_timeout)
-    try:
-        yield lines
-    finally:
-        await lines.close()
-
-
-RETURN_TIMEOUT = 5.0
-"""Seconds for a connection to be taken back."""
-ABORT_GRACE = 1.0
-"""Seconds for its owner to find out that it is gone."""
-
-
-class BackgroundReturnPool(ExternalPoolWrapper[C]):
-    """Gives back soon, and hangs up what is not taken back in time."""
-
-    def __init__(
-        self,
-        lender: ExternalPool[C],
-        abort: Callable[[C], object],
-        *,
-        asks: bool = True,
-    ) -> None:
-        """``abort``: at once. ``asks``: whether the server is asked something.
-
-        If not it is waited for, and the next request gets the same connection.
-        """
-        super().__init__(lender)
-        self._hang_up = abort
-        self._asks = asks
-        self._returning: set[asyncio.Future[None]] = set()
-
-    async def give_back(self, connection: C) -> None:
-        """Never fails: that is written to the log."""
-        returning = asyncio.ensure_future(self._return(connection))
-        self._returning.add(returning)
-        returning.add_done_callback(self._returning.discard)
-        if not self._asks:
-            await asyncio.wait({returning})
-
-    async def settle(self) -> None:
-        """Bounded."""
-        if self._returning:
-            await asyncio.wait(self._returning)
-        await super().settle()
-
-    async def _return(self, connection: C) -> None:
-        closing = asyncio.ensure_future(super().give_back(connection))
-        closing.add_done_callback(_log_failed_return)
-        if not await in_time(closing, RETURN_TIMEOUT):
-            self._hang_up(connection)
-            await in_time(closing, ABORT_GRACE)
-
-
-def _log_failed_return(closing: asyncio.Future[None]) -> None:
-    if not closing.cancelled() and (error := closing.exception()) is not None:
-        log_event(log, "connection_not_returned", exc_info=error)
-
-
-class SaConnection(Protocol):
-    """SQLAlchemy's ``AsyncConnection``. ``sync_connection``: what is beneath it."""
-
-    sync_connection: Any
-
-    async def get_raw_connection(self) -> Any:  # noqa: ANN401
-        """It has the driver's as ``driver_connection``."""
-
-    async def close(self) -> None:
-        """Back to the engine's pool, which resets it."""
-
-
 class SaEngine(Protocol):
-    """SQLAlchemy's ``AsyncEngine``."""
+    """What we use of SQLAlchemy's ``AsyncEngine``."""
 
     dialect: Any
     pool: Any
 
-    def connect(self) -> Awaitable[SaConnection]:
-        """A connection of its pool."""
+    def connect(self) -> Any:  # noqa: ANN401 - an ``AsyncConnection``, awaited
+        """Return a connection of the engine's pool."""
 
 
 class SaEnginePool(Generic[C]):
-    """Lends the connections of an ``AsyncEngine``; never disposes of or changes it.
+    """Lends the driver's connections beneath those of an ``AsyncEngine``."""
 
-    Its pool rolls back what comes back: with most drivers a request more.
-    """
+    def __init__(self, engine: SaEngine, driver: Driver[C], *, resets: bool) -> None:
+        """``resets``: whether a return asks the server something, as with most drivers.
 
-    def __init__(
-        self,
-        engine: SaEngine,
-        abort: Callable[[C], object],
-        meant: Callable[[BaseException], Exception],
-    ) -> None:
-        """``abort``: at once. ``meant``: what an error of the driver's means."""
+        If not, it is waited for, and the next request gets the same connection.
+        """
+        self.return_mode = ReturnMode.BACKGROUND if resets else ReturnMode.BOUNDED
         self._engine = engine
-        self._hang_up = abort
-        self._meant = meant
-        self._lent: dict[C, SaConnection] = {}
+        self._driver = driver
+        self._lent: dict[C, Any] = {}
 
     @property
     def most(self) -> int | None:
-        """Of the pools of SQLAlchemy only ``QueuePool`` and its kin have a limit."""
+        # Of SQLAlchemy's pools only ``QueuePool`` and its kin have a limit.
         pool = self._engine.pool
         more: int | None = getattr(pool, "_max_overflow", None)
         if more is None or more < 0:
@@ -412,124 +296,205 @@ class SaEnginePool(Generic[C]):
         return size + more if size else None
 
     async def borrow(self) -> C:
-        """The driver's connection beneath one of the engine's."""
-        from sqlalchemy import exc as theirs  # noqa: PLC0415 - whoever is here has it
+        from sqlalchemy import exc as sa  # noqa: PLC0415 - there is an engine of it
 
         try:
             lent = await self._engine.connect()
             connection: C = (await lent.get_raw_connection()).driver_connection
-        except theirs.TimeoutError as exc:
+        except sa.TimeoutError as exc:
             raise BackendUnavailable(
                 what="the pool: no connection was free", nothing_done=True
             ) from exc
-        except theirs.SQLAlchemyError as exc:
-            raise self._meant(getattr(exc, "orig", None) or exc) from exc
+        except sa.SQLAlchemyError as exc:
+            error = getattr(exc, "orig", None) or exc
+            # Its dialect of asyncpg raises exceptions of its own from the driver's.
+            if type(error).__module__.startswith("sqlalchemy."):
+                error = error.__cause__ or error
+            raise self._driver.map_connect_error(error) from exc
+        # SQLAlchemy gives its own object back to the pool, not the driver's.
         self._lent[connection] = lent
         return connection
 
     async def give_back(self, connection: C) -> None:
-        """The engine resets it."""
         await self._lent.pop(connection).close()
 
     async def drop(self, connection: C) -> None:
-        """As ``abandon``."""
         self.abandon(connection)
 
     def abandon(self, connection: C) -> None:
-        """The engine opens another one when it needs to."""
+        # The engine forgets the connection and opens another when it needs to.
         self._lent.pop(connection).sync_connection.detach()
-        self._hang_up(connection)
-
-    async def settle(self) -> None:
-        """They are there already."""
-
-
-def engine_lender(
-    engine: SaEngine,
-    abort: Callable[[C], object],
-    meant: Callable[[BaseException], Exception],
-    *,
-    asks: bool = True,
-) -> ExternalPool[C]:
-    """As ``SaEnginePool`` and ``BackgroundReturnPool``."""
-    return BackgroundReturnPool(SaEnginePool(engine, abort, meant), abort, asks=asks)
+        self._driver.abort(connection)
 
 
 def is_engine(given: object) -> TypeGuard[SaEngine]:
-    """Whether it is an ``AsyncEngine``, of whatever database."""
+    """Return whether ``given`` is an ``AsyncEngine``, of whatever database."""
     loaded = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported for our sake
     return loaded is not None and isinstance(given, loaded.AsyncEngine)
 
 
-def kind_of(given: object) -> str:
-    """What somebody gave us, for messages."""
+def pool_over(
+    given: object,
+    driver: Driver[C],
+    own_pool: tuple[type[Any], Callable[[Any], ExternalPool[C]]],
+    *,
+    engine_resets: bool = True,
+) -> ExternalPool[C]:
+    """Return what lends the connections of a user's pool or engine.
+
+    Args:
+        given: What the user passed to the backend.
+        driver: The driver it must be over.
+        own_pool: Class of the driver's pool, and what makes an ``ExternalPool`` of one.
+        engine_resets: Whether an engine asks the server something at each return.
+
+    Raises:
+        ConfigurationError: It is neither, or of another driver.
+    """
+    kind, lend = own_pool
+    if isinstance(given, kind):
+        return lend(given)
+    if is_engine(given) and given.dialect.driver == driver.package:
+        return SaEnginePool(given, driver, resets=engine_resets)
     if is_engine(given):
-        return f"an engine of {given.dialect.name}+{given.dialect.driver}"
-    return f"{type(given).__module__}.{type(given).__name__}"
+        found = f"an engine of {given.dialect.name}+{given.dialect.driver}"
+    else:
+        found = f"{type(given).__module__}.{type(given).__name__}"
+    raise ConfigurationError(
+        what=f"{found} is not an asyncio pool of {driver.package}, nor an async "
+        "engine over it",
+        hint=driver.pool_hint,
+    )
 
 
-TRANSACTION = "the transaction"
+class ExternalPoolBackend:
+    """Base of the backends that take a pool or an engine in place of a URL."""
+
+    def __init__(
+        self,
+        store: type[TableStore],
+        options: ConnectionOptions,
+        pool: object,
+        tables: str,
+    ) -> None:
+        self._store = store
+        self._driver = store.driver_type(options)
+        self._pool = self._driver.lend(pool)
+        self._tables = tables
+
+    def __repr__(self) -> str:
+        # Not the pool, whose ``repr`` may show a password.
+        return f"<{type(self).__name__} of {self._tables}>"
+
+    def open(
+        self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
+    ) -> Awaitable[TableStore]:
+        """Open the store over the pool, as ``connect`` does.
+
+        Raises:
+            ConfigurationError: No asyncio loop runs here.
+        """
+        check_asyncio(f"a pool of {self._driver.package}", self._store.scheme)
+        timeout = settings.connect_timeout
+        options = replace(self._driver.options, connect_timeout=timeout)
+        driver = self._store.driver_type(options)
+        return self._store.open(driver, self._pool, event_loop, wake, settings)
+
+    async def create_schema(self) -> None:
+        """Create both tables where they do not exist.
+
+        Runs what ``rwlock schema`` prints for this store, without the grants; a table
+        that exists stays as it is. Nothing else in this library changes a schema. If
+        the caller is cancelled, the statement under way is still carried out.
+
+        Raises:
+            BackendError: The user lacks a right, or the server does not answer.
+        """
+        driver = self._driver
+        source = BorrowedConnections(self._pool, driver)
+        runner = driver.runner(source)
+        try:
+            for statement in driver.schema_statements():
+                # A cancelled caller must not cut a statement off: its outcome would not
+                # be known (test_making_the_tables_is_not_cut_off).
+                running = runner.carry(partial(driver.execute, statement))
+                await asyncio.shield(running)
+        finally:
+            await source.close()
 
 
 @dataclass(frozen=True)
 class TransactionDriver:
-    """How to a transaction of one driver.
+    """How a row is locked in a transaction of the user's, over one driver.
 
-    ``driver``: its name in URLs of SQLAlchemy, and ``dialects``. ``first``: the first
-    row that a statement tells on a connection of the driver's, or None. ``meant``: the
-    error for what the driver raised; ``hint``: how to begin a transaction.
+    Args:
+        connections: The driver's classes of connections.
+        package: Name of the driver in URLs of SQLAlchemy.
+        dialects: Names of SQLAlchemy's dialects for the database.
+        first_row: Runs a statement on a connection and returns its first row or None.
+        in_transaction: Whether a transaction is open on a connection.
+        is_own: Whether an exception is the driver's.
+        map_error: Returns our error for one of the driver's.
+        begin_hint: How a transaction is begun.
     """
 
     connections: tuple[type[Any], ...]
-    driver: str
+    package: str
     dialects: tuple[str, ...]
-    first: Callable[..., Awaitable[object]]
-    begun: Callable[[Any], bool]
-    knows: Callable[[BaseException], bool]
-    map_error: Callable[[BaseException, str], BackendError | ConfigurationError]
-    hint: str
+    first_row: Callable[..., Awaitable[object]]
+    in_transaction: Callable[[Any], bool]
+    is_own: Callable[[BaseException], bool]
+    map_error: Callable[[BaseException, str], Failure]
+    begin_hint: str
 
 
 async def lock_row(
-    way: TransactionDriver,
+    driver: TransactionDriver,
     transaction: object,
-    *texts: str,
+    *statements: str,
     values: tuple[object, ...] = (),
 ) -> None:
-    """Run statements, the last of which locks a row, and see that it stays locked.
+    """Run statements, the last of which locks a row until the transaction ends.
+
+    Args:
+        driver: The driver that the transaction must be over.
+        transaction: A connection of the driver, or SQLAlchemy's over one.
+        statements: Each must find a row.
+        values: Bound to each statement.
 
     Raises:
-        ConfigurationError: as ``SupportsTransactions.join``.
-        BackendError: as ``way.meant`` says.
+        ConfigurationError: As ``SupportsTransactions.join``.
+        BackendError: As the driver maps its errors.
     """
     try:
-        if isinstance(transaction, way.connections):
+        if isinstance(transaction, driver.connections):
             connection: Any = transaction
-            seen = [await way.first(connection, text, *values) for text in texts]
+            rows = [await driver.first_row(connection, s, *values) for s in statements]
         else:
-            session = await _sqlalchemy_connection(way, transaction)
-            asked = [await session.exec_driver_sql(text, values) for text in texts]
-            seen = [answer.first() for answer in asked]
+            session = await _sqlalchemy_connection(driver, transaction)
+            found = [await session.exec_driver_sql(s, values) for s in statements]
+            rows = [result.first() for result in found]
             connection = (await session.get_raw_connection()).driver_connection
     except Exception as exc:
-        raise _map_transaction_error(way, exc) from exc
-    if None in seen:
+        raise _map_transaction_error(driver, exc) from exc
+    if None in rows:
         raise lock_not_visible()
-    if not way.begun(connection):
+    # With AUTOCOMMIT the row lock has ended with its statement.
+    if not driver.in_transaction(connection):
         raise ConfigurationError(
-            what="no transaction has begun", hint=f"{way.hint}; no AUTOCOMMIT"
+            what="no transaction has begun", hint=f"{driver.begin_hint}; no AUTOCOMMIT"
         )
 
 
 def lock_not_visible() -> ConfigurationError:
-    """The transaction looks at what was there before the lock."""
+    """Return the error of a transaction whose snapshot is older than the lock."""
     return ConfigurationError(
-        what="the lock is not to be seen in the transaction",
+        what="the lock is not visible in the transaction",
         hint="the same database; READ COMMITTED, or the lock before all else",
     )
 
 
-async def _sqlalchemy_connection(way: TransactionDriver, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra
+async def _sqlalchemy_connection(driver: TransactionDriver, transaction: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's, an extra
     known: Any = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported by us
     connection = None
     if known is not None and isinstance(transaction, known.AsyncSession):
@@ -538,22 +503,20 @@ async def _sqlalchemy_connection(way: TransactionDriver, transaction: Any) -> An
         connection = transaction
     if (
         connection is None
-        or connection.dialect.name not in way.dialects
-        or connection.dialect.driver != way.driver
+        or connection.dialect.name not in driver.dialects
+        or connection.dialect.driver != driver.package
     ):
-        over = f"{way.dialects[0]}+{way.driver}"
+        over = f"{driver.dialects[0]}+{driver.package}"
         raise ConfigurationError(
-            what=f"{type(transaction).__qualname__} cannot be used as a transaction",
-            hint=f"a connection of {way.driver}, or SQLAlchemy's over {over}",
+            what=f"{type(transaction).__qualname__} is not a transaction of this store",
+            hint=f"a connection of {driver.package}, or SQLAlchemy's over {over}",
         )
     return connection
 
 
-def _map_transaction_error(
-    way: TransactionDriver, exc: Exception
-) -> BackendError | ConfigurationError:
-    """SQLAlchemy wraps what the driver raises."""
+def _map_transaction_error(driver: TransactionDriver, exc: Exception) -> Failure:
+    # SQLAlchemy wraps what the driver raises.
     cause: BaseException | None = exc
-    while cause is not None and not way.knows(cause):
+    while cause is not None and not driver.is_own(cause):
         cause = cause.__cause__ or getattr(cause, "orig", None)
-    return way.map_error(exc if cause is None else cause, TRANSACTION)
+    return driver.map_error(exc if cause is None else cause, "the transaction")

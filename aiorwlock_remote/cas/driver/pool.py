@@ -1,241 +1,428 @@
-"""Connections of our own to a database, opened when needed and kept.
+"""A database driver as the stores see it, a pool over it, and calls with a time limit.
 
-All in one asyncio loop. No request is ever cancelled here: what does not end in time is
-left to itself. Only connecting is, when it takes too long.
+All objects of this module belong to one asyncio loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
-from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.logs import log_event
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.cas.driver.external_pool import ExternalPool
 
 CLOSE_TIMEOUT = 1.0
-"""Seconds for logging off."""
+"""Seconds for a connection to be closed in order; then it is aborted."""
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 T = TypeVar("T")
 C = TypeVar("C")
+Failure = BackendError | ConfigurationError
 
 
-class DriverConnector(Protocol[C]):
-    """How a driver connects, and ends a connection."""
+class Driver(ABC, Generic[C]):
+    """One asyncio driver: how it connects, ends connections and reports errors."""
 
-    async def dial(self) -> C:
-        """A new connection; there is a time limit around it."""
+    package: ClassVar[str]
+    """Name of the driver, as in URLs of SQLAlchemy."""
+    pool_hint: ClassVar[str]
+    """How a user makes a pool or an engine over the driver."""
+    options: ConnectionOptions
 
-    def healthy(self, connection: C) -> bool:
-        """As far as is known without asking."""
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
 
+    @abstractmethod
+    async def connect(self) -> C:
+        """Open a connection and log in; the caller limits the time."""
+
+    @abstractmethod
     async def close(self, connection: C) -> None:
-        """In order; there is a time limit around it."""
+        """Log out in order; the caller limits the time."""
 
+    @abstractmethod
     def abort(self, connection: C) -> None:
-        """At once, without a word, whatever is under way."""
+        """Close the connection at once. A call under way ends with an error."""
+
+    @abstractmethod
+    def is_healthy(self, connection: C) -> bool:
+        """Return False if the driver knows that the connection has ended. No I/O."""
+
+    def is_broken(self, error: BaseException) -> bool:
+        """Return whether a call's error leaves its connection unusable."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def map_error(self, error: BaseException) -> Failure:
+        """Return our error for what the driver raised during a request."""
+
+    @abstractmethod
+    def schema_statements(self) -> Iterable[str]:
+        """Return the statements that create the tables, without grants."""
+
+    @abstractmethod
+    async def execute(self, statement: str, connection: C) -> None:
+        """Run one of ``schema_statements``."""
+
+    @abstractmethod
+    def lend(self, given: object) -> ExternalPool[C]:
+        """Return what lends the connections of a user's pool or engine.
+
+        Raises:
+            ConfigurationError: It is neither, or of another driver.
+        """
+
+    def map_connect_error(self, error: BaseException) -> Failure:
+        """Return our error for what the driver raised before any request was sent."""
+        failure = self.map_error(error)
+        if isinstance(failure, BackendError):
+            failure.nothing_done = True
+        return failure
+
+    def borrowed(self, connection: C) -> None:
+        """Prepare a connection of the user's pool for requests of ours."""
+
+    def returning(self, connection: C) -> None:
+        """Undo ``borrowed``, before the connection leaves us."""
+
+    def runner(self, source: ConnectionSource[C]) -> PooledRunner[C]:
+        """Return what carries requests over the connections of ``source``."""
+        return PooledRunner(source, self)
 
 
 class ConnectionSource(Protocol[C]):
-    """Where connections come from and go to: our own, or those that a user lends.
+    """Where requests take connections from: our own pool, or the user's.
 
-    ``at_once``: how many of them one batch of requests may use.
+    ``at_once`` is how many connections one batch of requests may use.
     """
 
     at_once: int
 
     async def take(self) -> C:
-        """One that nobody else uses.
+        """Return a connection that no other request uses.
 
-        Raises:
-            BackendUnavailable: none in ``connect_timeout`` seconds; else what the
-                driver raises.
+        Raises ``BackendUnavailable`` after ``connect_timeout`` seconds without one,
+        else what the driver raises.
         """
 
     async def give_back(self, connection: C) -> None:
-        """Its request has been answered."""
+        """Take back a connection whose request was answered."""
 
     async def drop(self, connection: C) -> None:
-        """It is not to be used again."""
+        """Take back a connection that must not be used again; its call has ended."""
 
     def abandon(self, connection: C) -> None:
-        """Its request does not end."""
+        """Take back a connection whose call does not end. Does not wait."""
 
     async def close(self) -> None:
-        """Close those that are ours; nobody uses them any more."""
+        """Close the connections that are ours; no request uses them any more."""
 
 
 class ConnectionPool(Generic[C]):
-    """Each connection is used by one request at a time.
+    """Connections of our own, opened when needed and kept.
 
-    Whoever is not let in, as by a server that has as many clients as it takes, waits
-    for one of ours to come free; as long as there are any.
+    Invariants, each with a test in ``tests/cas/test_pool.py`` that fails without it:
+
+    * A connection serves one request at a time, and waiting requests are served in
+      their order (``test_one_is_used_again_and_by_one_at_a_time``).
+    * A connection that ended while it was idle is not handed out
+      (``test_one_that_died_while_idle_is_not_used``).
+    * If the server refuses a new connection, the request waits for an open one to come
+      free; it fails with the refusal only if none is left or the time is over
+      (``test_who_is_not_let_in_gets_what_comes_free``,
+      ``test_when_none_is_left_all_are_told_why``).
+    * A connection that is opened too late, or after the end of the pool, is aborted
+      (``test_one_that_is_too_late_is_ended``,
+      ``test_one_that_comes_after_the_end_is_ended``).
+    * A closed pool fails requests at once, with ``nothing_done``
+      (``test_closed_it_gives_none_and_waits_for_none``).
     """
 
-    def __init__(
-        self,
-        dialling: DriverConnector[C],
-        where: str,
-        connect_timeout: float,
-        most: int,
-    ) -> None:
-        """``where``: the server, for messages. ``most``: connections at once."""
-        self._dialling = dialling
-        self._where = where
-        self._timeout = connect_timeout
+    def __init__(self, driver: Driver[C], most: int) -> None:
+        """``most``: connections at the same time."""
         self.at_once: int = most
+        self._driver = driver
+        self._where = driver.options.where
+        self._timeout = driver.options.connect_timeout
         self._open = 0
         self._closed = False
         self._idle: list[C] = []
-        # In order; whether a connection has been asked for on its behalf.
+        # Waiting requests in order; True once a connection is being opened for one.
         self._waiting: dict[asyncio.Future[C], bool] = {}
-        self._refused: dict[asyncio.Future[C], Exception] = {}  # those of them, and why
+        self._refused: dict[asyncio.Future[C], Exception] = {}
 
     async def take(self) -> C:
-        """An idle one, a new one, or one that comes back before that is there.
-
-        Raises:
-            BackendUnavailable: none in ``connect_timeout`` seconds, or closed; else
-                what the driver raises, by then if one of ours could have come free.
-        """
         if self._closed:
-            raise BackendUnavailable(what=f"{self._where}: closed", nothing_done=True)
+            raise BackendUnavailable(
+                what=f"{self._where}: the pool is closed", nothing_done=True
+            )
         while self._idle:
             connection = self._idle.pop()
-            if self._dialling.healthy(connection):
+            if self._driver.is_healthy(connection):
                 return connection
             self.abandon(connection)
         turn: asyncio.Future[C] = asyncio.get_running_loop().create_future()
         self._waiting[turn] = False
-        self._more()
+        self._open_more()
         if not await in_time(turn, self._timeout):
-            raise self._left(turn) or none_free(self._where, self._timeout)
+            raise self._remove(turn) or none_free(self._where, self._timeout)
         return turn.result()
 
     async def give_back(self, connection: C) -> None:
-        """Its request has been answered: to whoever waits longest."""
+        # The pool was closed while the request was under way: nothing waits any more
+        # for an orderly end.
         if self._closed:
-            self._dialling.abort(connection)
+            self._driver.abort(connection)
             return
         turn = next(iter(self._waiting), None)
         if turn is None:
             self._idle.append(connection)
         else:
-            self._left(turn)
+            self._remove(turn)
             turn.set_result(connection)
 
     async def drop(self, connection: C) -> None:
-        """Its request has failed."""
         self.abandon(connection)
 
     def abandon(self, connection: C) -> None:
-        """Its request does not end; the server finds out by itself."""
-        self._dialling.abort(connection)
+        self._log("connection_lost")
+        self._driver.abort(connection)
         self._open -= 1
+        # A server that takes no more clients may have room now: try again for one of
+        # the refused requests (test_who_is_not_let_in_gets_what_comes_free).
         refused = next(iter(self._refused), None)
-        if refused is not None:  # there may be room now
+        if refused is not None:
             del self._refused[refused]
             self._waiting[refused] = False
-        self._more()
+        self._open_more()
 
     async def connect(self) -> None:
-        """Open one; a failure is left to the first request."""
+        """Open one connection in advance; the first request reports a failure."""
+        # The error is not lost: the first request tries again and raises it.
         with suppress(Exception):
             await self.give_back(await self.take())
 
     def abort(self) -> None:
-        """Without a word; what is under way, when it is over."""
+        """Close idle connections at once, and used ones when they come back."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
-            self._dialling.abort(connection)
+            self._driver.abort(connection)
 
     async def close(self) -> None:
-        """Log off, or be gone; what is under way, when it is over."""
+        """Close idle connections in order, and used ones when they come back."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
-            closing = asyncio.ensure_future(self._dialling.close(connection))
+            closing = asyncio.ensure_future(self._driver.close(connection))
             if not await in_time(closing, CLOSE_TIMEOUT) or closing.exception():
                 closing.add_done_callback(ignore_result)
-                self._dialling.abort(connection)
+                self._driver.abort(connection)
+        self._log("connection_closed")
 
-    def _more(self) -> None:
-        """Another one for those who wait, if there may be more; one try for each."""
+    def _open_more(self) -> None:
+        # Each waiting request causes one attempt: a server that is down is not asked
+        # again and again on behalf of one request.
         turn = next((turn for turn, tried in self._waiting.items() if not tried), None)
         if turn is not None and self._open < self.at_once:
             self._waiting[turn] = True
             self._open += 1
-            spawn_detached(self._connect(turn))
+            spawn_detached(self._open_for(turn))
 
-    async def _connect(self, turn: asyncio.Future[C]) -> None:
+    async def _open_for(self, turn: asyncio.Future[C]) -> None:
         try:
             connection = await self._connected()
-        except Exception as exc:  # noqa: BLE001 - handed to whoever waits
+        except Exception as exc:  # noqa: BLE001 - handed to the waiting request
             self._open -= 1
+            # The request may have got a connection that came free meanwhile.
             if turn in self._waiting:
                 self._refused[turn] = exc
             if not self._open:
-                self._turn_away()
-            self._more()
+                self._fail_refused()
+            self._open_more()
             return
+        self._log("connection_opened")
         await self.give_back(connection)
 
-    def _left(self, turn: asyncio.Future[C]) -> Exception | None:
-        """It waits no longer; why no connection was made for it, if one was tried."""
+    def _log(self, event: str) -> None:
+        log_event(log, event, logging.DEBUG, server=self._where, connections=self._open)
+
+    def _remove(self, turn: asyncio.Future[C]) -> Exception | None:
+        """Stop waiting. Return why no connection was opened, if one was tried."""
         self._waiting.pop(turn, None)
         return self._refused.pop(turn, None)
 
-    def _turn_away(self) -> None:
-        """No connection of ours is left that could come free."""
-        for turn, why in list(self._refused.items()):
-            self._left(turn)
-            turn.set_exception(why)
+    def _fail_refused(self) -> None:
+        """Fail the refused requests: no open connection is left to wait for."""
+        for turn, error in list(self._refused.items()):
+            self._remove(turn)
+            turn.set_exception(error)
 
     async def _connected(self) -> C:
-        connecting = asyncio.ensure_future(self._dialling.dial())
+        connecting = asyncio.ensure_future(self._driver.connect())
         if not await in_time(connecting, self._timeout):
-            connecting.add_done_callback(self._unwanted)
+            connecting.add_done_callback(self._abort_late)
             connecting.cancel()
             raise not_connected(self._where, self._timeout)
         return connecting.result()
 
-    def _unwanted(self, connecting: asyncio.Future[C]) -> None:
+    def _abort_late(self, connecting: asyncio.Future[C]) -> None:
+        # A driver may swallow the cancellation and connect all the same.
         if not connecting.cancelled() and connecting.exception() is None:
-            self._dialling.abort(connecting.result())
+            self._driver.abort(connecting.result())
+
+
+# A timer for each call would be dear: a loop keeps cancelled timers, in order, until
+# their time has come or until they are most of its timers
+# (test_a_call_costs_neither_a_task_nor_a_timer).
+class CallTimeouts(Generic[C]):
+    """Time limits of calls that may all take equally long, kept by one timer."""
+
+    def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
+        """``abort``: called with a connection whose call is not over in time."""
+        self._seconds = seconds
+        self._abort = abort
+        # In the order of their ends, because all calls may take equally long.
+        self._due: dict[C, float] = {}
+        self._timed = False
+
+    def begin(self, connection: C) -> None:
+        """Start the time limit of the only call on ``connection``."""
+        loop = asyncio.get_running_loop()
+        self._due[connection] = loop.time() + self._seconds
+        self._set_timer(loop)
+
+    def missed(self, connection: C) -> bool:
+        """Return whether the call was aborted for taking too long."""
+        return connection not in self._due
+
+    def cancel(self, connection: C) -> None:
+        """End the time limit: the call is over."""
+        self._due.pop(connection, None)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._due and not self._timed:
+            self._timed = True
+            loop.call_at(next(iter(self._due.values())), self._check, loop)
+
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timed = False
+        now = loop.time()
+        late = next((which for which, due in self._due.items() if due <= now), None)
+        if late is None:
+            self._set_timer(loop)
+            return
+        del self._due[late]
+        # Before ``abort``, which may raise: the other calls keep their time limits
+        # (test_one_that_cannot_be_ended_costs_the_others_nothing).
+        self._set_timer(loop)
+        self._abort(late)
+
+
+# A call is never cancelled: what becomes of its connection then is up to the driver.
+# When its time is over the connection is aborted, which ends the call with an error;
+# whether the server has carried out the request is then not known.
+class PooledRunner(Generic[C]):
+    """Requests of which each has a connection for itself and a time limit."""
+
+    def __init__(self, source: ConnectionSource[C], driver: Driver[C]) -> None:
+        """Take connections from ``source``."""
+        self._source = source
+        self._driver = driver
+        self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
+
+    async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
+        """Return what ``work`` makes of a connection.
+
+        Raises:
+            BackendError, ConfigurationError: As the driver maps its errors.
+        """
+        driver, broken = self._driver, False
+        try:
+            connection = await self._source.take()
+        except (BackendError, ConfigurationError):
+            raise
+        except Exception as exc:
+            raise driver.map_connect_error(exc) from exc
+        self._timeouts.begin(connection)
+        try:
+            return await work(connection)
+        except Exception as exc:
+            broken = driver.is_broken(exc)
+            if broken and self._timeouts.missed(connection):
+                raise no_answer(driver.options) from exc
+            raise driver.map_error(exc) from exc
+        except BaseException:
+            # The loop is about to end: an answer may still be on its way.
+            broken = True
+            raise
+        finally:
+            self._timeouts.cancel(connection)
+            # An answer may arrive in the moment in which the timer aborts its
+            # connection (test_an_answer_in_the_last_moment_counts).
+            if broken or not driver.is_healthy(connection):
+                await self._source.drop(connection)
+            else:
+                await self._source.give_back(connection)
 
 
 async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
-    """Whether it is done by then; it is never cancelled."""
+    """Wait for ``future``, at most so many seconds. Return whether it is done.
+
+    The future is never cancelled.
+    """
+    # ``asyncio.wait_for`` would cancel the future, and in Python 3.11 it may swallow a
+    # cancellation of its caller.
     done, _ = await asyncio.wait({future}, timeout=seconds)
     return bool(done)
 
 
-def ignore_result(working: asyncio.Future[T]) -> None:
-    """What became of it interests nobody."""
-    if not working.cancelled():
-        working.exception()
+def ignore_result(future: asyncio.Future[T]) -> None:
+    """Fetch the error of ``future``, so that asyncio does not log it as unseen."""
+    if not future.cancelled():
+        future.exception()
 
 
 _tasks: set[asyncio.Future[None]] = set()  # the loop keeps only weak references
 
 
 def spawn_detached(work: Awaitable[None]) -> None:
-    """As a task that nobody waits for."""
+    """Run ``work`` as a task that is not waited for."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
 def none_free(where: str, seconds: float) -> BackendUnavailable:
-    """All are in use."""
+    """Return the error of a request for which no connection came free."""
     return BackendUnavailable(
         what=f"{where}: no connection was free in {seconds:g} s", nothing_done=True
     )
 
 
 def not_connected(where: str, seconds: float) -> BackendUnavailable:
-    """Nobody let us in."""
+    """Return the error of a connection that was not opened in time."""
     return BackendUnavailable(
         what=f"{where}: not connected in {seconds:g} s", nothing_done=True
     )
+
+
+def no_answer(options: ConnectionOptions) -> BackendUnavailable:
+    """Return the error of a request that was given up, and log the event."""
+    log_event(
+        log,
+        "request_timed_out",
+        logging.DEBUG,
+        server=options.where,
+        seconds=options.call_timeout,
+    )
+    return BackendUnavailable(what=f"{options.where} does not answer")

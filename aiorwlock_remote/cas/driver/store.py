@@ -1,37 +1,37 @@
-"""A store over the two published tables, by a driver that needs an asyncio loop.
-
-Renewals over a driver that needs an asyncio loop: a loop and a connection of theirs.
-
-Not a driver's blocking side: at a server that is silent while it logs in, that may wait
-for ever. They log in when the store is opened, not when the first renewal is due: of a
-short lease that takes a good part.
-
-A store over the two published tables, for any database with a desk.
-"""
+"""The store over the two published tables, and its loop for renewals."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import anyio
 
-from aiorwlock_remote._util.driver_loop import DriverLoop, OtherThreadLoop, ThreadLoop
+from aiorwlock_remote._util.driver_loop import (
+    DriverLoop,
+    OtherThreadLoop,
+    ThreadLoop,
+    driver_loop_for,
+)
 from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
-from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor, Send
+from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
-    ConnectionOptions,
     ExternalPool,
-    request_connections,
+    RequestConnections,
 )
-from aiorwlock_remote.cas.driver.pool import ConnectionPool, ConnectionSource
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import (
+    ConnectionPool,
+    ConnectionSource,
+    Driver,
+    not_connected,
+)
 from aiorwlock_remote.cas.poller import StatePoller
 from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.cas.renewer import (
@@ -44,202 +44,221 @@ from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
     ArrivalNotices,
-    StatementExecutor,
     TableCas,
     TableStepper,
     newer_state,
+    read_server_time,
 )
 from aiorwlock_remote.cas.table_rows import StoredRow, state_of
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row import Plan, Statement
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     Clock,
     EventLoop,
-    Renewer,
+    Finding,
     Snapshot,
     StoreSettings,
     WakeCallback,
 )
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+
 RENEWAL_CONNECTIONS = 4
 """Connections for renewals, of which all but one are for many at a time."""
 LOCKED_ROW_CONNECTIONS = 2
-"""Connections for renewals that may wait for a row which somebody keeps locked."""
+"""Connections for renewals that may wait for a row that another program has locked."""
+MIN_ROW_WAIT = 0.05
+"""Shortest time in seconds that a renewal waits for a row found locked before."""
+MAX_ROW_WAIT = 1.0
+"""Longest time in seconds that a renewal waits for a row found locked before."""
+PURGE_EVERY = 4096
+"""Steps, of all processes together, after which unused doormen are looked for."""
+MIN_FENCE_MEMORY = 60.0
+"""Seconds that a doorman is kept after its last use, however short ``fence_memory``.
+
+A swap that is still on its way must not find its row gone and made anew.
+"""
 
 C = TypeVar("C")
-R = TypeVar("R", bound=ConnectionOptions)
+T = TypeVar("T")
 
 
+# The drivers' blocking interfaces would need no loop, but may wait for ever for a
+# server that is silent during the login.
 class RenewalLoop(Generic[C]):
-    """Runs from the beginning; ``connect`` once it is known that one can."""
+    """An asyncio loop in a thread, with connections for renewals alone."""
 
-    def __init__(
-        self,
-        name: str,
-        lines: ConnectionPool[C],
-        apart: ConnectionPool[C],
-        clock: Clock,
-    ) -> None:
-        """``name``: of the store. ``lines``: of the loop that is started here.
-
-        ``apart``: those over which locked rows are waited for. ``host`` is of the
-        keeper's thread, where answers are wanted.
-        """
-        self.host: CallbackThread = CallbackThread(clock)
-        self.far: ThreadLoop = ThreadLoop(self.host, f"{name} keeper")
-        self.lines: ConnectionPool[C] = lines
-        self.apart: ConnectionPool[C] = apart
+    def __init__(self, name: str, driver: Driver[C], clock: Clock) -> None:
+        """``name``: of the store, for the thread."""
+        # Renewals wait for their answers in the keeper's thread, which runs this.
+        self.callbacks: CallbackThread = CallbackThread(clock)
+        self.loop: ThreadLoop = ThreadLoop(self.callbacks, f"{name} keeper")
+        self.connections = ConnectionPool(driver, RENEWAL_CONNECTIONS)
+        self.locked_row_connections = ConnectionPool(driver, LOCKED_ROW_CONNECTIONS)
 
     def connect(self) -> Pending[None]:
-        """Connect now: a renewal is due. Told in the keeper's thread."""
+        """Open a connection; the result is set in the keeper's thread."""
         pending: Pending[None] = Pending()
-        self.far.spawn(partial(self._connect, pending))
+        self.loop.spawn(partial(self._connect, pending))
         return pending
 
-    def get_ready(self) -> None:
-        """Connect for the first renewal."""
-        self.connect().log_failure()
-
     def end(self) -> None:
-        """Hang up. Blocks until the thread has ended."""
-        self.far.end(self._hang_up)
+        """Abort the connections. Blocks until the thread has ended."""
+        self.loop.end(self._abort)
 
-    def _hang_up(self) -> None:
-        self.lines.abort()
-        self.apart.abort()
+    def _abort(self) -> None:
+        self.connections.abort()
+        self.locked_row_connections.abort()
 
     async def _connect(self, pending: Pending[None]) -> None:
-        await self.lines.connect()
-        self.far.tell(pending.set_result, None)
-
-
-Renewals = RenewalLoop[C] | BorrowedConnections[C]
-"""Over a connection of the keeper's own; or, over a user's pool, through the loop."""
-
-
-def make_connections(
-    name: str,
-    lender: ExternalPool[C] | None,
-    own: Callable[[R, int], ConnectionPool[C]],
-    options: R,
-    clock: Clock,
-) -> tuple[ConnectionSource[C], Renewals[C]]:
-    """What requests go over, and renewals. ``own``: makes lines, so many at most."""
-    if lender is not None:
-        timeout = options.connect_timeout
-        lent = BorrowedConnections(lender, options.where, timeout)
-        return request_connections(lent, lender.most, timeout), lent
-    lines = own(options, options.connections)
-    apart = own(options, LOCKED_ROW_CONNECTIONS)
-    return lines, RenewalLoop(name, own(options, RENEWAL_CONNECTIONS), apart, clock)
-
-
-@asynccontextmanager
-async def closing_on_failure(
-    close: Callable[[], Awaitable[object]], renewals: Renewals[Any]
-) -> AsyncIterator[Callable[[], object]]:
-    """While a store is opened: what was made for it goes if that fails.
-
-    Gives what is to be called once it is known that one can log in.
-    """
-    keeping = renewals if isinstance(renewals, RenewalLoop) else None
-    try:
-        yield _nothing if keeping is None else keeping.get_ready
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            if keeping is not None:
-                await anyio.to_thread.run_sync(keeping.end)
-            await close()
-        raise
-
-
-def _nothing() -> None:
-    """A user's pool is ready."""
-
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
-
-Page = Callable[[str, int], Awaitable[Sequence[tuple[str, int, StoredRow]]]]
-
-PURGE_EVERY = 4096
-"""Steps after which doormen that nobody uses any more are looked for."""
-MIN_FENCE_MEMORY = 60.0
-"""Seconds: what is still on its way finds the version it must not find."""
+        await self.connections.connect()
+        self.loop.tell(pending.set_result, None)
 
 
 class TableStore(CasLockStore, ABC):
-    """Steps are swaps; waiters poll by plain reads where nobody tells them."""
+    """Store over ``mutex_locks`` and ``doormans``, by an asyncio driver.
+
+    Each step is a swap. Waiters poll by plain reads, unless a subclass wakes them.
+    Renewals have connections and a loop of their own, or go through the caller's loop
+    if it lent us a pool.
+    """
+
+    scheme: ClassVar[str]
+    driver_type: ClassVar[type[Driver[Any]]]
+    executor_type: ClassVar[type[DriverExecutor]]
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]]
+    capabilities: Capability = CasLockStore.capabilities
 
     def __init__(
         self,
-        desk: StatementExecutor,
+        executor: DriverExecutor,
         time: ServerTime,
-        host: EventLoop,
-        bell: WakeCallback,
+        event_loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
-        ears: ArrivalNotices | None = None,
+        renewals: RenewalLoop[Any] | BorrowedConnections[Any],
     ) -> None:
-        """``desk``: of the loop of ``host``. ``ears``: if it tells other processes."""
-        super().__init__(host, bell, settings)
+        super().__init__(event_loop, wake, settings)
+        self._driver = executor.driver
+        self._executor = executor
         self._time = time
-        self._cas = TableCas(desk, host.clock, time, ears)
-        self._steps = TableStepper(self._cas, self._wakes, self._later)
+        self._renewals = renewals
+        self._renewed = False
+        self._arrivals: ArrivalNotices | None = None
+        if Capability.NOTIFIES in self.capabilities:
+            self._arrivals = ArrivalNotices(settings.client_id)
+        self._row_plans: InFlight = InFlight()
+        self._cas = TableCas(executor, event_loop.clock, time, self._arrivals)
+        self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
         self._watcher = StatePoller(
             self._cas.load,
             lambda state: self._cas.times(state).now,
             self._steps.saw,
             settings.client_id,
-            host,
-            bell,
+            event_loop,
+            wake,
             self.looks,
         )
-        self._forgets = EveryNth(PURGE_EVERY)
-        self._forgetting = Purger(self._forgotten, host.spawn)
+        self._purge_due = EveryNth(PURGE_EVERY)
+        self._purger = Purger(self._purge, event_loop.spawn)
+        # Renewals then go through the caller's loop, and are late if that is blocked.
+        if isinstance(renewals, BorrowedConnections):
+            self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
+
+    @classmethod
+    async def open_url(
+        cls,
+        address: Address,
+        event_loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+    ) -> Self:
+        """Open the store of a URL, over connections of our own.
+
+        Raises:
+            ConfigurationError: A part or an option of the URL has a bad value.
+            BackendError: As ``open``.
+        """
+        options = cls.options_of(address, settings.connect_timeout)
+        driver = cls.driver_type(options)
+        return await cls.open(driver, None, event_loop, wake, settings)
+
+    @classmethod
+    async def open(
+        cls,
+        driver: Driver[Any],
+        pool: ExternalPool[Any] | None,
+        event_loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+    ) -> Self:
+        """Connect, and check the server and its tables.
+
+        Args:
+            driver: With the options of the database.
+            pool: The user's, of the running asyncio loop; None for our own.
+            event_loop: The caller's.
+            wake: Called when a resource may be free for us.
+            settings: Of ``connect``.
+
+        Raises:
+            ConfigurationError: The sessions or the tables have unfit settings.
+            BackendError: The server does not answer, refuses the login, is too old, or
+                its tables are missing or unfit.
+        """
+        options, clock = driver.options, event_loop.clock
+        loop: RenewalLoop[Any] | None = None
+        source: ConnectionSource[Any]
+        renewals: RenewalLoop[Any] | BorrowedConnections[Any]
+        if pool is None:
+            source = ConnectionPool(driver, options.connections)
+            renewals = loop = RenewalLoop(cls.scheme, driver, clock)
+        else:
+            renewals = BorrowedConnections(pool, driver)
+            source = RequestConnections(renewals, pool.most, options.connect_timeout)
+
+        def logged_in() -> None:
+            # Not at the first renewal: a login takes a good part of a short lease.
+            if loop is not None:
+                loop.connect().log_failure()
+
+        driver_loop = driver_loop_for(event_loop, cls.scheme)
+        executor = cls.executor_type(driver_loop, source, driver)
+        try:
+            time: ServerTime | None = None
+            with anyio.move_on_after(options.connect_timeout):
+                await executor.check_server(logged_in)
+                time = await read_server_time(executor, clock)
+            if time is None:
+                raise not_connected(options.where, options.connect_timeout)  # noqa: TRY301 - cleaned up below, as every failure
+            return cls(executor, time, event_loop, wake, settings, renewals)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                if loop is not None:
+                    await anyio.to_thread.run_sync(loop.end)
+                await executor.close()
+            raise
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """As ``CasLockStore.step``; now and then it sees to old doormen."""
-        if self._forgets.now():
-            self._forgetting.begin(resource.row)
+        # Counted over all processes: none of them need run for long.
+        if self._purge_due.now():
+            self._purger.begin(resource.row)
         return self._steps.step(resource, command)
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands, after all that was asked for here before."""
+        # After all that was asked before, so that a caller sees its own release.
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.load(resource))
 
-    @abstractmethod
-    def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources that are held or waited for."""
-
-    @abstractmethod
-    def renewer(self) -> Renewer:
-        """A new renewer; opens its connection at the first use."""
-
-    @abstractmethod
-    async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete doormen that nobody has used for so long, a ``ROWS_PER_REQUEST`` at
-        most.
-
-        Where the next portion begins; None: there is none.
-        """
-
-    async def aclose(self) -> None:
-        """Wait for what is under way."""
-        self._watcher.close()
-        await self._forgetting.end()
-        await self._over()
-
-    async def _paged(
-        self, page: Page, resource_type: str | None
-    ) -> AsyncIterator[Snapshot]:
-        """All that is there, in the order of the keys; ``page``: behind one of them."""
+    async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
         last = "", 0
-        while rows := await page(*last):
+        while rows := await self._executor.page(*last):
             last = rows[-1][:2]
             for kind, number, found in rows:
                 resource = self._wanted(kind, number, resource_type)
@@ -249,18 +268,106 @@ class TableStore(CasLockStore, ABC):
                 if snapshot is not None:
                     yield snapshot
 
+    @abstractmethod
+    def examine(self) -> AsyncIterator[Finding]:
+        """Yield what ``rwlock doctor`` reports of the server. Changes nothing."""
+
+    @abstractmethod
+    async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
+        """Delete doormen that have not been used, ``ROWS_PER_REQUEST`` at most.
+
+        Args:
+            seconds: How long they have not been used.
+            after: Key after which to look.
+
+        Returns:
+            The key after which to go on, or None at the end.
+        """
+
+    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
+        return self._row_plans.add(
+            run_plan_autocommit(self._executor.run_row_plan, plan)
+        )
+
+    def renewer(self) -> TwoLaneRenewer:
+        """Return a renewer whose fast lane waits for no locked row."""
+        renewals, self._renewed = self._renewals, True
+        clock = self._event_loop.clock
+        slow_thread = CallbackThread(clock)
+        if isinstance(renewals, BorrowedConnections):
+            thread, close, ready = CallbackThread(clock), None, None
+            loop = OtherThreadLoop(self._event_loop, thread)
+            slow_loop = OtherThreadLoop(self._event_loop, slow_thread)
+            fast = self._renewal_cas(thread, loop, renewals)
+            slow = self._renewal_cas(slow_thread, slow_loop, renewals)
+        else:
+            thread, close, ready = renewals.callbacks, renewals.end, renewals.connect
+            slow_loop = OtherThreadLoop(renewals.loop, slow_thread)
+            slow_source = renewals.locked_row_connections
+            fast = self._renewal_cas(thread, renewals.loop, renewals.connections)
+            slow = self._renewal_cas(slow_thread, slow_loop, slow_source)
+        # A row that another program keeps locked must not delay the renewals of other
+        # rows: the fast lane fails at once and the slow lane tries those rows again
+        # (test_stuck_rows.py).
+        fast.patience = 0.0
+
+        def set_patience(resources: int, seconds: float) -> None:
+            # All rows of a batch together may take half of the time that is left.
+            share = seconds / (2 * resources)
+            slow.patience = min(MAX_ROW_WAIT, max(MIN_ROW_WAIT, share))
+
+        return TwoLaneRenewer(
+            self._renewer_of(thread, fast, close=close, ready=ready),
+            self._renewer_of(slow_thread, slow, fit=set_patience),
+            clock,
+        )
+
+    async def aclose(self) -> None:
+        """Wait for requests under way; close the connections that are ours."""
+        self._watcher.close()
+        await self._purger.end()
+        await self._wait_idle()
+        with anyio.CancelScope(shield=True):
+            await self._row_plans.wait_closed()
+            # A renewer that was handed out closes the loop itself.
+            if isinstance(self._renewals, RenewalLoop) and not self._renewed:
+                await anyio.to_thread.run_sync(self._renewals.end)
+            await self._executor.close()
+
+    def _renewal_cas(
+        self, thread: CallbackThread, loop: DriverLoop, source: ConnectionSource[Any]
+    ) -> TableCas:
+        send = self.executor_type(loop, source, self._driver).ask_all
+        executor = BatchingExecutor(send, thread.call_soon)
+        return TableCas(executor, thread.clock, self._time, self._arrivals)
+
+    def _renewer_of(
+        self,
+        thread: CallbackThread,
+        cas: TableCas,
+        *,
+        close: Callable[[], object] | None = None,
+        ready: Callable[[], Pending[None]] | None = None,
+        fit: Callable[[int, float], object] | None = None,
+    ) -> CasRenewer:
+        steps = TableStepper(cas, wake_no_client, thread.later)
+        saw = partial(self._event_loop.call_soon, self._saw)
+        known = self._steps.known
+        return CasRenewer(thread, steps, known, saw, newer_state, close, ready, fit)
+
     def _wanted(
         self, kind: str, number: int, resource_type: str | None
     ) -> Resource | None:
-        """The resource of a row, if it is of that type."""
+        """Return the resource of a row, or None if it is of another type."""
         resource = resource_from_row(kind, number)
         return resource if resource_type in (None, resource.type) else None
 
     def _shown(self, resource: Resource, found: StoredRow) -> Snapshot | None:
-        """What to show of it, if there is anything."""
+        """Return what to show of a row, or None if the resource is not in use."""
         try:
             state = state_of(found)
-        except BadRecord as exc:  # the others are to be seen all the same
+        except BadRecord as exc:
+            # One damaged record must not hide the others from ``rwlock ls``.
             log_event(log, "bad_record", resource=resource.label, error=str(exc))
             return None
         if state.record is None and state.seat is None:
@@ -271,119 +378,14 @@ class TableStore(CasLockStore, ABC):
         now: int = state.mark.now
         return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)
 
-    def _tell(self, resource: Resource, state: StoredState) -> None:
-        """What others saw: the keeper, or who sent a notification."""
+    def _saw(self, resource: Resource, state: StoredState) -> None:
+        """Note a state that the keeper or a notification has brought."""
         latest = newer_state(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
 
-    async def _forgotten(self, after: Key) -> Key | None:
+    async def _purge(self, after: Key) -> Key | None:
         memory = max(MIN_FENCE_MEMORY, self._settings.fence_memory)
-        return await self.forget(memory, after)
-
-
-MIN_ROW_WAIT = 0.05
-MAX_ROW_WAIT = 1.0
-"""Seconds for which a renewal waits for a row that was found locked before."""
-
-T = TypeVar("T")
-
-
-class DriverTableStore(TableStore):
-    """Renews in a loop of its own, or through the user's where a pool was lent."""
-
-    capabilities: Capability = TableStore.capabilities
-
-    def __init__(
-        self,
-        desk: DriverExecutor,
-        time: ServerTime,
-        host: EventLoop,
-        bell: WakeCallback,
-        settings: StoreSettings,
-        renewals: Renewals[Any],
-        ears: ArrivalNotices | None = None,
-    ) -> None:
-        """``desk``: of the loop of ``host``, as a user's pool is."""
-        super().__init__(desk, time, host, bell, settings, ears)
-        self._ears = ears
-        self._close = desk.close
-        self._renewals = renewals
-        self._renewed = False
-        self._plans: InFlight = InFlight()  # on tables of the user's
-        if isinstance(renewals, BorrowedConnections):
-            self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
-
-    @abstractmethod
-    def _sending(self, side: DriverLoop, lines: ConnectionSource[Any]) -> Send:
-        """Sends several requests at once."""
-
-    @abstractmethod
-    def _carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Begin with a plan, whose statements are committed one by one."""
-
-    def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Statements on the user's tables; see ``SupportsRowLocks``."""
-        return self._plans.add(run_plan_autocommit(self._carry, plan))
-
-    def renewer(self) -> TwoLaneRenewer:
-        """Renews over connections of its own, in a loop of its own."""
-        renewals, self._renewed = self._renewals, True
-        clock = self._host.clock
-        apart = CallbackThread(clock)
-        if isinstance(renewals, BorrowedConnections):
-            host, close, ready = CallbackThread(clock), None, None
-            quick = self._renewing(host, OtherThreadLoop(self._host, host), renewals)
-            patient = self._renewing(
-                apart, OtherThreadLoop(self._host, apart), renewals
-            )
-        else:
-            host, close, ready = renewals.host, renewals.end, renewals.connect
-            quick = self._renewing(host, renewals.far, renewals.lines)
-            patient = self._renewing(
-                apart, OtherThreadLoop(renewals.far, apart), renewals.apart
-            )
-        quick.patience = 0.0
-
-        def fit(resources: int, seconds: float) -> None:
-            share = seconds / (2 * resources)
-            patient.patience = min(MAX_ROW_WAIT, max(MIN_ROW_WAIT, share))
-
-        return TwoLaneRenewer(
-            self._renewer_of(host, quick, close=close, ready=ready),
-            self._renewer_of(apart, patient, fit=fit),
-            clock,
-        )
-
-    async def aclose(self) -> None:
-        """Wait for what is under way; close the connections that are ours."""
-        await super().aclose()
-        with anyio.CancelScope(shield=True):
-            await self._plans.wait_closed()
-            if isinstance(self._renewals, RenewalLoop) and not self._renewed:
-                await anyio.to_thread.run_sync(self._renewals.end)
-            await self._close()
-
-    def _renewing(
-        self, host: CallbackThread, side: DriverLoop, lines: ConnectionSource[Any]
-    ) -> TableCas:
-        return TableCas(
-            BatchingExecutor(self._sending(side, lines), host.call_soon),
-            host.clock,
-            self._time,
-            self._ears,
-        )
-
-    def _renewer_of(
-        self,
-        host: CallbackThread,
-        cas: TableCas,
-        *,
-        close: Callable[[], object] | None = None,
-        ready: Callable[[], Pending[None]] | None = None,
-        fit: Callable[[int, float], object] | None = None,
-    ) -> CasRenewer:
-        steps = TableStepper(cas, wake_no_client, host.later)
-        tell = partial(self._host.call_soon, self._tell)
-        known = self._steps.known
-        return CasRenewer(host, steps, known, tell, newer_state, close, ready, fit)
+        last = await self.forget(memory, after)
+        log_event(log, "record_purged", logging.DEBUG, after=after, last=last)
+        return last

@@ -1,16 +1,13 @@
-"""``rwlock demo``, the command.
-
-A demo from start to end: ledgers, workers, script, verdict.
-"""
+"""``rwlock demo``: ledgers, workers, faults and a verdict, from start to end."""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import anyio
@@ -19,18 +16,17 @@ import click
 from aiorwlock_remote import RWLock, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.console import RichConsole
-from aiorwlock_remote.cli.demo import worker
 from aiorwlock_remote.cli.demo.faults import FaultPlan, InjectedFaults, WorkerPool
-from aiorwlock_remote.cli.demo.screen import DemoState, Stage, stage
+from aiorwlock_remote.cli.demo.screen import DemoOutput, DemoState, output_for
 from aiorwlock_remote.cli.demo.verdict import Report, report
-from aiorwlock_remote.cli.demo.worker import WorkerPlan
+from aiorwlock_remote.cli.demo.worker import WorkerPlan, create_ledgers, read_book
 from aiorwlock_remote.cli.options import (
     FloatRange,
     loop_option,
     store_option,
     store_url,
 )
-from aiorwlock_remote.cli.report import tell
+from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.history import History, read_history
@@ -38,18 +34,18 @@ from aiorwlock_remote.testing.history import History, read_history
 if TYPE_CHECKING:
     from rich.console import Console
 
-
 LEDGERS = ("north", "south")
 LEASE = 1.0
 FRAME_INTERVAL = 0.1
+"""Seconds between two pictures of the table."""
 TYPE = "rwlock-demo"
 NOTHING_LEFT = "nothing is left behind"
+MIN_PROCESSES, MAX_PROCESSES = 3, 64
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for. ``url`` None: a fresh SQLite file."""
+    """The options of ``rwlock demo``; without a ``url`` a new SQLite file is used."""
 
     url: str | None
     processes: int
@@ -58,89 +54,138 @@ class Settings:
     loop: str
 
 
-async def show(settings: Settings, console: Console) -> int:
-    """All of it; the exit code. Leaves nothing behind, or says what."""
+@click.command(short_help="See locks at work, and what they survive.")
+@store_option
+@click.option(
+    "--processes",
+    type=click.IntRange(MIN_PROCESSES, MAX_PROCESSES),
+    default=6,
+    show_default=True,
+    metavar="N",
+    help="How many work; one of them is killed.",
+)
+@click.option(
+    "--seconds",
+    type=FloatRange(1, 3600),
+    default=6.0,
+    show_default=True,
+    metavar="S",
+    help="Duration; more, if leases have to run out.",
+)
+@click.option("--broken", is_flag=True, help="Without locks: what would happen?")
+@loop_option
+def demo(
+    *, url: str | None, processes: int, seconds: float, broken: bool, loop: str
+) -> int:
+    """Watch processes share data under locks, and see what they survive.
+
+    Processes move money between the accounts of shared ledgers, under read and write
+    locks. One that holds a lock is stopped past its lease: the ledger refuses what it
+    writes afterwards, because its fence is an old one. Another is killed while it holds
+    a lock: its lease runs out and the next waiter enters. At the end the recorded
+    history is judged; the exit code is 0 only if nothing was violated and both
+    happened, else 1.
+
+    With --broken there are no locks, and the same verdict has to find violations:
+    exit 1.
+
+    The default store is a new SQLite file. Nothing is left behind.
+    """
+    settings = Settings(
+        url=store_url(url) if url else None,
+        processes=processes,
+        seconds=seconds,
+        broken=broken,
+        loop=loop,
+    )
+    return anyio.run(_demo, settings, RichConsole(highlight=False), backend=loop)
+
+
+async def _demo(settings: Settings, console: Console) -> int:
     interrupt = Interrupt()
     code = exit_codes.REFUSED
     left = NOTHING_LEFT
     async with anyio.create_task_group() as group:
         group.start_soon(interrupt.listen, group.cancel_scope)
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
-            playing = _DemoRun(settings, console, Path(folder))
+            run = _DemoRun(settings, console, Path(folder))
+            # Also after Ctrl-C: the message says what is left in the store
+            # (test_interrupted_it_says_what_it_leaves).
             try:
-                code = await playing.run()
+                code = await run.run()
             finally:
-                left = playing.left_behind()
+                left = run.left_behind()
         group.cancel_scope.cancel()
     if interrupt.by is not None:
-        tell(f"{interrupt.by.name}: all workers are ended, {left}")
+        print_message(f"{interrupt.by.name}: all workers are ended, {left}")
         return exit_codes.SIGNAL + interrupt.by
     return code
 
 
-@final
 class _DemoRun:
     def __init__(self, settings: Settings, console: Console, folder: Path) -> None:
         self._settings = settings
         self._console = console
         self._folder = folder
         self._url = settings.url or f"sqlite:///{quote(str(folder))}/locks.db"
-        # With three workers all have to share one, so that somebody takes over.
+        # Three workers share one ledger: with two ledgers there might be no waiter that
+        # takes over from the killed holder.
         self._ledgers = LEDGERS[: settings.processes // 2]
         self._run = secrets.token_hex(3)
-        self._crew: WorkerPool | None = None
+        self._pool: WorkerPool | None = None
 
     async def run(self) -> int:
-        """Play, then judge."""
-        worker.create_ledgers(self._folder / "ledger.db", self._ledgers)
+        """Run the workers, then judge what they recorded; return the exit code."""
+        create_ledgers(self._folder / "ledger.db", self._ledgers)
         plans = [self._plan(number) for number in range(self._settings.processes)]
         files = [self._folder / f"{plan.name}.jsonl" for plan in plans]
-        scene = DemoState(files, self._ledgers)
+        state = DemoState(files, self._ledgers)
         self._announce()
         async with AsyncExitStack() as stack:
             locks = await self._locks(stack)
-            crew = self._crew = WorkerPool(plans)
-            await stack.enter_async_context(crew)
-            with stage(self._console, scene) as shown:
-                staged = await self._play(crew, locks, scene, shown)
-                await crew.finish()
-                scene.read()
-                shown.paint()
-        return self._judge(staged)
+            pool = self._pool = WorkerPool(plans)
+            await stack.enter_async_context(pool)
+            with (
+                output_for(self._console, state) as output,
+                History(self._folder / "demo.jsonl", process="demo") as history,
+            ):
+                faults = FaultPlan(pool, locks, state, output, history)
+                await self._work(faults, state, output)
+                await pool.finish()
+                state.read()
+                output.paint()
+        return self._judge(faults.injected)
 
     def left_behind(self) -> str:
-        """In a store of the user's, when the workers are ended."""
+        """Return what is left in the user's store after the workers have ended."""
         settings = self._settings
-        killed = () if self._crew is None else self._crew.killed
+        killed = () if self._pool is None else self._pool.killed
         if settings.url is None or settings.broken or not killed:
             return NOTHING_LEFT
         return f"what {' and '.join(killed)} had ends by itself within seconds"
 
-    async def _play(
-        self, crew: WorkerPool, locks: dict[str, RWLock], scene: DemoState, shown: Stage
-    ) -> InjectedFaults:
-        with ExitStack() as stack:
-            file = self._folder / "demo.jsonl"
-            history = stack.enter_context(History(file, process="demo"))
-            script = FaultPlan(crew, locks, scene, shown, history)
-            async with anyio.create_task_group() as group:
+    async def _work(
+        self, faults: FaultPlan, state: DemoState, output: DemoOutput
+    ) -> None:
+        async def paint() -> None:
+            while True:
+                state.read()
+                output.paint()
+                await anyio.sleep(FRAME_INTERVAL)
 
-                async def paint() -> None:
-                    while True:
-                        scene.read()
-                        shown.paint()
-                        await anyio.sleep(FRAME_INTERVAL)
-
-                group.start_soon(paint)
-                if self._settings.broken:
-                    await anyio.sleep(self._settings.seconds)
-                else:
-                    await script.play(self._settings.seconds)
-                group.cancel_scope.cancel()
-        return script.staged
+        async with anyio.create_task_group() as group:
+            group.start_soon(paint)
+            if self._settings.broken:
+                await anyio.sleep(self._settings.seconds)
+            else:
+                await faults.inject(self._settings.seconds)
+            group.cancel_scope.cancel()
 
     async def _locks(self, stack: AsyncExitStack) -> dict[str, RWLock]:
-        """The workers' locks, to look at; a store that is not fit shows here."""
+        """Return the workers' locks, to look at.
+
+        A store that is not fit for locks fails here, before any worker is started.
+        """
         if self._settings.broken:
             return {}
         locks = await stack.enter_async_context(connect(self._url))
@@ -165,30 +210,29 @@ class _DemoRun:
         settings = self._settings
         ledgers = "one ledger" if len(self._ledgers) == 1 else "two ledgers"
         store = f"in {parse(settings.url)}" if settings.url else "in a new SQLite file"
-        how = f"locks: readers-writer, {store}, lease {LEASE:g} s"
-        self._say(
+        locks = f"locks: readers-writer, {store}, lease {LEASE:g} s"
+        self._print(
             f"{settings.processes} processes ({settings.loop}) move money in"
             f" {ledgers} for {settings.seconds:g} s"
         )
-        self._say("locks: SWITCHED OFF" if settings.broken else how)
+        self._print("locks: SWITCHED OFF" if settings.broken else locks)
 
-    def _judge(self, staged: InjectedFaults) -> int:
-        files = sorted(self._folder.glob("*.jsonl"))
-        events = list(read_history(files))
-        book = worker.read_book(self._folder / "ledger.db")
-        found = report(events, book, staged, broken=self._settings.broken)
-        self._say(
+    def _judge(self, injected: InjectedFaults) -> int:
+        events = list(read_history(sorted(self._folder.glob("*.jsonl"))))
+        book = read_book(self._folder / "ledger.db")
+        found = report(events, book, injected, broken=self._settings.broken)
+        self._print(
             f"\nverdict, from {len(events)} recorded events"
             f" and {len(book)} lines of the ledgers' book"
         )
         for line in found.lines():
-            self._say(f"  {line}")
+            self._print(f"  {line}")
         text, style = _conclusion(found)
-        self._say(text, style)
+        self._print(text, style)
         return 0 if found.ok else exit_codes.REFUSED
 
-    def _say(self, text: str, style: str = "") -> None:
-        # Folded between words at a terminal, whole in a pipe.
+    def _print(self, text: str, style: str = "") -> None:
+        # Lines are folded between words at a terminal, and whole in a pipe.
         soft = not self._console.is_terminal
         self._console.print(text, style=style, soft_wrap=soft, markup=False)
 
@@ -203,53 +247,3 @@ def _conclusion(found: Report) -> tuple[str, str]:
     if found.violations:
         return "FAILED: promises were broken", "bold red"
     return "FAILED: not all that was to be shown was seen", "bold red"
-
-
-MIN_PROCESSES, MAX_PROCESSES = 3, 64
-
-
-@click.command(short_help="See locks at work, and what they survive.")
-@store_option
-@click.option(
-    "--processes",
-    type=click.IntRange(MIN_PROCESSES, MAX_PROCESSES),
-    default=6,
-    show_default=True,
-    metavar="N",
-    help="How many work; one of them is killed.",
-)
-@click.option(
-    "--seconds",
-    type=FloatRange(1, 3600),
-    default=6.0,
-    show_default=True,
-    metavar="S",
-    help="For how long. Longer, if leases have to run out.",
-)
-@click.option("--broken", is_flag=True, help="Without locks: what would happen?")
-@loop_option
-def demo(
-    *, url: str | None, processes: int, seconds: float, broken: bool, loop: str
-) -> int:
-    """Watch processes share data under locks, and see what they survive.
-
-    Processes move money between the accounts of shared ledgers, under read and write
-    locks. One that holds a lock is stopped past its lease: what it writes afterwards is
-    refused by the ledger, because its fence is an old one. Another is killed while it
-    holds: its lease runs out and the next waiter enters. At the end the recorded
-    history is judged; the exit code is 0 only if nothing was violated and both
-    happened, else 1.
-
-    With --broken nobody locks, and the same verdict has to find violations: exit 1.
-
-    The default store is a fresh SQLite file. Nothing is left behind.
-    """
-    settings = Settings(
-        url=store_url(url) if url else None,
-        processes=processes,
-        seconds=seconds,
-        broken=broken,
-        loop=loop,
-    )
-    console = RichConsole(highlight=False)
-    return anyio.run(show, settings, console, backend=loop)

@@ -1,14 +1,11 @@
-"""The script of a demo: what is done to whom, and when.
-
-The worker processes: started, given orders, stopped, killed, and always ended.
-"""
+"""The worker processes of a demo, and the faults that are injected into them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar, final
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
 
@@ -19,110 +16,108 @@ from aiorwlock_remote.testing.history import Access, Event, Granted, Lost, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from aiorwlock_remote import RWLock
-    from aiorwlock_remote.cli.demo.screen import DemoState, Stage
-    from aiorwlock_remote.cli.demo.worker import HoldReport
+    from aiorwlock_remote.cli.demo.screen import DemoOutput, DemoState
     from aiorwlock_remote.testing.history import History
 
-
 MODULE = "aiorwlock_remote.cli.demo.worker"
-START, FINISH, LEAVE = 30.0, 30.0, 5.0
-"""Seconds that all together may take to start, to finish, and to leave a demo that
-is interrupted: who is killed then leaves a grant or a place behind."""
+START_TIMEOUT, FINISH_TIMEOUT, LEAVE_TIMEOUT = 30.0, 30.0, 5.0
+"""Seconds that all workers together may take to start, to finish, and to end when the
+demo is interrupted. A worker that is killed then leaves a grant or a queue entry."""
 
 
-@final
 class DemoWorker(WorkerProcess):
-    """One worker."""
+    """One worker, and the name of its ledger."""
 
     ledger: str = ""
 
     @classmethod
-    async def hire(cls, plan: WorkerPlan) -> Self:
-        """Start its process and hand it the plan."""
+    async def start_with(cls, plan: WorkerPlan) -> Self:
+        """Start a worker's process and send it the plan."""
         errors = Path(plan.folder) / f"{plan.name}.err"
-        member = await cls.start(plan.name, MODULE, json.dumps(asdict(plan)), errors)
-        member.ledger = plan.ledger
-        return member
+        worker = await cls.start(plan.name, MODULE, json.dumps(asdict(plan)), errors)
+        worker.ledger = plan.ledger
+        return worker
 
     async def hold(self) -> HoldReport:
-        """Order it to hold at its next write, and wait until it does."""
-        await self.say(HOLD)
-        return HoldReport(**json.loads(await self.line()))
+        """Order the worker to hold the lock at its next write; wait until it does."""
+        await self.send(HOLD)
+        return HoldReport(**json.loads(await self.receive()))
 
     async def go_on(self) -> None:
-        """The end of ``hold``."""
-        await self.say(GO_ON)
+        """Order the worker to end ``hold``."""
+        await self.send(GO_ON)
 
 
-@final
 class WorkerPool:
-    """All workers, from start to end. ``killed``: who did not end by himself."""
+    """All workers, from start to end; ``killed`` names those that were killed."""
 
     def __init__(self, plans: Sequence[WorkerPlan]) -> None:
         self._plans = plans
-        self.members: list[DemoWorker] = []
+        self.workers: list[DemoWorker] = []
         self.killed: tuple[str, ...] = ()
 
     async def __aenter__(self) -> Self:
         try:
-            with within(START, "the workers", "start"):
+            with within(START_TIMEOUT, "the workers", "start"):
                 for plan in self._plans:
-                    self.members.append(await DemoWorker.hire(plan))
-                for member in self.members:
-                    await member.ready()
+                    self.workers.append(await DemoWorker.start_with(plan))
+                for worker in self.workers:
+                    await worker.wait_ready()
         except BaseException:
             await self._end()
             raise
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     async def finish(self) -> None:
-        """Let all finish their turns and end.
+        """Let all workers finish their turns and end.
 
         Raises:
-            CommandFailed: one ended otherwise, or not in time.
+            CommandFailed: A worker failed, or did not end in time.
         """
-        with within(FINISH, "the workers", "finish"):
-            for member in self.members:
-                await member.dismiss()
-            for member in self.members:
-                await member.ended()
+        with within(FINISH_TIMEOUT, "the workers", "finish"):
+            for worker in self.workers:
+                await worker.dismiss()
+            for worker in self.workers:
+                await worker.wait_finished()
 
     async def _end(self) -> None:
+        # Shielded: Ctrl-C cancels the demo, and must not leave processes behind
+        # (test_interrupted_it_leaves_nothing_behind).
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LEAVE):
-                for member in self.members:
-                    await member.dismiss()
-                for member in self.members:
-                    await member.left()
-            self.killed = tuple(m.name for m in self.members if m.killed or m.runs)
-            for member in self.members:
-                await member.aclose()
+            with anyio.move_on_after(LEAVE_TIMEOUT):
+                for worker in self.workers:
+                    await worker.dismiss()
+                for worker in self.workers:
+                    await worker.wait()
+            self.killed = tuple(
+                w.name for w in self.workers if w.killed or w.is_running
+            )
+            for worker in self.workers:
+                await worker.aclose()
 
+
+# ------------------------------------------------------------------------ the faults
 
 E = TypeVar("E", bound=Event)
 
 POLL_INTERVAL = 0.02
-ACT_TIMEOUT = 15.0
-"""Seconds an act may take; only a machine in trouble needs them."""
+FAULT_TIMEOUT = 15.0
+"""Seconds that one fault may take; only an overloaded machine needs them."""
 STOP_AT, KILL_AT = 0.2, 0.5
-"""Of the whole time."""
+"""Shares of the duration after which the faults begin."""
 
 
-@final
 @dataclass(slots=True)
 class Victim:
-    """Who was stopped or killed while it held. ``lease_end``: as the store told."""
+    """A worker that was stopped or killed while it held the lock.
+
+    ``lease_end`` is when its lease ran out in the store, in nanoseconds.
+    """
 
     name: str
     ledger: str
@@ -130,104 +125,105 @@ class Victim:
     lease_end: int | None = None
 
 
-@final
 @dataclass(slots=True)
 class InjectedFaults:
-    """What was done; what came of it is in the history."""
+    """The faults that were injected; their consequences are in the history."""
 
     stopped: Victim | None = None
     killed: Victim | None = None
 
 
-@final
 class FaultPlan:
-    """Stops a holder, later kills another, and tells what can be seen of it."""
+    """Stops a holder, later kills another, and prints what follows from that."""
 
     def __init__(
         self,
-        crew: WorkerPool,
+        pool: WorkerPool,
         locks: dict[str, RWLock],
-        scene: DemoState,
-        stage: Stage,
+        state: DemoState,
+        output: DemoOutput,
         history: History,
     ) -> None:
-        self._crew = crew
+        self._pool = pool
         self._locks = locks
-        self._scene = scene
-        self._stage = stage
+        self._state = state
+        self._output = output
         self._history = history
-        self.staged: InjectedFaults = InjectedFaults()
+        self.injected: InjectedFaults = InjectedFaults()
 
-    async def play(self, seconds: float) -> None:
-        """All of it."""
+    async def inject(self, seconds: float) -> None:
+        """Inject both faults within a duration; longer, if leases have to run out."""
         began = anyio.current_time()
-        members = self._crew.members
+        workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)
-        with anyio.move_on_after(ACT_TIMEOUT):
-            await self._stop(members[1])
+        with anyio.move_on_after(FAULT_TIMEOUT):
+            await self._stop(workers[1])
         await anyio.sleep_until(began + KILL_AT * seconds)
-        with anyio.move_on_after(ACT_TIMEOUT):
-            await self._kill(members[0])
+        with anyio.move_on_after(FAULT_TIMEOUT):
+            await self._kill(workers[0])
         await anyio.sleep_until(began + seconds)
 
-    async def _stop(self, one: DemoWorker) -> None:
-        holding = await one.hold()
-        victim = Victim(one.name, one.ledger, holding.holder)
-        self.staged.stopped = victim
-        tell = self._stage.tell
+    async def _stop(self, worker: DemoWorker) -> None:
+        name, ledger = worker.name, worker.ledger
+        holding = await worker.hold()
+        victim = self.injected.stopped = Victim(name, ledger, holding.holder)
+        fence = short(holding.fence)
+        tell = self._output.tell
         try:
-            one.stop()
-            self._scene.marks[one.name] = "stopped"
+            worker.suspend()
+            self._state.marks[name] = "stopped"
             tell(
-                f"{one.name} stopped (SIGSTOP) after its read: it holds {one.ledger},"
-                f" fence {short(holding.fence)}"
+                f"{name} stopped (SIGSTOP) after its read: it holds {ledger},"
+                f" fence {fence}"
             )
             await self._wait_for_next(victim, holding, now())
-            await self._see(
-                Access, lambda e: e.resource == one.ledger and e.fence > holding.fence
+            # The ledger refuses the old fence only after it has seen a newer one.
+            await self._event(
+                Access, lambda e: e.resource == ledger and e.fence > holding.fence
             )
         finally:
-            one.wake()
-            del self._scene.marks[one.name]
-        old = short(holding.fence)
-        tell(f"{one.name} goes on (SIGCONT): it writes, with its old fence {old}")
-        await one.go_on()
-        lost = await self._see(Lost, lambda e: e.holder == holding.holder)
-        await self._see(
+            # A worker that stays stopped could not finish when the demo ends.
+            worker.resume()
+            del self._state.marks[name]
+        tell(f"{name} goes on (SIGCONT): it writes, with its old fence {fence}")
+        await worker.go_on()
+        lost = await self._event(Lost, lambda e: e.holder == holding.holder)
+        await self._event(
             Access, lambda e: e.holder == holding.holder and e.serial is None
         )
-        told = f"{one.name} was told LockLost ({lost.reason})"
-        tell(f"{one.ledger} refused that write; {told}")
+        tell(f"{ledger} refused that write; {name} was told LockLost ({lost.reason})")
 
-    async def _kill(self, one: DemoWorker) -> None:
-        holding = await one.hold()
-        victim = Victim(one.name, one.ledger, holding.holder)
-        self.staged.killed = victim
-        await one.kill()
-        self._history.died(one.name)
-        self._scene.marks[one.name] = "killed"
-        self._stage.tell(
-            f"{one.name} killed (SIGKILL): it holds {one.ledger},"
-            f" fence {short(holding.fence)}"
+    async def _kill(self, worker: DemoWorker) -> None:
+        name, ledger = worker.name, worker.ledger
+        holding = await worker.hold()
+        victim = self.injected.killed = Victim(name, ledger, holding.holder)
+        await worker.kill()
+        # The history of the killed worker ends without a word about it.
+        self._history.died(name)
+        self._state.marks[name] = "killed"
+        self._output.tell(
+            f"{name} killed (SIGKILL): it holds {ledger}, fence {short(holding.fence)}"
         )
         await self._wait_for_next(victim, holding, now())
 
     async def _wait_for_next(
         self, victim: Victim, holding: HoldReport, at: int
     ) -> None:
-        """See the lease run out, and who enters then."""
-        victim.lease_end = await self._lease_end(victim.ledger, holding.grant)
-        entered = await self._see(
-            Granted, lambda e: e.resource == victim.ledger and e.at > at
+        """Wait until the victim's lease has run out and the next holder enters."""
+        ledger = victim.ledger
+        victim.lease_end = await self._lease_end(ledger, holding.grant)
+        entered = await self._event(
+            Granted, lambda e: e.resource == ledger and e.at > at
         )
         late = (entered.at - (victim.lease_end or entered.at)) / 1e6
-        self._stage.tell(
+        self._output.tell(
             f"the lease of {victim.name} ran out; {entered.process} entered"
-            f" {victim.ledger} {late:.0f} ms later, fence {short(entered.fence)}"
+            f" {ledger} {late:.0f} ms later, fence {short(entered.fence)}"
         )
 
     async def _lease_end(self, ledger: str, grant: str) -> int | None:
-        """When the store lets go of a grant that nobody renews any more."""
+        """Return when the store ends a grant that is not renewed any more."""
+        # The store is asked: the victim's own deadline lies before the store's.
         end = None
         while True:
             at = now()
@@ -240,12 +236,12 @@ class FaultPlan:
                 return end
             await anyio.sleep(POLL_INTERVAL)
 
-    async def _see(self, kind: type[E], wanted: Callable[[E], bool]) -> E:
-        """The earliest event of that kind, as soon as it is recorded."""
+    async def _event(self, kind: type[E], matches: Callable[[E], bool]) -> E:
+        """Wait for an event of that kind, and return the earliest that matches."""
         while True:
-            self._scene.read()
-            events = (e for e in self._scene.events if isinstance(e, kind))
-            found = min(filter(wanted, events), key=lambda e: e.at, default=None)
+            self._state.read()
+            events = (e for e in self._state.events if isinstance(e, kind))
+            found = min(filter(matches, events), key=lambda e: e.at, default=None)
             if found is not None:
                 return found
             await anyio.sleep(POLL_INTERVAL)

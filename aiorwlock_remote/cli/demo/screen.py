@@ -1,14 +1,11 @@
-"""What the workers' histories tell so far, read while they are written.
-
-What people see of a demo: a live table at a terminal, plain lines elsewhere.
-"""
+"""What a demo shows: a live table at a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -38,15 +35,14 @@ RATE_WINDOW_NS = 1_000_000_000
 
 
 def short(fence: int) -> str:
-    """The end of a fence: it is what differs within a minute."""
+    """Return the end of a fence, which is what differs within a minute."""
     text = str(fence)
     return text if len(text) <= 7 else f"…{text[-6:]}"
 
 
-@final
 @dataclass(slots=True)
 class ActiveHolder:
-    """Somebody who holds, as far as was told. ``until``: its local deadline."""
+    """A recorded holder; ``until`` is its local deadline in nanoseconds."""
 
     process: str
     mode: EventMode
@@ -55,10 +51,9 @@ class ActiveHolder:
     until: int | None
 
 
-@final
 @dataclass(slots=True)
 class LedgerState:
-    """What goes on at one ledger."""
+    """The holders, waiters and grants of one ledger, as far as they are recorded."""
 
     holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
     waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])
@@ -67,23 +62,24 @@ class LedgerState:
     _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
 
     def holders(self) -> list[ActiveHolder]:
-        """Those who hold now; not those whose lease is over."""
+        """Return the holders whose leases have not run out."""
         at = now()
+        # A killed worker never records that it left.
         return [e for e in self.holding.values() if e.until is None or e.until > at]
 
     def queue(self) -> Counter[EventMode]:
-        """How many wait."""
+        """Return how many tasks wait, by mode."""
         return Counter(self.waiting.values())
 
     def rate(self) -> int:
-        """Grants in the last second."""
+        """Return the number of grants in the last second."""
         since = now() - RATE_WINDOW_NS
         while self._granted and self._granted[0] < since:
             self._granted.popleft()
         return len(self._granted)
 
-    def tell(self, event: Event) -> None:
-        """Something more happened here."""
+    def add(self, event: Event) -> None:
+        """Take one more event of this ledger."""
         match event:
             case Ask():
                 self.waiting[event.holder] = event.mode
@@ -104,59 +100,63 @@ class LedgerState:
                 pass
 
 
-@final
 class DemoState:
-    """All ledgers, and all events in the order in which they were read."""
+    """All ledgers, and all events in the order in which they were read.
+
+    ``marks`` says what was done to a process: ``stopped`` or ``killed``.
+    """
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
-        self.floors: dict[str, LedgerState] = {name: LedgerState() for name in ledgers}
+        self.ledgers: dict[str, LedgerState] = {name: LedgerState() for name in ledgers}
         self.events: list[Event] = []
-        self.marks: dict[str, str] = {}  # what was done to a process
+        self.marks: dict[str, str] = {}
         self._read = dict.fromkeys(files, 0)
 
     def read(self) -> None:
-        """Take in what was written since."""
+        """Read the events that the workers have written since the last call."""
         for path, done in self._read.items():
             if not path.exists():
                 continue
             with path.open("rb") as file:
                 file.seek(done)
                 text = file.read()
+            # A worker may be about to write a line: its beginning is read next time.
             whole = text.rfind(b"\n") + 1
             self._read[path] = done + whole
             for line in text[:whole].splitlines():
                 event = decode_event(line)
                 self.events.append(event)
-                floor = self.floors.get(getattr(event, "resource", ""))
-                if floor is not None:
-                    floor.tell(event)
+                ledger = self.ledgers.get(getattr(event, "resource", ""))
+                if ledger is not None:
+                    ledger.add(event)
 
+
+# ------------------------------------------------------------------------ the output
 
 WIDE_COLUMNS = 100
-"""Columns from which a fence is shown in full."""
+"""Columns of a terminal from which a fence is shown in full."""
 
 
-@final
 class PlainOutput:
-    """Plain lines: what happened, and once a second how things stand."""
+    """Prints each event as a line, and the state of all ledgers once a second."""
 
-    def __init__(self, console: Console, scene: DemoState) -> None:
+    def __init__(self, console: Console, state: DemoState) -> None:
         self._console = console
-        self._scene = scene
+        self._state = state
         self._began = now()
         self._painted = 0
 
     def tell(self, text: str) -> None:
-        """One line."""
+        """Print a line about an event."""
         self._print(f"{_seconds_since(self._began)}  {text}")
 
     def paint(self) -> None:
-        """One line a second."""
+        """Print the state, at most once a second."""
         whole = (now() - self._began) // 1_000_000_000
         if whole > self._painted:
             self._painted = whole
-            floors, marks = self._scene.floors.items(), self._scene.marks
-            self.tell("; ".join(_in_words(*named, marks) for named in floors))
+            ledgers, marks = self._state.ledgers.items(), self._state.marks
+            self.tell("; ".join(_in_words(*named, marks) for named in ledgers))
 
     def __enter__(self) -> Self:
         return self
@@ -169,24 +169,23 @@ class PlainOutput:
         self._console.file.flush()
 
 
-@final
 class TableOutput:
-    """A table that is painted anew, below the lines of what happened."""
+    """Draws the state of all ledgers as a table below the lines about events."""
 
-    def __init__(self, console: Console, scene: DemoState) -> None:
+    def __init__(self, console: Console, state: DemoState) -> None:
         self._console = console
-        self._scene = scene
+        self._state = state
         self._began = now()
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def tell(self, text: str) -> None:
-        """One line above the table."""
+        """Print a line about an event, above the table."""
         self._console.print(Text(f"{_seconds_since(self._began)}  {text}"))
 
     def paint(self) -> None:
-        """The table."""
+        """Draw the table anew."""
         self._live.update(
-            Group("", _table(self._scene, self._console.width), ""), refresh=True
+            Group("", _table(self._state, self._console.width), ""), refresh=True
         )
 
     def __enter__(self) -> Self:
@@ -197,19 +196,13 @@ class TableOutput:
         self._live.stop()
 
 
-Stage = PlainOutput | TableOutput
+DemoOutput = PlainOutput | TableOutput
 
 
-def stage(console: Console, scene: DemoState) -> Stage:
-    """The one that fits the output."""
-    return (
-        TableOutput(console, scene)
-        if console.is_terminal
-        else PlainOutput(console, scene)
-    )
+def output_for(console: Console, state: DemoState) -> DemoOutput:
+    """Return a table for a terminal, and plain lines for anything else."""
+    return (TableOutput if console.is_terminal else PlainOutput)(console, state)
 
-
-# ------------------------------------------------------------------- the table
 
 _LEFT: tuple[tuple[str, int], ...] = (("LEDGER", 6), ("MODE", 5), ("HELD BY", 8))
 _RIGHT: tuple[tuple[str, int], ...] = (
@@ -223,38 +216,38 @@ _RIGHT: tuple[tuple[str, int], ...] = (
 _STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
 
 
-def _table(scene: DemoState, width: int) -> Table:
+def _table(state: DemoState, width: int) -> Table:
     gap = 2 if width >= WIDE_COLUMNS else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name, least in _LEFT:
         table.add_column(name, min_width=least, no_wrap=True)
     for name, least in _RIGHT:
         table.add_column(name, min_width=least, no_wrap=True, justify="right")
-    for name, floor in scene.floors.items():
-        holders = floor.holders()
+    for name, ledger in state.ledgers.items():
+        holders = ledger.holders()
         mode = _mode(holders)
         table.add_row(
             name,
             Text(mode, style=_STYLES[mode]),
-            _names(holders, scene.marks),
+            _names(holders, state.marks),
             _age(holders),
             _lease(holders),
-            _fence(floor.fence, width),
-            _queue(floor),
-            str(floor.rate()),
-            "{:.0f}/{:.0f} ms".format(*_waits(floor)),
+            str(ledger.fence) if width >= WIDE_COLUMNS else short(ledger.fence),
+            _queue(ledger),
+            str(ledger.rate()),
+            "{:.0f}/{:.0f} ms".format(*_waits(ledger)),
         )
     return table
 
 
-def _in_words(name: str, floor: LedgerState, marks: Mapping[str, str]) -> str:
-    """One ledger in a plain line."""
-    holders = floor.holders()
+def _in_words(name: str, ledger: LedgerState, marks: Mapping[str, str]) -> str:
+    """Return the state of one ledger as text."""
+    holders = ledger.holders()
     by = _names(holders, marks)
-    p50, p99 = _waits(floor)
+    p50, p99 = _waits(ledger)
     return (
-        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {_queue(floor)},"
-        f" {floor.rate()} grants/s, waits p50 {p50:.0f} p99 {p99:.0f} ms"
+        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {_queue(ledger)},"
+        f" {ledger.rate()} grants/s, waits p50 {p50:.0f} p99 {p99:.0f} ms"
     )
 
 
@@ -266,7 +259,8 @@ def _names(holders: Sequence[ActiveHolder], marks: Mapping[str, str]) -> str:
 def _mode(holders: Sequence[ActiveHolder]) -> str:
     modes = {holder.mode for holder in holders}
     if "W" in modes and len(holders) > 1:
-        return "BOTH"  # what a lock is there to prevent
+        # The violation that locks prevent; seen with --broken.
+        return "BOTH"
     return "write" if "W" in modes else "read" if modes else "free"
 
 
@@ -282,18 +276,14 @@ def _lease(holders: Sequence[ActiveHolder]) -> str:
     return f"{(min(ends) - now()) / 1e9:.2f} s" if ends else ""
 
 
-def _fence(fence: int, width: int) -> str:
-    return str(fence) if width >= WIDE_COLUMNS else short(fence)
-
-
-def _queue(floor: LedgerState) -> str:
-    queue = floor.queue()
+def _queue(ledger: LedgerState) -> str:
+    queue = ledger.queue()
     return " ".join(f"{queue[mode]}{mode}" for mode in ("W", "R") if queue[mode]) or "-"
 
 
-def _waits(floor: LedgerState) -> tuple[float, float]:
-    """Half and 99 % of the last waits were shorter; milliseconds."""
-    waits = sorted(floor.waits) or [0]
+def _waits(ledger: LedgerState) -> tuple[float, float]:
+    """Return the 50th and 99th percentile of the last waits, in milliseconds."""
+    waits = sorted(ledger.waits) or [0]
     half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
     return waits[half] / 1e6, waits[most] / 1e6
 

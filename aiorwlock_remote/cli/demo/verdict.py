@@ -1,11 +1,11 @@
-"""The verdict of a demo: from what was recorded, not from what was watched."""
+"""The verdict of a demo, judged by the recorded history and the ledgers' book."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from aiorwlock_remote.cli.demo.worker import TOTAL, BookEntry
 from aiorwlock_remote.testing.checker import Verdict, check_history
@@ -33,10 +33,13 @@ KINDS = {
 }
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a demo found. ``broken``: the locks were switched off."""
+    """What a demo found: the judged history, and violations by kind with an example.
+
+    ``killed`` and ``stopped`` say what became of those holders, or are None if that was
+    not seen. ``broken`` says that the locks were switched off.
+    """
 
     verdict: Verdict
     counts: Counter[str]
@@ -48,18 +51,18 @@ class Report:
 
     @property
     def violations(self) -> int:
-        """All kinds together."""
+        """The number of violations of all kinds."""
         return self.counts.total()
 
     @property
     def ok(self) -> bool:
-        """Nothing was violated, and what was told about it did happen."""
+        """Whether nothing was violated, and both faults were seen."""
         return not (self.violations or self.broken) and bool(
             self.killed and self.stopped
         )
 
     def lines(self) -> Iterator[str]:
-        """The report, for people."""
+        """Yield the lines of the report."""
         verdict = self.verdict
         grants = f"{verdict.grants - self.reads} write, {self.reads} read"
         p50, p99 = verdict.wait_p50, verdict.wait_p99
@@ -79,11 +82,11 @@ class Report:
 def report(
     events: Sequence[Event],
     book: Sequence[BookEntry],
-    staged: InjectedFaults,
+    injected: InjectedFaults,
     *,
     broken: bool,
 ) -> Report:
-    """What the histories and the ledgers' book tell."""
+    """Judge the history and the book of the ledgers."""
     verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
@@ -92,16 +95,17 @@ def report(
     return Report(
         verdict=verdict,
         counts=Counter(kind for kind, _ in found),
-        examples=dict(reversed(found)),  # the first of each kind
+        # Reversed: of several values for a key the first violation stays.
+        examples=dict(reversed(found)),
         reads=sum(isinstance(e, Granted) and e.mode == "R" for e in events),
-        killed=_killed(events, staged),
-        stopped=_stopped(events, staged),
+        killed=_killed(events, injected),
+        stopped=_stopped(events, injected),
         broken=broken,
     )
 
 
 def _money(book: Sequence[BookEntry]) -> Iterator[str]:
-    """Each access after which there was more or less money than before it."""
+    """Yield each access after which there was more or less money than before."""
     for ledger, entries in groupby(book, lambda entry: entry.ledger):
         before = TOTAL
         for entry in entries:
@@ -112,7 +116,7 @@ def _money(book: Sequence[BookEntry]) -> Iterator[str]:
 
 
 def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
-    """Each reader who saw one thing first and then another."""
+    """Yield each reader that saw other balances the second time."""
     first: dict[str, BookEntry] = {}
     for entry in book:
         if entry.mode == "R":
@@ -124,20 +128,22 @@ def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
                 )
 
 
-def _killed(events: Sequence[Event], staged: InjectedFaults) -> str | None:
-    """What is recorded of the holder that was killed; None if it did not happen."""
-    one = staged.killed
+def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
+    """Return what is recorded of the killed holder; None if it did not happen."""
+    one = injected.killed
     if one is None:
         return None
     held = any(isinstance(e, Granted) and e.holder == one.holder for e in events)
     left = any(isinstance(e, Releasing) and e.holder == one.holder for e in events)
-    died = next(
-        (e for e in events if isinstance(e, Died) and e.process == one.name), None
-    )
-    if not held or left or died is None:
+    deaths = (e for e in events if isinstance(e, Died) and e.process == one.name)
+    died = next(deaths, None)
+    # A worker that had begun to release left nothing behind that had to run out.
+    if not held or left or died is None or one.lease_end is None:
         return None
-    after = _entered_after(events, one.ledger, died.at)
-    if after is None or one.lease_end is None:
+    grants = (e for e in events if isinstance(e, Granted) and e.resource == one.ledger)
+    later = (e for e in grants if e.at > died.at)
+    after = min(later, key=lambda e: e.at, default=None)
+    if after is None:
         return None
     late = (after.at - one.lease_end) / 1e6
     return (
@@ -146,9 +152,9 @@ def _killed(events: Sequence[Event], staged: InjectedFaults) -> str | None:
     )
 
 
-def _stopped(events: Sequence[Event], staged: InjectedFaults) -> str | None:
-    """What is recorded of the holder that was stopped; None if it did not happen."""
-    one = staged.stopped
+def _stopped(events: Sequence[Event], injected: InjectedFaults) -> str | None:
+    """Return what is recorded of the stopped holder; None if it did not happen."""
+    one = injected.stopped
     if one is None:
         return None
     mine = [e for e in events if getattr(e, "holder", "") == one.holder]
@@ -160,13 +166,3 @@ def _stopped(events: Sequence[Event], staged: InjectedFaults) -> str | None:
         f"{one.name} held {one.ledger}; late write refused,"
         f" told LockLost ({lost.reason})"
     )
-
-
-def _entered_after(events: Sequence[Event], ledger: str, at: int) -> Granted | None:
-    """The first to be granted a ledger after that moment."""
-    later = (
-        e
-        for e in events
-        if isinstance(e, Granted) and e.resource == ledger and e.at > at
-    )
-    return min(later, key=lambda e: e.at, default=None)

@@ -1,18 +1,14 @@
-"""A process of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
+"""A worker of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
 
-After the plan come orders: ``hold`` = at the next write, say so between reading and
-writing, and wait there; ``go on``. End of file = finish.
+After the plan a worker reads orders: ``hold`` = report between reading and writing
+that the lock is held, and wait there; ``go on`` = end of ``hold``. The end of the file
+is the order to finish.
 
-How a worker gets in: a lock, or a lock that is switched off.
-
-What the demo and its workers tell each other, over stdin and stdout.
-
-The ledgers of the demo: what the locks are to protect, in an SQLite file.
-
-Each access is one transaction that presents a fence. One smaller than the highest seen
-is refused, on reads as well; an accepted one gets the next serial number of its ledger
-and a line in the book, with all balances as that access saw or left them. So the file
-itself tells afterwards whether money was lost or a reader saw a torn total.
+The locks protect ledgers in an SQLite file. Each access is one transaction that
+presents a fence. A fence smaller than the highest seen is refused, on reads as well. An
+accepted access gets the next serial number of its ledger and a line in the book, with
+all balances as that access saw or left them. So the file itself shows afterwards
+whether money was lost, or a reader saw balances change.
 """
 
 from __future__ import annotations
@@ -21,30 +17,33 @@ import json
 import random
 import select
 import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast, final
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import anyio
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import LockLost, RWLock, connect
-from aiorwlock_remote.cli.worker_process import READY, serve
+from aiorwlock_remote import Held, LockLost, connect
+from aiorwlock_remote.cli.worker_process import READY, end_with_command
 from aiorwlock_remote.testing.history import Attempt, History, now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from aiorwlock_remote.testing.history import EventMode
 
+
+# ------------------------------------------------------------------------ the ledger
 
 ACCOUNTS = 8
 DEPOSIT = 100
 TOTAL = ACCOUNTS * DEPOSIT
 
+_NOTHING: Mapping[int, int] = {}
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 CREATE TABLE ledgers (name PRIMARY KEY, fence, serial, balances);
@@ -54,19 +53,17 @@ CREATE TABLE book (
 """
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """An access that was accepted: its serial number, the balances it saw or left."""
+    """The serial number of an accepted access, and the balances it saw or left."""
 
     serial: int
     balances: list[int]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """A line of the book."""
+    """A line of the book: one accepted access."""
 
     ledger: str
     holder: str
@@ -75,7 +72,7 @@ class BookEntry:
 
 
 def create_ledgers(path: Path, names: Iterable[str]) -> None:
-    """A file with these ledgers, each account with its deposit."""
+    """Create a file with these ledgers, each account with its deposit."""
     with closing(_open(path)) as db:
         db.executescript(_SCHEMA)
         for name in names:
@@ -83,9 +80,8 @@ def create_ledgers(path: Path, names: Iterable[str]) -> None:
             db.execute("INSERT INTO ledgers VALUES (?, ?, ?, ?)", row)
 
 
-@final
 class Ledger:
-    """One ledger, as one process uses it. Calls block, for about a millisecond."""
+    """One ledger, used by one process. Calls block for about a millisecond."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._db = _open(path)
@@ -97,20 +93,13 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def read(self, fence: int, holder: str, mode: str) -> LedgerPage | None:
-        """All balances; None: refused, the fence is an old one."""
-        return self._access(fence, holder, mode, {})
-
-    def write(
-        self, fence: int, holder: str, changed: Mapping[int, int]
+    def access(
+        self, fence: int, holder: str, mode: str, changed: Mapping[int, int] = _NOTHING
     ) -> LedgerPage | None:
-        """Replace the balances of some accounts; None: refused, as in ``read``."""
-        return self._access(fence, holder, "W", changed)
-
-    def _access(
-        self, fence: int, holder: str, mode: str, changed: Mapping[int, int]
-    ) -> LedgerPage | None:
-        with self._db:  # commits, or rolls back
+        """Change some balances and return all; None if the old fence is refused."""
+        # The block commits, or rolls back. IMMEDIATE takes the write lock before the
+        # read, so that no access of another process comes between the two.
+        with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             highest, serial, text = self._db.execute(
                 "SELECT fence, serial, balances FROM ledgers WHERE name = ?",
@@ -135,7 +124,7 @@ class Ledger:
 
 
 def read_book(path: Path) -> list[BookEntry]:
-    """All lines of all ledgers, each ledger's in the order of its serial numbers."""
+    """Return all lines of the book, by ledger and serial number."""
     with closing(_open(path)) as db:
         rows = db.execute(
             "SELECT ledger, holder, mode, balances FROM book ORDER BY ledger, serial"
@@ -148,17 +137,22 @@ def read_book(path: Path) -> list[BookEntry]:
 
 def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=10.0, isolation_level=None)
-    db.execute("PRAGMA synchronous = OFF")  # it need not survive a power cut
+    # The ledgers need not survive a power cut, and a sync would slow the demo down.
+    db.execute("PRAGMA synchronous = OFF")
     return db
 
+
+# --------------------------------------------------------------- plan and orders
 
 HOLD, GO_ON = b"hold\n", b"go on\n"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What a worker is to do. ``url`` None: without a lock. ``lease`` in seconds."""
+    """What a worker has to do; without a ``url`` the lock is switched off.
+
+    ``lease`` is in seconds.
+    """
 
     name: str
     folder: str
@@ -169,12 +163,11 @@ class WorkerPlan:
     loop: str
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class HoldReport:
-    """What a worker says when it holds and waits, as ordered.
+    """A worker's report that it holds the lock and waits, as ordered.
 
-    ``holder``: as in the history. ``grant``: as the store shows it.
+    ``holder`` is the name in the history, ``grant`` the holder that the store shows.
     """
 
     holder: str
@@ -182,21 +175,23 @@ class HoldReport:
     fence: int
 
 
-@final
-class WorkerCommands:
-    """What the demo says on stdin."""
+class WorkerOrders:
+    """The orders of the demo, read from stdin.
+
+    ``hold`` says whether the next write has to report and wait.
+    """
 
     def __init__(self) -> None:
-        # Unbuffered: select has to see what has not been read.
+        # Unbuffered: select() sees only what no buffer has read yet.
         self._stdin = cast("BinaryIO", open(0, "rb", buffering=0, closefd=False))  # noqa: SIM115
         self.hold: bool = False
 
     def line(self) -> bytes:
-        """The next line; waits for it, and blocks the whole process."""
+        """Return the next line; the whole process waits for it."""
         return self._stdin.readline()
 
-    def go_on(self) -> bool:
-        """Whether to take another turn."""
+    def take_new(self) -> bool:
+        """Take the orders that have come; return False if the order is to finish."""
         while select.select([self._stdin], [], [], 0)[0]:
             order = self.line()
             if not order:
@@ -204,114 +199,83 @@ class WorkerCommands:
             self.hold = order == HOLD
         return True
 
-    def obey(self, holding: HoldReport) -> None:
-        """Say that we hold; wait until told to go on."""
+    def report(self, holding: HoldReport) -> None:
+        """Report that the worker holds the lock, and wait for the order to go on."""
         self.hold = False
         print(json.dumps(asdict(holding)), flush=True)
         self.line()
 
 
-class Grant(Protocol):
-    """What a session needs of a ``Held``."""
-
-    @property
-    def fence(self) -> int:
-        """Presented with every access."""
-
-    @property
-    def holder(self) -> str:
-        """Its public name in the store."""
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds it may be believed."""
-
-    def check(self) -> None:
-        """LockLost if it is not held any more."""
+# ------------------------------------------------------------------------ the worker
 
 
-class LedgerAccess(Protocol):
-    """How to get in: a lock, or the lack of one."""
-
-    def enter(self, mode: EventMode) -> AbstractAsyncContextManager[Grant]:
-        """Wait; hold for as long as the block runs."""
-
-
-@final
 @dataclass(frozen=True, slots=True)
-class LockedAccess:
-    """A readers-writer lock."""
-
-    lock: RWLock
-    name: str
-
-    def enter(self, mode: EventMode) -> AbstractAsyncContextManager[Grant]:
-        """Wait as long as it takes; LockLost if the grant ends before the block."""
-        side = self.lock.writer if mode == "W" else self.lock.reader
-        return side.acquire(reason=self.name)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class UnlockedAccess:
-    """A lock that is switched off: everybody may enter, all with one fence."""
+class Unlocked:
+    """In place of a ``Held`` if the locks are switched off: never lost, one fence."""
 
     expires_in: float | None
     fence: int = 1
     holder: str = ""
 
     def check(self) -> None:
-        """Nothing is ever lost."""
+        pass
 
-    @asynccontextmanager
-    async def enter(self, mode: EventMode) -> AsyncIterator[UnlockedAccess]:
-        """Do not wait."""
-        del mode
-        await checkpoint()
-        yield self
+
+Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
+"""Waits for the lock in a mode, and holds the lock inside the ``async with``."""
 
 
 @asynccontextmanager
-async def open_door(plan: WorkerPlan) -> AsyncIterator[LedgerAccess]:
-    """Connect, if there is to be a lock."""
+async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
+    """Connect to the store of the plan, if there is one."""
     if plan.url is None:
-        yield UnlockedAccess(plan.lease)
+        unlocked = Unlocked(plan.lease)
+
+        @asynccontextmanager
+        async def enter(_: EventMode) -> AsyncIterator[Unlocked]:
+            await checkpoint()
+            yield unlocked
+
+        yield enter
         return
     async with connect(plan.url) as locks:
-        yield LockedAccess(locks.rwlock(*plan.resource, lease=plan.lease), plan.name)
+        lock = locks.rwlock(*plan.resource, lease=plan.lease)
+        yield lambda mode: (lock.writer if mode == "W" else lock.reader).acquire(
+            reason=plan.name
+        )
 
 
-WRITES = 0.5
+WRITE_SHARE = 0.5
 PAUSE_RANGE = (0.002, 0.008)
+"""Seconds between the two accesses of a turn, at least and at most."""
 
 
-@final
 class Worker:
     """Takes turns at one ledger, as a reader or as a writer."""
 
     def __init__(
         self,
-        door: LedgerAccess,
+        enter: Enter,
         ledger: Ledger,
         history: History,
-        orders: WorkerCommands,
+        orders: WorkerOrders,
         name: str,
     ) -> None:
-        self._door = door
+        self._enter = enter
         self._ledger = ledger
         self._history = history
         self._orders = orders
         self._name = name
 
     async def run(self) -> None:
-        """Until told to finish."""
-        while self._orders.go_on():
-            await self._turn("W" if random.random() < WRITES else "R")
+        """Take turns until the order to finish comes."""
+        while self._orders.take_new():
+            await self._turn("W" if random.random() < WRITE_SHARE else "R")
 
     async def _turn(self, mode: EventMode) -> None:
         attempt = self._history.ask(self._name, mode)
         try:
-            async with self._door.enter(mode) as held:
+            async with self._enter(mode) as held:
                 attempt.granted(fence=held.fence, until=_deadline(held))
                 if mode == "W":
                     await self._transfer(attempt, held)
@@ -322,26 +286,26 @@ class Worker:
         except LockLost as lost:
             attempt.lost(lost.reason)
 
-    async def _transfer(self, attempt: Attempt, held: Grant) -> None:
-        """Read, compute, write: whoever gets in between makes money come or go."""
-        page = self._ledger.read(held.fence, attempt.holder, "W")
+    async def _transfer(self, attempt: Attempt, held: Held | Unlocked) -> None:
+        """Read, compute, write; a write in between would make money come or go."""
+        page = self._ledger.access(held.fence, attempt.holder, "W")
         _note(attempt, held, 1, page)
         if page is not None:
             changed = _moved(page.balances)
             if self._orders.hold:
-                self._orders.obey(HoldReport(attempt.holder, held.holder, held.fence))
+                self._orders.report(HoldReport(attempt.holder, held.holder, held.fence))
             else:
                 await anyio.sleep(random.uniform(*PAUSE_RANGE))
-            # No held.check() here: a pause may come after any check, so the ledger
-            # has to refuse what comes too late.
-            page = self._ledger.write(held.fence, attempt.holder, changed)
+            # There is no held.check() here: the process may be stopped after any check,
+            # so the ledger has to refuse what comes too late.
+            page = self._ledger.access(held.fence, attempt.holder, "W", changed)
             _note(attempt, held, 2, page)
         held.check()
 
-    async def _audit(self, attempt: Attempt, held: Grant) -> None:
-        """Read twice; the book tells whether both times it was the same."""
+    async def _audit(self, attempt: Attempt, held: Held | Unlocked) -> None:
+        """Read twice: the book shows whether the balances were the same both times."""
         for step in (1, 2):
-            page = self._ledger.read(held.fence, attempt.holder, "R")
+            page = self._ledger.access(held.fence, attempt.holder, "R")
             _note(attempt, held, step, page)
             if page is None:
                 break
@@ -349,38 +313,41 @@ class Worker:
         held.check()
 
 
-def _note(attempt: Attempt, held: Grant, step: int, page: LedgerPage | None) -> None:
+def _note(
+    attempt: Attempt, held: Held | Unlocked, step: int, page: LedgerPage | None
+) -> None:
     serial = None if page is None else page.serial
     attempt.access(step=step, serial=serial, until=_deadline(held))
 
 
-def _deadline(held: Grant) -> int | None:
-    at = now()  # first: what is too early accuses nobody
+def _deadline(held: Held | Unlocked) -> int | None:
+    # The clock is read first: a deadline that is too early accuses no holder.
+    at = now()
     left = held.expires_in
     return None if left is None else at + int(left * 1e9)
 
 
 def _moved(balances: list[int]) -> dict[int, int]:
-    """Some money moved from one account to another: the new balances of the two."""
+    """Return the new balances of two accounts between which money is moved."""
     source, target = random.sample(range(len(balances)), 2)
     amount = random.randint(0, balances[source])
     return {source: balances[source] - amount, target: balances[target] + amount}
 
 
-async def main(plan: WorkerPlan, orders: WorkerCommands) -> None:
-    """Connect, if there is to be a lock, and work."""
+async def main(plan: WorkerPlan, orders: WorkerOrders) -> None:
+    """Open ledger, history and store, and work."""
     folder = Path(plan.folder)
     with (
         Ledger(folder / "ledger.db", plan.ledger) as ledger,
         History(folder / f"{plan.name}.jsonl", process=plan.name) as history,
     ):
-        async with open_door(plan) as door:
+        async with open_access(plan) as enter:
             print(READY, flush=True)
-            await Worker(door, ledger, history, orders, plan.ledger).run()
+            await Worker(enter, ledger, history, orders, plan.ledger).run()
 
 
 if __name__ == "__main__":
-    serve()
-    told: WorkerCommands = WorkerCommands()
-    fields: dict[str, Any] = json.loads(told.line())
-    anyio.run(main, WorkerPlan(**fields), told, backend=fields["loop"])
+    end_with_command()
+    commands = WorkerOrders()
+    fields: dict[str, Any] = json.loads(commands.line())
+    anyio.run(main, WorkerPlan(**fields), commands, backend=fields["loop"])

@@ -1,29 +1,24 @@
-"""``rwlock watch``, the command.
-
-Looks at one store, over one connection for as long as it is the same store.
-
-Round after round: ask the store, show what it says, pause.
-"""
+"""``rwlock watch``: scan a store again and again, and show what changes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol, Self, final
+from typing import Self
 
 import anyio
 import click
 
 from aiorwlock_remote import BackendError, ConfigurationError, LockInfo, Locks, connect
 from aiorwlock_remote.cli import exit_codes
-from aiorwlock_remote.cli.format import RESOURCE_KEYS, resource_of
+from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.options import (
     as_json,
     path_of,
@@ -31,49 +26,50 @@ from aiorwlock_remote.cli.options import (
     store_url,
     type_argument,
 )
+from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.signals import INTERRUPTS, not_ignored
+from aiorwlock_remote.cli.streams import check_reader
 from aiorwlock_remote.cli.watch import state
-from aiorwlock_remote.cli.watch.screen import LineOutput
-from aiorwlock_remote.cli.watch.state import Change, WatchState
+from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 
-if TYPE_CHECKING:
-    from types import TracebackType
+MIN_INTERVAL = 0.2
+PIPE_RETRY_INTERVAL = 0.05
+"""Seconds after which a pipe that was full is tried again."""
 
-    from aiorwlock_remote.cli.watch.screen import ScreenOutput
+# ------------------------------------------------------------------- scan and show
 
 
-@final
 class StoreScanner:
-    """One scan a look; changes nothing."""
+    """Scans one store, over one connection while it is the same store."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
-        """``url`` is looked at when the first look is asked for."""
         self._url = url
         self._type = resource_type
         self._locks: Locks | None = None
-        self._place: object = None
+        self._file_id: tuple[int, int] | None = None
 
-    async def look(self) -> list[LockInfo]:
-        """As `rwlock ls` lists them.
+    async def scan(self) -> list[LockInfo]:
+        """Return what ``rwlock ls`` lists.
 
         Raises:
-            ConfigurationError: there is no such store, or type.
-            BackendError: it does not answer.
+            ConfigurationError: There is no such store, or no such type.
+            BackendError: The store does not answer.
         """
-        # A file that was put in place of another is another store: who has the old one
-        # open would see that one for ever. Nor is a file that is gone made anew.
-        place = _place(store_url(self._url, used=True))
-        if place != self._place:
-            await self.aclose()
+        # A file that was put in place of another is another store, and the open
+        # connection would see the old one for ever. A file that is gone must not be
+        # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
+        file_id = _file_id(store_url(self._url, must_be_used=True))
+        if file_id != self._file_id:
+            await self._close()
         if self._locks is None:
-            self._locks, self._place = await connect(self._url), place
+            self._locks, self._file_id = await connect(self._url), file_id
         async with aclosing(self._locks.list(self._type)) as listed:
-            return sorted([seen async for seen in listed], key=resource_of)
+            found = [seen async for seen in listed]
+        return sorted(found, key=lambda seen: seen.target.label)
 
-    async def aclose(self) -> None:
-        """Close the connection, if there is one."""
+    async def _close(self) -> None:
         locks, self._locks = self._locks, None
         if locks is not None:
             await locks.aclose()
@@ -81,91 +77,84 @@ class StoreScanner:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
 
 
-def _place(url: str) -> object:
-    """What tells the file from another of that name; None: a server."""
+def _file_id(url: str) -> tuple[int, int] | None:
+    """Return device and inode of the store's file; None for a server."""
     path = path_of(parse(url))
     if path is None:
         return None
-    there = path.stat()
-    return there.st_dev, there.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
-Look = Callable[[], Awaitable[Sequence[LockInfo]]]
-
-
-class Clock(Protocol):
-    """Time, for whom it passes."""
+class Clock:
+    """The clocks of this machine; tests replace them by a time that passes at once."""
 
     def now(self) -> float:
-        """Seconds; never goes back."""
-
-    def wall(self) -> datetime:
-        """The time of day."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Let it pass."""
-
-
-@final
-class SystemClock:
-    """This machine's."""
-
-    def now(self) -> float:
-        """As ``Clock``."""
+        """Return seconds that never go back."""
         return time.monotonic()
 
     def wall(self) -> datetime:
-        """As ``Clock``."""
+        """Return the time of day."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """As ``Clock``."""
+        """Wait for so many seconds."""
         await anyio.sleep(seconds)
 
 
-class WatchOutput(Protocol):
-    """Where people or programs see it."""
+class LineOutput(WatchOutput):
+    """Writes each change as one line to a file or pipe."""
+
+    def __init__(self, form: Callable[[Change, datetime], str], fd: int) -> None:
+        self._form = form
+        self._fd = fd
 
     def check(self) -> None:
-        """BrokenPipeError if nobody is there any more."""
+        check_reader(self._fd)
 
-    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
-        """What is new."""
-
-    def paint(self) -> None:
-        """The view, or the time, is another now."""
-
-    def leave(self) -> None:
-        """This process is to be stopped for a while."""
+    async def write(self, changes: Sequence[Change], when: datetime) -> None:
+        lines = [plain(self._form(change, when)) + "\n" for change in changes]
+        left = "".join(lines).encode(errors="backslashreplace")
+        ready = select.poll()
+        ready.register(self._fd, select.POLLOUT)
+        # A write that blocks would keep signals waiting for a slow reader. At most
+        # PIPE_BUF bytes do not block if the pipe is ready
+        # (test_a_full_pipe_keeps_no_signal_waiting).
+        while left:
+            if ready.poll(0):
+                left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]
+            else:
+                await anyio.sleep(PIPE_RETRY_INTERVAL)
 
 
 async def poll_loop(
-    look: Look, view: WatchState, show: WatchOutput, every: float, clock: Clock
+    scan: Callable[[], Awaitable[Sequence[LockInfo]]],
+    view: WatchState,
+    output: WatchOutput,
+    every: float,
+    clock: Clock,
 ) -> None:
-    """Go on without end; one look at a time.
+    """Scan the store every so many seconds and show the result, without end.
 
-    A store that does not answer is shown as that, unless it never did.
+    A store that does not answer is shown as unavailable, if it answered before.
 
     Raises:
-        BackendError, ConfigurationError: at the first look.
-        BrokenPipeError: nobody sees it.
+        BackendError: The first scan failed; also as ``ConfigurationError``.
+        BrokenPipeError: The reader of the output has left.
     """
     while True:
-        show.check()
+        output.check()
         began = clock.now()
-        view.asks(began)
+        view.asked(began)
         try:
-            found = await look()
+            found = await scan()
         except (BackendError, ConfigurationError, OSError) as exc:
+            # A store that never answered ends the watch as it ends `rwlock ls`
+            # (test_a_store_that_is_not_there_ends_it_as_ls).
             if view.as_of is None:
                 raise
             when, wait = clock.wall(), every
@@ -173,31 +162,20 @@ async def poll_loop(
         else:
             when, wait = clock.wall(), pause(clock.now() - began, every)
             new = view.answered(found, clock.now(), when)
-        await show.tell(new, when)
-        show.paint()
+        await output.write(new, when)
+        output.paint()
         await clock.sleep(wait)
 
 
 def pause(took: float, every: float) -> float:
-    """Seconds until the next look: it begins ``every`` seconds after this one began.
+    """Return the seconds until the next scan, which begins ``every`` after the last.
 
-    A store that is slow to answer is left alone for as long as it was asked.
+    A store that is slow to answer is left alone for as long as its answer took.
     """
     return max(every - took, took)
 
 
-MIN_INTERVAL = 0.2
-TAKEN = (*INTERRUPTS, signal.SIGTSTP)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What was asked for."""
-
-    url: str
-    resource_type: str | None
-    every: float
-    as_json: bool
+# ----------------------------------------------------------------------- the command
 
 
 @click.command(
@@ -228,64 +206,80 @@ def watch(
     between two looks is not seen.
 
     Each look lists the store once, as `rwlock ls` does; a store that is slow to answer
-    is asked less often. One that stops to answer is asked again until it is back.
+    is asked less often. A store that stops answering is asked again until it is back.
     """
     check_seconds("--every", every, least=MIN_INTERVAL)
-    given = store_url(url, used=True)
-    return asyncio.run(_watch(Wanted(given, resource_type, every, as_json)))
+    given = store_url(url, must_be_used=True)
+    view, clock = WatchState(), Clock()
+    output = _output(view, given, resource_type, every, clock, as_json=as_json)
+    scanner = StoreScanner(given, resource_type)
+    return asyncio.run(_watch(scanner, view, output, every, clock))
 
 
-async def _watch(wanted: Wanted) -> int:
-    view, clock = WatchState(), SystemClock()
+async def _watch(
+    scanner: StoreScanner,
+    view: WatchState,
+    output: WatchOutput,
+    every: float,
+    clock: Clock,
+) -> int:
     ended_by: signal.Signals | None = None
     async with AsyncExitStack() as stack:
-        eye = await stack.enter_async_context(
-            StoreScanner(wanted.url, wanted.resource_type)
-        )
-        show = _show(wanted, view, clock)
-        stack.enter_context(show)
+        await stack.enter_async_context(scanner)
+        stack.enter_context(output)
         async with anyio.create_task_group() as group:
 
             async def listen() -> None:
                 nonlocal ended_by
-                with anyio.open_signal_receiver(*not_ignored(TAKEN)) as received:
+                numbers = not_ignored((*INTERRUPTS, signal.SIGTSTP))
+                with anyio.open_signal_receiver(*numbers) as received:
                     async for number in received:
                         if number != signal.SIGTSTP:
                             ended_by = number
                             group.cancel_scope.cancel()
                             return
-                        show.leave()
+                        # Ctrl-Z: the shell gets its screen back before we stop.
+                        output.leave()
                         os.kill(os.getpid(), signal.SIGSTOP)
 
             async def repaint() -> None:
-                """A slow store is no reason not to follow the size of a terminal."""
+                # While a slow store answers, the picture still follows the size of the
+                # terminal.
                 while True:
-                    await clock.sleep(wanted.every)
+                    await clock.sleep(every)
                     if view.as_of is not None:
-                        show.paint()
+                        output.paint()
 
             group.start_soon(listen)
             group.start_soon(repaint)
-            await poll_loop(eye.look, view, show, wanted.every, clock)
+            await poll_loop(scanner.scan, view, output, every, clock)
     assert ended_by is not None
     return exit_codes.SIGNAL + ended_by
 
 
-def _show(wanted: Wanted, view: WatchState, clock: Clock) -> ScreenOutput | LineOutput:
+def _output(
+    view: WatchState,
+    url: str,
+    resource_type: str | None,
+    every: float,
+    clock: Clock,
+    *,
+    as_json: bool,
+) -> WatchOutput:
     out = sys.__stdout__ or sys.stdout
-    if wanted.as_json:
+    if as_json:
         return LineOutput(state.as_json, out.fileno())
     if not out.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
         return LineOutput(state.as_line, out.fileno())
-    # Imported here: lines need no rich.
+    # Imported here: lines do not need rich, which is slow to import.
     from aiorwlock_remote.cli.console import RichConsole  # noqa: PLC0415
     from aiorwlock_remote.cli.watch.screen import (  # noqa: PLC0415
         ScreenOutput,
         render,
     )
 
-    title = f"{parse(wanted.url)}  {wanted.resource_type or ''}".rstrip()
+    title = f"{parse(url)}  {resource_type or ''}".rstrip()
     return ScreenOutput(
         RichConsole(force_terminal=True, highlight=False),
-        lambda size: render(view, title, wanted.every, clock.now(), size),
+        lambda size: render(view, title, every, clock.now(), size),
     )

@@ -1,23 +1,12 @@
-"""What a terminal shows of a view: lines of text that fit, each with a style.
-
-Rows that fit a terminal: what does not fit stands below them.
-
-A picture at a terminal, painted anew in its place.
-
-A line for each change, for files and programs.
-"""
+"""The screen of ``rwlock watch``: lines that fit the terminal, drawn with rich."""
 
 from __future__ import annotations
 
-import os
-import select
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self, final
+from typing import TYPE_CHECKING, NamedTuple
 
-import anyio
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.live import Live
@@ -31,37 +20,35 @@ from aiorwlock_remote.cli.format import (
     waiting,
 )
 from aiorwlock_remote.cli.report import plain
-from aiorwlock_remote.cli.watch.state import Change, in_words
+from aiorwlock_remote.cli.streams import check_reader
+from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from aiorwlock_remote import LockInfo
-    from aiorwlock_remote.cli.watch.state import WatchState
 
 
 Row = Sequence[str]
 
 MOVABLE = ("WHO", "FENCE", "HOLDER")
-"""Go below, in this order, if a terminal is too narrow."""
+"""Columns that go below their row, in this order, if a terminal is too narrow."""
 COLUMN_GAP, INDENT = "  ", "    "
 
 
 def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[str]]]:
-    """The headings, and the lines of each row, none wider than ``width``.
+    """Return the headings, and the lines of each row, none wider than ``width``.
 
-    Of the columns that do not fit ``MOVABLE`` go below; what still does not is cut.
+    If the columns do not fit, those of ``MOVABLE`` go below their row. Lines that still
+    do not fit are cut.
     """
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
     beside = list(range(len(head)))
     below: list[int] = []
     for name in MOVABLE:
-        if (
-            sum(widths[n] for n in beside) + len(COLUMN_GAP) * (len(beside) - 1)
-            <= width
-        ):
+        gaps = len(COLUMN_GAP) * (len(beside) - 1)
+        if sum(widths[n] for n in beside) + gaps <= width:
             break
         if name in head:
             beside.remove(head.index(name))
@@ -72,21 +59,26 @@ def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[
         return cut(COLUMN_GAP.join(padded).rstrip(), width)
 
     def lines(cells: Row) -> list[str]:
-        more = [_named(head[n], cells[n]) for n in below if cells[n]]
+        # Below there are no headings; WHO needs none.
+        more = [
+            cells[n] if head[n] == "WHO" else f"{head[n].lower()} {cells[n]}"
+            for n in below
+            if cells[n]
+        ]
         return [line(cells), *_packed(more, width)]
 
     return line(head), [lines(row) for row in rows]
 
 
 def cut(text: str, width: int) -> str:
-    """No wider than that."""
+    """Return the text, cut to a width in columns of the terminal."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + "…" if width > 1 else text[:width]
 
 
 def _packed(words: Row, width: int) -> list[str]:
-    """As few indented lines as they fit in; one that is too long alone is cut."""
+    """Return the words in as few indented lines as possible, each cut to ``width``."""
     lines: list[str] = []
     for word in words:
         longer = f"{lines[-1]}{COLUMN_GAP}{word}" if lines else ""
@@ -97,30 +89,27 @@ def _packed(words: Row, width: int) -> list[str]:
     return [cut(line, width) for line in lines]
 
 
-def _named(heading: str, cell: str) -> str:
-    """Below there are no headings; who it is tells itself."""
-    return cell if heading == "WHO" else f"{heading.lower()} {cell}"
-
+# --------------------------------------------------------------------- what is drawn
 
 HIGHLIGHT_SECONDS = 5.0
-"""Seconds for which a resource that changed stands out; at least two rounds."""
+"""Seconds for which a resource that changed stands out; two scans at least."""
 SLOW_REPLY_SECONDS = 2.0
-"""Seconds without an answer after which that is said."""
-LOG_LINES, LOG_FROM = 8, 12
-"""So many of the last changes, from so many lines of the terminal on."""
+"""Seconds of a scan after which the screen says that there is no answer."""
+LOG_LINES, MIN_LINES_FOR_LOG = 8, 12
+"""Lines for the last changes, if the terminal has so many lines at least."""
 
 PLAIN, HEAD, NEW, OVER, BAD, DIM = "", "bold", "bold", "red", "bold red", "dim"
 
 
 class Line(NamedTuple):
-    """A line, and how it looks."""
+    """A line of the screen and its style, as rich names styles."""
 
     text: str
     style: str = PLAIN
 
 
 class Size(NamedTuple):
-    """Of a terminal."""
+    """The columns and lines of a terminal."""
 
     width: int
     height: int
@@ -129,10 +118,14 @@ class Size(NamedTuple):
 def render(
     view: WatchState, title: str, every: float, now: float, size: Size
 ) -> list[Line]:
-    """No more lines than fit, none of them too wide."""
+    """Return the lines of the screen, as many and as wide as fit.
+
+    ``title`` is for the first line, ``every`` the seconds between scans, ``now`` the
+    seconds of the clock of ``view``.
+    """
     width, height = size
     top = [Line(_title(view, title)), *_trouble(view, now)]
-    log = _log(view, min(LOG_LINES, height // 3) if height >= LOG_FROM else 0)
+    log = _log(view, min(LOG_LINES, height // 3) if height >= MIN_LINES_FOR_LOG else 0)
     room = height - len(top) - len(log)
     lines = [
         *top,
@@ -164,7 +157,8 @@ def _table(view: WatchState, fresh: float, size: Size, room: int) -> list[Line]:
     found = sorted(view.found, key=_urgency)
     if not found:
         return [Line("nothing is held or waited for")][:room]
-    # Rows that have no place in any case are not made, and widen no column.
+    # Rows beyond the last line are not made: they would widen columns for nothing, and
+    # a store may list thousands (test_it_fits).
     rows = ((seen, row) for seen in found for row in resource_rows(seen))
     shown = list(islice(rows, max(room, 0)))
     head, blocks = lay_out(RESOURCE_HEAD, [row for _, row in shown], size.width)
@@ -182,12 +176,13 @@ def _table(view: WatchState, fresh: float, size: Size, room: int) -> list[Line]:
 
 
 def _urgency(seen: LockInfo) -> tuple[float, str]:
-    """Who waits longest comes first; then what nobody waits for, by name."""
+    """Sort resources by their longest wait, then those without waiters by name."""
     longest = max((queued.age for queued in seen.queue), default=-1.0)
     return -longest, seen.target.label
 
 
 def _style(view: WatchState, seen: LockInfo, row: Sequence[str], fresh: float) -> str:
+    # What is known of a store that does not answer may be old.
     if view.trouble:
         return DIM
     over = any(
@@ -199,7 +194,7 @@ def _style(view: WatchState, seen: LockInfo, row: Sequence[str], fresh: float) -
 
 
 def _log(view: WatchState, most: int) -> list[Line]:
-    """The last changes, newest last and standing out, below an empty line."""
+    """Return the last changes, newest last, below an empty line."""
     last = list(view.log)[-max(most - 1, 0) :] if most > 1 else []
     lines = [
         Line(f"{_time(when)}  {in_words(change)}", NEW if when == view.as_of else DIM)
@@ -209,102 +204,37 @@ def _log(view: WatchState, most: int) -> list[Line]:
 
 
 def _time(when: datetime) -> str:
-    """Of the day."""
+    """Return the time of day."""
     return moment(when, "seconds").partition("T")[2]
 
 
-PIPE_RETRY_INTERVAL = 0.05
-"""Seconds after which a pipe that was full is looked at again."""
+# ------------------------------------------------------------------- drawing with rich
 
 
-@final
-class LineOutput:
-    """Each is written out at once."""
+class ScreenOutput(WatchOutput):
+    """Draws the state on the terminal's alternate screen.
 
-    def __init__(self, form: Callable[[Change, datetime], str], fd: int) -> None:
-        """``form``: a change as one line. ``fd``: where it is written to."""
-        self._form = form
-        self._fd = fd
-
-    def check(self) -> None:
-        """As ``WatchOutput``: who reads no more is noticed though nothing changes."""
-        check_reader(self._fd)
-
-    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
-        """As ``WatchOutput``; can be cancelled while the reader takes its time.
-
-        A write that blocks would keep signals waiting. One of so few bytes does not,
-        if the pipe is ready.
-        """
-        lines = [plain(self._form(change, when)) + "\n" for change in changes]
-        left = "".join(lines).encode(errors="backslashreplace")
-        ready = select.poll()
-        ready.register(self._fd, select.POLLOUT)
-        while left:
-            if ready.poll(0):
-                left = left[os.write(self._fd, left[: select.PIPE_BUF]) :]
-            else:
-                await anyio.sleep(PIPE_RETRY_INTERVAL)
-
-    def paint(self) -> None:
-        """As ``WatchOutput``: there is no picture."""
-
-    def leave(self) -> None:
-        """As ``WatchOutput``: nothing was taken."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Every line is out."""
-
-
-def check_reader(fd: int) -> None:
-    """Look whether it is a pipe, or a terminal, that nobody has open any more.
-
-    Raises:
-        BrokenPipeError: it is.
-    """
-    poll = select.poll()
-    poll.register(fd, 0)
-    if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
-        raise BrokenPipeError
-
-
-Draw = Callable[[Size], Sequence[Line]]
-
-
-@final
-class ScreenOutput:
-    """On the terminal's other screen, so that a change of size leaves no traces.
-
-    The last picture stays on the ordinary one: what it names may be wanted.
+    There a change of the terminal's size leaves no traces. At the end the last picture
+    is printed on the ordinary screen: the names in it may be wanted.
     """
 
-    def __init__(self, console: Console, draw: Draw) -> None:
-        """``draw``: what there is to see."""
+    def __init__(
+        self, console: Console, draw: Callable[[Size], Sequence[Line]]
+    ) -> None:
         self._console = console
         self._draw = draw
         self._live = Live(console=console, screen=True, auto_refresh=False)
 
     def check(self) -> None:
-        """As ``WatchOutput``."""
         check_reader(self._console.file.fileno())
 
-    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
-        """As ``WatchOutput``: the picture tells."""
-
     def paint(self) -> None:
-        """As ``WatchOutput``; the first one takes the terminal."""
+        # The first picture takes the alternate screen: until then errors are printed.
         self._live.start()
         self._live.update(self._text(), refresh=True)
 
     def leave(self) -> None:
-        """As ``WatchOutput``: as it was before, until it is painted again."""
         self._live.stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._live.is_started:

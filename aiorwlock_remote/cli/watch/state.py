@@ -1,8 +1,6 @@
-"""What is known of a store while it is watched. Seconds; no clock, no I/O.
+"""What a watch knows of a store, and what changed from one scan to the next.
 
-What changed from one look at a store to the next. No clock, no I/O.
-
-A change in words, and as JSON.
+There is no clock and no I/O here. All times are seconds, unless they are datetimes.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, Self
 
 from aiorwlock_remote import Holder, LockInfo
 from aiorwlock_remote.cli.format import (
@@ -21,31 +19,23 @@ from aiorwlock_remote.cli.format import (
     lease_left,
     moment,
     resource_json,
-    resource_of,
     span,
     waiting,
     who,
 )
 from aiorwlock_remote.core.names import Resource
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from aiorwlock_remote import Holder
-
-
 Kind = Literal[
     "watching", "held", "granted", "ended", "lost", "free", "queue", "unavailable"
 ]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened between two looks, or was there at the first.
+    """One thing that happened between two scans, or was there at the first one.
 
-    ``now``: the resource afterwards. ``holder``: whom it is about, as last seen.
-    ``error``: why the store is unavailable.
+    ``now`` is the resource afterwards, ``holder`` the holder that changed, as last
+    seen; ``error`` says why the store is unavailable.
     """
 
     kind: Kind
@@ -54,43 +44,46 @@ class Change:
     error: str = ""
 
 
-@final
 class ChangeDetector:
-    """Compares what is seen with what was seen before."""
+    """Compares each scan with the one before.
+
+    ``_longest`` has the longest rest of a lease that each holder was seen with.
+    """
 
     def __init__(self) -> None:
-        """Nothing was seen yet."""
         self._seen: dict[Resource, LockInfo] | None = None
         self._at = 0.0
         self._longest: dict[tuple[Resource, str], float] = {}
 
     def since(self, found: Iterable[LockInfo], at: float) -> list[Change]:
-        """What is different now; at first, what is there. ``at``: seconds."""
+        """Return what changed since the last scan; at first, what is there."""
         now = {seen.target: seen for seen in found}
-        told: list[Change] = []
+        changes: list[Change] = []
         if self._seen is None:
             for seen in now.values():
-                told += _at_first(seen)
+                changes += _at_first(seen)
         else:
-            for target in sorted(now.keys() | self._seen.keys(), key=_label):
-                told += self._between(
+            targets = now.keys() | self._seen.keys()
+            for target in sorted(targets, key=lambda target: target.label):
+                changes += self._between(
                     self._seen.get(target), now.get(target), at - self._at
                 )
         self._seen, self._at = now, at
-        self._remember(now)
-        return told
+        self._keep_longest(now)
+        return changes
 
     def _between(
         self, before: LockInfo | None, after: LockInfo | None, passed: float
     ) -> Iterator[Change]:
-        before = before or _without_anybody(after)
-        after = after or _without_anybody(before)
+        before = before or _unused(after)
+        after = after or _unused(before)
         was, now = _live(before), _live(after)
         still = {one.holder for one in now}
         shown = {one.holder: one for one in after.holders}
         for one in was:
             if one.holder in still:
                 continue
+            # Still listed, but not live: its lease ran out and was not noticed yet.
             over = one.holder in shown or self._ran_out(before, one, passed)
             kind: Kind = "lost" if over else "ended"
             yield Change(kind, after, shown.get(one.holder, one))
@@ -100,21 +93,23 @@ class ChangeDetector:
         for one in now:
             if _grant(one) not in known:
                 yield Change("granted", after, one)
-        if _line(before) != _line(after):
+        if _waiters(before) != _waiters(after):
             yield Change("queue", after)
 
     def _ran_out(self, seen: LockInfo, one: Holder, passed: float) -> bool:
-        """Whether the lease of one that is gone was over, because nobody renewed it.
+        """Return whether the lease of a holder that is gone had run out.
 
-        Whoever is alive renews it at a third, so that it is never seen half over.
+        A process that is alive renews a lease after a third of it, so that the lease is
+        never seen more than half over.
         """
         left = one.expires_in
         longest = self._longest.get((seen.target, one.holder))
+        # A grant without a lease cannot run out; it was released or broken.
         if left is None or longest is None:
             return False
         return left <= passed and left < longest / 2
 
-    def _remember(self, now: dict[Resource, LockInfo]) -> None:
+    def _keep_longest(self, now: dict[Resource, LockInfo]) -> None:
         before, self._longest = self._longest, {}
         for target, seen in now.items():
             for one in seen.holders:
@@ -132,20 +127,22 @@ def _at_first(seen: LockInfo) -> Iterator[Change]:
 
 
 def _live(seen: LockInfo) -> list[Holder]:
-    """Without those whose lease is over: they are on show until somebody asks."""
+    """Return the holders whose leases run; others are listed until they are noticed."""
     return [one for one in seen.holders if one.expires_in is None or one.expires_in > 0]
 
 
+# With mode and fence: an upgrade, or a new grant of the same task, is a change.
 def _grant(one: Holder) -> tuple[str, str, int | None]:
     return one.holder, one.mode, one.fence
 
 
-def _line(seen: LockInfo) -> list[tuple[str, int, str, int, str]]:
-    """Who waits; not for how long."""
+def _waiters(seen: LockInfo) -> list[tuple[str, int, str, int, str]]:
+    """Return who waits, without how long, which changes all the time."""
     return [(q.mode, q.waiting, q.host, q.pid, q.reason) for q in seen.queue]
 
 
-def _without_anybody(seen: LockInfo | None) -> LockInfo:
+def _unused(seen: LockInfo | None) -> LockInfo:
+    """Return the same resource without holders and waiters."""
     assert seen is not None
     return replace(
         seen,
@@ -158,20 +155,18 @@ def _without_anybody(seen: LockInfo | None) -> LockInfo:
     )
 
 
-def _label(target: Resource) -> str:
-    return target.label
-
-
 MAX_CHANGES = 16
-"""Changes that are remembered."""
+"""Changes that are kept for the screen."""
 
 
-@final
 class WatchState:
-    """What was found last, what changed lately, and whether the store answers."""
+    """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
+
+    ``asked_at`` is when the scan under way began; ``trouble`` says why the store does
+    not answer, and is empty if it does.
+    """
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
         self.found: Sequence[LockInfo] = ()
         self.as_of: datetime | None = None
         self.asked_at: float | None = None
@@ -181,73 +176,99 @@ class WatchState:
         self._changes = ChangeDetector()
         self._changed_at: dict[Resource, float] = {}
 
-    def asks(self, at: float) -> None:
-        """The store is being asked."""
+    def asked(self, at: float) -> None:
+        """Note that a scan begins."""
         self.asked_at = at
 
     def answered(
         self, found: Sequence[LockInfo], at: float, when: datetime
     ) -> list[Change]:
-        """The store answered; what to tell. ``at`` and ``when``: the same moment."""
+        """Take the result of a scan; return the changes.
+
+        ``at`` and ``when`` are the same moment, on the two clocks.
+        """
         back = [] if self.as_of and not self.trouble else [Change("watching")]
         changes = self._changes.since(found, at)
-        if self.as_of is not None:  # else it was there before, and is no news
+        # What is there at the first scan did not change now, and does not stand out.
+        if self.as_of is not None:
             self._changed_at |= {c.now.target: at for c in changes if c.now is not None}
             shown = {seen.target for seen in found}
             for target in self._changed_at.keys() - shown:
                 del self._changed_at[target]
-            self._remember(back + changes, when)
+            self._log(back + changes, when)
         self.found, self.as_of, self.asked_at = found, when, None
         self.trouble, self.trouble_since = "", None
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """The store did not answer; what to tell, once until it does."""
+        """Note that a scan failed; return a change the first time until it succeeds."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:
             return []
         self.trouble_since = when
         new = [Change("unavailable", error=error)]
-        self._remember(new, when)
+        self._log(new, when)
         return new
 
     def changed_since(self, seen: LockInfo, at: float) -> bool:
-        """Whether anything happened to it since then."""
+        """Return whether a resource changed after ``at``."""
         return self._changed_at.get(seen.target, at) > at
 
-    def _remember(self, new: list[Change], when: datetime) -> None:
+    def _log(self, new: list[Change], when: datetime) -> None:
         self.log.extend((when, change) for change in new)
+
+
+class WatchOutput:
+    """Where a watch is seen; this base class shows nothing."""
+
+    def check(self) -> None:
+        """Raise ``BrokenPipeError`` if the reader has left."""
+
+    async def write(self, changes: Sequence[Change], when: datetime) -> None:
+        """Write the changes, where changes are written as lines."""
+
+    def paint(self) -> None:
+        """Draw the current state, where the state is drawn."""
+
+    def leave(self) -> None:
+        """Give the terminal back: this process is about to be stopped."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 CHANGE_KEYS = """\b
 --json gives a line for each change, with the keys:
-  time        of this machine; a change is seen when the store is asked
+  time        of this machine; a change is seen when the store is scanned
   change      what happened:
                 watching     the store answers: at first, or again
                 held         was held when the watch began
-                granted      somebody got it, or holds it in another mode now
+                granted      a new holder, or a holder's new mode
                 ended        a grant is gone: released, or broken
                 lost         its lease ran out
-                free         nobody holds it any more
-                queue        who waits for it is different now
+                free         it is not held any more
+                queue        other tasks wait for it than before
                 unavailable  the store does not answer
   resource    "TYPE/ID"; null if it is about the store
-  holder      whom it is about, as last seen, as in "holders" below; null for
-              free, queue and the store
+  holder      the holder that changed, as last seen, as in "holders" below;
+              null for free, queue and the store
   now         the resource afterwards; else null
   error       why the store is unavailable; else null
 """
 
 
 def as_json(change: Change, when: datetime) -> str:
-    """The keys of ``CHANGE_KEYS``, on one line."""
+    """Return a change as one line of JSON, with the keys of ``CHANGE_KEYS``."""
     now, holder = change.now, change.holder
     return json.dumps(
         {
             "time": moment(when),
             "change": change.kind,
-            "resource": None if now is None else resource_of(now),
+            "resource": None if now is None else now.target.label,
             "holder": None if holder is None else holder_json(holder),
             "now": None if now is None else resource_json(now),
             "error": change.error or None,
@@ -256,13 +277,13 @@ def as_json(change: Change, when: datetime) -> str:
 
 
 def as_line(change: Change, when: datetime) -> str:
-    """For people who read a file."""
+    """Return a change as one line of text, with its time."""
     return f"{moment(when)}  {in_words(change)}"
 
 
 def in_words(change: Change) -> str:
-    """Without the time."""
-    about = "" if change.now is None else resource_of(change.now)
+    """Return a change as one line of text, without its time."""
+    about = "" if change.now is None else change.now.target.label
     parts = (f"{change.kind:<11}", about, _detail(change))
     return "  ".join(part for part in parts if part).rstrip()
 
@@ -273,15 +294,11 @@ def _detail(change: Change) -> str:
     if change.holder is None:
         return change.error
     one = change.holder
-    known = (*_grant_words(one), *_time(change, one), who(one))
-    return ", ".join(part for part in known if part)
+    grant = f"{one.mode} {one.holder}", f"fence {fence_of(one)}"
+    return ", ".join(part for part in (*grant, *_times(change, one), who(one)) if part)
 
 
-def _grant_words(one: Holder) -> tuple[str, str]:
-    return f"{one.mode} {one.holder}", f"fence {fence_of(one)}"
-
-
-def _time(change: Change, one: Holder) -> tuple[str, ...]:
+def _times(change: Change, one: Holder) -> tuple[str, ...]:
     lease = f"lease {lease_left(one)}"
     over = one.expires_in is not None and one.expires_in <= 0
     match change.kind:

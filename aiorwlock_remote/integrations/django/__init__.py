@@ -1,1 +1,1 @@
-"""For users of Django."""
+"""Row locks and occupied objects in Django models."""

@@ -1,4 +1,4 @@
-"""Objects occupied by rows of a model of yours, in async views.
+"""Objects occupied by rows of one of your models, in async views.
 
 ::
 
@@ -10,8 +10,9 @@
     async with occupy(book):
         ...
 
-Each step is one short transaction of its own: occupy outside of ``atomic()``, or nobody
-would see it until that ends. On asyncio; SQLite, PostgreSQL, MariaDB and MySQL.
+Each step is one short transaction of its own: occupy outside of ``atomic()``, whose
+changes other connections do not see before it ends. Needs asyncio, and SQLite,
+PostgreSQL, MariaDB or MySQL.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from aiorwlock_remote.core.occupancy import (
     contender_id,
     object_name,
 )
+from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import (
     BackendError,
@@ -58,10 +60,10 @@ WIDTH = 200
 
 
 class OccupancyRecord(models.Model):
-    """Who is pending at objects, and who uses them: derive your model from it.
+    """Abstract model of the records; derive your model from it.
 
-    ``since``: microseconds of Unix time by the database's clock; who leaves it NULL is
-    as old as the first sight of him.
+    ``since``: microseconds of Unix time by the database's clock. A program that leaves
+    it NULL is as old as the first sight of its row by this library.
     """
 
     object: models.CharField[str, str] = models.CharField(max_length=WIDTH)
@@ -72,7 +74,7 @@ class OccupancyRecord(models.Model):
     )
 
     class Meta:
-        """Only its children have tables."""
+        """Only derived models have tables."""
 
         abstract = True
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -82,7 +84,6 @@ class OccupancyRecord(models.Model):
         ]
 
     def __str__(self) -> str:
-        """For the admin site."""
         return f"{self.object} {self.status} {self.who}"
 
 
@@ -93,54 +94,56 @@ def occupancies(
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
-    """Objects occupied by rows of that model; no I/O.
+    """Return the objects that are occupied by rows of a model; no I/O.
 
-    Its fields ``object``, ``who``, ``status`` and ``since`` are those of
-    ``OccupancyRecord``. ``database``: its alias in ``DATABASES``; None: where the
-    routers have the model written, asked at each step. Seconds: older pending and
-    using rows are dead; None: a using one never is. The same in every program that
-    occupies the same objects.
+    All programs that occupy the same objects must use the same ages.
+
+    Args:
+        model: Has the fields of ``OccupancyRecord``.
+        database: An alias in ``DATABASES``; None: where the routers write the model,
+            asked at each step.
+        pending_age: Seconds after which a pending row is dead.
+        using_age: Seconds after which a using row is dead; None: never.
 
     Raises:
-        ConfigurationError: a field is missing, an age cannot be used.
+        ConfigurationError: a field is missing, or an age is not valid.
     """
     store = ModelOccupancyStore(model, database, ExpiryAges(pending_age, using_age))
-    return Occupancies(store, name_of=name_of, host=require_asyncio)
+    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """A row's model and primary key; or a pair, as it is.
+    """Return model and primary key of a saved row; return a pair as it is.
 
     Raises:
-        ConfigurationError: a row that is not saved yet, or something else.
+        ConfigurationError: the row is not saved yet, or the object is neither.
     """
     if not isinstance(thing, models.Model):
         return object_name(thing)
     if thing.pk is None:
         raise ConfigurationError(what=f"{thing._meta.label} is not saved yet")
     model = thing._meta.concrete_model or type(thing)
-    # A model with tables of its parents': so it is one object for all of them.
+    # The root of multi-table inheritance: a row that is loaded as its child is the same
+    # object (test_a_row_is_named_by_its_model_and_key).
     while model._meta.parents:
         model = next(iter(model._meta.parents))
     return model._meta.label_lower, str(thing.pk)
 
 
-_Sql = tuple[str, tuple[str | int, ...]]
-
-
 class _Now(models.Func):
-    """Microseconds of Unix time by the server's clock."""
+    """An SQL function: microseconds of Unix time by the server's clock."""
 
     arity = 0
 
-    def as_sqlite(self, *_: object, **_more: object) -> _Sql:
-        return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)", ()
-
-    def as_postgresql(self, *_: object, **_more: object) -> _Sql:
-        return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)", ()
-
-    def as_mysql(self, *_: object, **_more: object) -> _Sql:
-        return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))", ()
+    def as_sql(
+        self,
+        compiler: object,
+        connection: Any,  # noqa: ANN401 - Django's
+        *_: object,
+        **_more: object,
+    ) -> tuple[str, tuple[str | int, ...]]:
+        del compiler
+        return DIALECTS[connection.vendor].now, ()
 
 
 def _now() -> _Now:
@@ -149,14 +152,14 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """Those of one model. One statement a step."""
+    """The records in one model's table; each step is one statement."""
 
+    # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False
 
     def __init__(
         self, model: type[models.Model], database: str | None, ages: ExpiryAges
     ) -> None:
-        """No I/O; as ``occupancies``."""
         known = {field.name for field in model._meta.get_fields()}
         for name in ("object", "who", "status", "since"):
             if name not in known:
@@ -169,28 +172,23 @@ class ModelOccupancyStore:
         self._database = database
 
     def check(self, thing: str) -> None:
-        """Any object can be held."""
+        """Accept any object: its key fits the field."""
 
     def sign(self, label: str) -> str:
-        """With 128 random bits."""
         return contender_id(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
-        """Insert a row."""
         row = {"object": thing, "who": who, "status": PENDING, "since": _now()}
         save = self._model(**row).save
         await self._do(lambda alias: save(using=alias, force_insert=True))
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other rows of that status."""
         return await self._others(thing, who, PENDING)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other rows of that status."""
         return await self._others(thing, who, USING)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Delete a row that is as it was."""
         status = USING if using else PENDING
         rows = self._rows(
             object=thing, who=record.who, status=status, since=record.mark
@@ -198,17 +196,14 @@ class ModelOccupancyStore:
         await self._do(lambda alias: rows.using(alias).delete())
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Update the row."""
         rows = self._rows(object=thing, who=who, status=PENDING)
         return await self._do(_updated(rows, status=USING, since=_now())) > 0
 
     async def extend(self, thing: str, who: str) -> bool:
-        """Update the row."""
         rows = self._rows(object=thing, who=who, status=USING)
         return await self._do(_updated(rows, since=_now())) > 0
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Delete the row."""
         rows = self._rows(object=thing, who=who)
         gone, _ = await self._do(lambda alias: rows.using(alias).delete())
         return gone > 0
@@ -222,7 +217,8 @@ class ModelOccupancyStore:
         look = aged.values_list("who", "since", "age")
         rows = await self._do(lambda alias: list(look.using(alias)))
         if any(since is None for _, since, _ in rows):
-            # Not in one transaction: SQLite refuses who reads first and then writes.
+            # In a transaction of its own: SQLite refuses a transaction that has read
+            # and then writes while another one has written.
             unseen = self._rows(object=thing).filter(since=None)
             await self._do(_updated(unseen, since=_now()))
         return [
@@ -231,16 +227,20 @@ class ModelOccupancyStore:
         ]
 
     async def _do(self, function: Callable[[str], T]) -> T:
-        """What it makes of the alias of the database."""
+        """Run ``function(alias)`` in a transaction, in Django's thread."""
         alias = self._database or router.db_for_write(self._model)
         return await sync_to_async(self._in_transaction)(alias, function)
 
     def _in_transaction(self, alias: str, function: Callable[[str], T]) -> T:
         try:
             self._check_commits(alias)
+            # durable: raises inside of the user's atomic(), instead of joining it
+            # (test_inside_of_a_transaction_nobody_would_see_it).
             with transaction.atomic(using=alias, durable=True):
                 return function(alias)
         except Error as exc:
+            # Django does this between requests only: the next step would get the broken
+            # connection again.
             connections[alias].close_if_unusable_or_obsolete()
             raise self._error(exc, alias) from exc
         except (ImproperlyConfigured, ConnectionDoesNotExist) as exc:
@@ -249,17 +249,20 @@ class ModelOccupancyStore:
             if not connections[alias].in_atomic_block:
                 raise
             raise ConfigurationError(
-                what="occupying inside of atomic(): nobody would see it",
+                what="occupying inside of atomic(): other connections would not see it "
+                "before the transaction ends",
                 hint="occupy first, then begin the transaction",
             ) from exc
 
     def _check_commits(self, alias: str) -> None:
-        """Else ``atomic()`` would leave that to the user."""
+        # Without autocommit Django leaves it to the user to commit what `atomic()` did
+        # (test_where_nothing_is_committed_nobody_would_see_it).
         connection = connections[alias]
         if not connection.in_atomic_block and not connection.get_autocommit():
             raise ConfigurationError(
-                what=f"{alias} is not in autocommit: nobody would see it",
-                hint='without "AUTOCOMMIT": False in DATABASES, or by another alias',
+                what=f"{alias} is not in autocommit: other connections would not see "
+                "that the object is occupied",
+                hint='remove "AUTOCOMMIT": False from DATABASES, or use another alias',
             )
 
     def _error(self, exc: Error, alias: str) -> BackendError:

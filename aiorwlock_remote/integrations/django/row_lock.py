@@ -1,4 +1,4 @@
-"""Row locks in models of yours, in async views.
+"""Row locks in Django models, in async views.
 
 ::
 
@@ -10,16 +10,13 @@
         invoice.total += 1
         await invoice.asave()
 
-Each step is one UPDATE, committed at once: lock outside of ``atomic()``. On asyncio;
-SQLite, PostgreSQL, MariaDB, MySQL and Oracle. The fields belong to the lock: ``save()``
-leaves them as they are in the database.
-
-Statements of row locks over Django's connections, each committed at once.
+Each step is one UPDATE that is committed at once: lock outside of ``atomic()``. Needs
+asyncio, and SQLite, PostgreSQL, MariaDB, MySQL or Oracle. ``save()`` does not write the
+fields of the lock: their values are always those of the database.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -29,7 +26,6 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, connections, models, router
 
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row import (
     UNLOCK,
     Plan,
@@ -42,85 +38,24 @@ from aiorwlock_remote.core.row import (
 from aiorwlock_remote.core.row_dialects import DIALECTS, WAKES
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
-from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError, LockError
+from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.sql import driver_code
-from aiorwlock_remote.integrations import _row_locks as driver_codes
-from aiorwlock_remote.integrations._row_locks import PlanRunner, RowLockManagers
+from aiorwlock_remote.integrations._row_locks import (
+    PlanRunner,
+    RowLockManagers,
+    from_driver_codes,
+)
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
 from aiorwlock_remote.recipes.row_lock.target import RowIdentity, RowSql, RowTarget
 
+M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
 
+MAX_ROW_WAIT = 2_000
+"""Milliseconds that PostgreSQL waits for a row that a transaction has locked."""
 QUEUE_FULL = "54000"
-"""PostgreSQL takes no notifications, see ``backends/postgresql/executor.py``."""
-_UUID = cast("Any", models).UUIDField()
-"""Knows how a database is told of one, which may have to be asked for that."""
-
-
-class DjangoPlanRunner(PlanRunner[Statement]):
-    """Carries plans out in Django's own thread, each in a task of its own."""
-
-    def __init__(self, database: str) -> None:
-        """``database``: its alias in ``DATABASES``."""
-        super().__init__()
-        self._database = database
-
-    async def carried(self, plan: Plan[Statement, T], pending: Pending[T]) -> None:
-        """In that thread."""
-        try:
-            told = await sync_to_async(self._driven)(plan)
-        except LockError as exc:
-            pending.set_exception(exc)
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
-            cause = exc.__cause__ or exc  # the driver's
-            pending.set_exception(
-                driver_codes.from_driver_codes(cause, f"database {self._database!r}")
-            )
-        except asyncio.CancelledError:  # the loop ends
-            lost = f"database {self._database!r}: the loop ended"
-            pending.set_exception(BackendUnavailable(what=lost))
-            raise
-        else:
-            pending.set_result(told)
-
-    def _driven(self, plan: Plan[Statement, T]) -> T:
-        connection = connections[self._database]
-        if connection.in_atomic_block or not connection.get_autocommit():
-            raise ConfigurationError(
-                what="a row lock inside of atomic(): nobody would see it",
-                hint="lock first, then begin the transaction",
-            )
-        wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
-        doubted = connection.connection is not None and wary
-        if (doubted or connection.errors_occurred) and not connection.is_usable():
-            connection.close()  # as Django does between requests
-        with connection.cursor() as cursor:
-            return run_plan_blocking(plan, partial(_execute, connection, cursor))
-
-
-def _execute(connection: Any, cursor: Any, statement: Statement) -> StatementResult:  # noqa: ANN401 - Django's
-    values = [
-        _UUID.get_db_prep_value(value, connection) if isinstance(value, UUID) else value
-        for value in statement.values
-    ]
-    quiet, wakes, _ = statement.text.partition(WAKES)
-    try:
-        cursor.execute(statement.text, values)
-    except DatabaseError as exc:
-        if not wakes or driver_code(exc.__cause__) != QUEUE_FULL:
-            raise
-        cursor.execute(quiet, values)  # else the row would stay locked
-    if statement.tells:
-        return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
-    return StatementResult(cursor.rowcount)
-
-
-M = TypeVar("M", bound=models.Model)
-
-LOCK_WAIT = 2_000
-"""Milliseconds for which PostgreSQL waits for a row that a transaction has locked."""
-
+"""SQLSTATE of a full notification queue; see ``backends/postgresql``."""
 
 if TYPE_CHECKING:
     _Char = models.CharField[str, str]
@@ -131,10 +66,14 @@ else:
 
 
 class _LockField:
-    """What an instance was loaded with is old: its update leaves the column alone."""
+    """A field whose column ``save()`` leaves alone.
+
+    An instance that was loaded before the row was locked would write the old mark over
+    the lock (test_saving_leaves_the_lock_alone).
+    """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ANN401, FBT001
-        """The value of a new row, else the column itself."""
+        """Return the value of a new row, else the column itself."""
         field: Any = self
         if add:
             return getattr(model_instance, field.attname)
@@ -142,19 +81,19 @@ class _LockField:
 
 
 class LockMarkField(_LockField, _Char):
-    """``Unlock``, ``ReadLock`` or ``WriteLock``."""
+    """The mark of the lock: ``Unlock``, ``ReadLock`` or ``WriteLock``."""
 
 
 class LockCountField(_LockField, _Integer):
-    """How many readers."""
+    """The number of readers that hold the row."""
 
 
 class LockTextField(_LockField, _Text):
-    """A reason, or grants."""
+    """A text of the lock: the last holder's reason, or the grants with leases."""
 
 
 class RowLockFields(models.Model):
-    """The three published columns: derive your model from it."""
+    """Abstract model with the three published columns; derive your model from it."""
 
     lock_mark: LockMarkField = LockMarkField(
         max_length=9, default=UNLOCK, editable=False
@@ -163,23 +102,26 @@ class RowLockFields(models.Model):
     lock_reason: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta:
-        """Only its children have tables."""
+        """Only derived models have tables."""
 
         abstract = True
 
     def row_lock(self, *, lease: float | None = None) -> RowLock:
-        """The lock of this row, where ``save()`` would write it; as ``row_lock``."""
+        """Return the lock of this row in the database that ``save()`` would write to.
+
+        ``lease`` and errors as the function ``row_lock``.
+        """
         database = router.db_for_write(type(self), instance=self)
         return row_lock(type(self), self.pk, lease=lease, database=database)
 
 
 class RowLeaseFields(RowLockFields):
-    """The same, and the one for leases."""
+    """Abstract model with the published columns and the column for leases."""
 
     lock_grants: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta(RowLockFields.Meta):
-        """Only its children have tables."""
+        """Only derived models have tables."""
 
         abstract = True
 
@@ -195,15 +137,25 @@ def row_lock(
     reason: str = "lock_reason",
     grants: str = "lock_grants",
 ) -> RowLock:
-    """The lock of one row of that model; no I/O.
+    """Return the lock of one row of a model; no I/O.
 
-    ``lease``: seconds a grant lives unless it is renewed; None: as published, for ever.
-    ``database``: its alias in ``DATABASES``; None: where the routers have the model
-    written. The others are the names of the fields. A model with a table of its own
-    beside its parent's has the lock of the parent, if the fields are there.
+    A model with a table of its own beside its parent's has the parent's lock if the
+    fields are the parent's.
+
+    Args:
+        model: The model whose fields contain the lock.
+        pk: The row's primary key.
+        lease: Seconds that a grant lives without renewal; None: for ever, as the
+            published statements do.
+        database: An alias in ``DATABASES``; None: where the routers write the model.
+        mark: Name of the field for ``Unlock``, ``ReadLock`` or ``WriteLock``.
+        count: Name of the field for the number of readers.
+        reason: Name of the field for the reason.
+        grants: Name of the field for leases; unused without ``lease``.
 
     Raises:
-        ConfigurationError: no such field or database, not in an asyncio loop, no key.
+        ConfigurationError: the field or database does not exist, ``pk`` is no key of
+            the model, or no asyncio loop is running.
     """
     check_seconds("lease", lease, least=MIN_LEASE)
     label = model._meta.label
@@ -225,25 +177,32 @@ def row_lock(
         raise ConfigurationError(what=f"database {quoted(database)}: {exc}") from exc
     dialect = DIALECTS.get(connection.vendor)
     if dialect is None:
-        raise ConfigurationError(what=f"no row locks on {connection.vendor}")
+        raise ConfigurationError(
+            what=f"row locks do not exist for {connection.vendor}",
+            hint=f"use a database of {', '.join(DIALECTS)}",
+        )
     columns = [primary.column, *(fields[name].column for name in wanted)]
     table = RowTable(owner._meta.db_table, *columns)
+    # As Django would send it: "7" and 7 are one row of a model with an integer key.
     try:
         key = check_key(primary.get_prep_value(primary.to_python(pk)))
     except (TypeError, ValueError, ValidationError) as exc:
         raise ConfigurationError(what=f"{label}: {quoted(pk)} is no key of it") from exc
-    dialect = replace(dialect.patient(LOCK_WAIT), bind="%s", uuids=True)
-    texts = RowSql(table, key, dialect)
-    row = RowTarget.of(table.name, str(pk), texts, texts, lease)
-    return RowLock(_manager(database), row)
+    # Django's cursors take %s for all databases, and UUIDs as `_execute` converts them.
+    dialect = replace(dialect.patient(MAX_ROW_WAIT), bind="%s", uuids=True)
+    sql = RowSql(table, key, dialect)
+    return RowLock(_manager(database), RowTarget.of(sql, str(pk), sql, lease))
 
 
 def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
-    """The model in whose table these are; and its key, if the model's is the same."""
+    """Return the model in whose table the fields are, and the key of that table."""
     label = model._meta.label
     owners = {field.model for field in fields}
     if len(owners) > 1:
-        raise ConfigurationError(what=f"{label}: a lock in several tables")
+        raise ConfigurationError(
+            what=f"{label}: the fields of the lock are in several tables",
+            hint="put them all in one model",
+        )
     owner: type[models.Model] = owners.pop()
     primary: Any = model._meta.pk
     while primary.model is not owner:
@@ -251,27 +210,82 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
             theirs = owner._meta.label
             raise ConfigurationError(
                 what=f"{label}: its key is not that of {theirs}, which has the lock",
-                hint=f"the lock of that {theirs}",
+                hint=f"use row_lock({theirs}, …)",
             )
         primary = primary.target_field
     if primary.column is None:
         raise ConfigurationError(
-            what=f"{label}: a key of several columns",
-            hint="a row lock needs one column that tells rows apart",
+            what=f"{label}: its key has several columns",
+            hint="a row lock needs one column that identifies the row",
         )
     return owner, primary
 
 
 _MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_KNOWN: dict[str, set[RowIdentity]] = {}
-"""Kinds of rows, by database."""
+_CHECKED_KINDS: dict[str, set[RowIdentity]] = {}
+"""By the database's alias; see ``RowRequests``."""
 
 
 def _manager(database: str) -> RowLockManager[Statement]:
-    known = _KNOWN.setdefault(database, set())
+    checked = _CHECKED_KINDS.setdefault(database, set())
     try:
-        return _MANAGERS.desk(database, known, partial(DjangoPlanRunner, database))
+        return _MANAGERS.get(database, checked, partial(_plan_runner, database))
     except RuntimeError:
         raise ConfigurationError(
-            what="a row lock of Django is used in an asyncio loop"
+            what="a row lock of Django was made outside of an asyncio loop",
+            hint="call row_lock in an async view or another coroutine",
         ) from None
+
+
+def _plan_runner(database: str) -> PlanRunner[Statement]:
+    # In Django's thread, where its connections are. Without a timeout: a thread cannot
+    # be cancelled, and the next plan would wait for it anyway.
+    run = sync_to_async(partial(_run_plan, database))
+    return PlanRunner(f"database {database!r}", run)
+
+
+def _run_plan(database: str, plan: Plan[Statement, T]) -> T:
+    connection = connections[database]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise ConfigurationError(
+            what="a row lock inside of atomic(): other connections would not see it "
+            "before the transaction ends",
+            hint="lock first, then begin the transaction",
+        )
+    try:
+        # As Django does between requests, of which there are none here: after a restart
+        # of the server each lock would fail (test_a_server_that_came_back).
+        wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
+        doubted = connection.connection is not None and wary
+        if (doubted or connection.errors_occurred) and not connection.is_usable():
+            connection.close()
+        with connection.cursor() as cursor:
+            return run_plan_blocking(plan, partial(_execute, connection, cursor))
+    except LockError:
+        raise
+    except Exception as exc:
+        cause = exc.__cause__ or exc  # the driver's
+        raise from_driver_codes(cause, f"database {database!r}") from exc
+
+
+_UUID = cast("Any", models).UUIDField()
+"""Converts a UUID to what the database's driver takes."""
+
+
+def _execute(connection: Any, cursor: Any, statement: Statement) -> StatementResult:  # noqa: ANN401 - Django's
+    values = [
+        _UUID.get_db_prep_value(value, connection) if isinstance(value, UUID) else value
+        for value in statement.values
+    ]
+    quiet, wakes, _ = statement.text.partition(WAKES)
+    try:
+        cursor.execute(statement.text, values)
+    except DatabaseError as exc:
+        # PostgreSQL refuses a release whose notification it cannot queue: without the
+        # repetition the row would stay locked until the queue is read.
+        if not wakes or driver_code(exc.__cause__) != QUEUE_FULL:
+            raise
+        cursor.execute(quiet, values)
+    if statement.tells:
+        return StatementResult(rows=tuple(map(tuple, cursor.fetchall())))
+    return StatementResult(cursor.rowcount)

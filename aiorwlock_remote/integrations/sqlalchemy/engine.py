@@ -1,13 +1,7 @@
-"""What SQLAlchemy says → what we raise: mostly what the driver under it said.
-
-Connections of a user's engine, and pools of them that cannot be used.
-
-Statements of row locks over a user's engine, beyond any caller's cancellation.
-"""
+"""A user's SQLAlchemy engine: its connections, its errors, and plans run over it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,117 +12,81 @@ from sqlalchemy.exc import DataError, DBAPIError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.pool import StaticPool
 
-from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.core.row import Plan, StatementResult
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
-from aiorwlock_remote.integrations import _row_locks as driver_codes
-from aiorwlock_remote.integrations._row_locks import PlanRunner
+from aiorwlock_remote.errors import BackendError, ConfigurationError
+from aiorwlock_remote.integrations._row_locks import PlanRunner, from_driver_codes
+
+T = TypeVar("T")
+Statement = Update | Select[Any]
+
+MAX_ROW_WAIT = 2.0
+"""Seconds that PostgreSQL waits for a row that a transaction has locked."""
+CALL_TIMEOUT = 60.0
+"""Seconds until a plan is given up: longer than MariaDB waits for a locked row."""
 
 
 def from_driver(
     exc: Exception, where: str, *, asked: bool
 ) -> BackendError | ConfigurationError:
-    """The error of ours for what was raised for one request; see ``_driver_codes``."""
+    """Return our error for what SQLAlchemy raised; see ``from_driver_codes``."""
     if not isinstance(exc, DBAPIError):
-        if isinstance(exc, StatementError):  # a value that is no good for the column
-            said = exc if exc.orig is None else exc.orig
-            return ConfigurationError(what=f"{where}: {' '.join(str(said).split())}")
-        return driver_codes.from_driver_codes(exc, where, asked=asked)
+        if isinstance(exc, StatementError):
+            # A value that SQLAlchemy refuses for the column. Its own text contains a
+            # link and the statement (test_keys_that_no_driver_takes).
+            cause = exc if exc.orig is None else exc.orig
+            return ConfigurationError(what=f"{where}: {' '.join(str(cause).split())}")
+        return from_driver_codes(exc, where, asked=asked)
     lost = exc.connection_invalidated
-    error = driver_codes.from_driver_codes(exc.orig, where, asked=asked, lost=lost)
+    error = from_driver_codes(exc.orig, where, asked=asked, lost=lost)
     if isinstance(exc, DataError) and not isinstance(error, ConfigurationError):
         return ConfigurationError(what=error.what)
     return error
 
 
 def check_pool(engine: AsyncEngine) -> None:
-    """Refuse one that gives all the same connection: it would end others' steps.
-
-    Raises:
-        ConfigurationError: it is that of SQLite in memory.
-    """
+    """Raise ``ConfigurationError`` if all users of the engine share one connection."""
+    # As with SQLite in memory: a commit or rollback of the user's would end our steps
+    # (test_not_where_all_connections_are_one).
     if isinstance(engine.sync_engine.pool, StaticPool):
         raise ConfigurationError(
-            what=f"{quoted(engine)} cannot be used: all its connections are one",
-            hint="a database in a file, or another poolclass",
+            what=f"{quoted(engine)}: all its connections are one",
+            hint="use a database in a file, or another poolclass",
         )
 
 
 @asynccontextmanager
 async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection of its own, each of whose statements commits.
-
-    Told to do so when there is one: an engine with that option asks the server before
-    anybody could give back a connection that turns out to be dead.
-    """
+    """Lend a connection of the engine whose statements each commit."""
     async with engine.connect() as connection:
+        # Set here, not on the engine: that would send a statement while the connection
+        # is being taken from the pool, and a dead connection would stay checked out
+        # (test_a_dead_connection_leaves_its_place_in_the_pool).
         yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
-T = TypeVar("T")
-Statement = Update | Select[Any]
-
-LOCK_WAIT = 2.0
-"""Seconds for which PostgreSQL waits for a row that a transaction has locked."""
-CALL_TIMEOUT = 60.0
-"""Seconds until a request is given up: longer than MariaDB waits for such a row."""
+def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
+    """Return a runner that gives each plan a connection of its own; no I/O."""
+    check_pool(engine)
+    where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
+    return PlanRunner(where, partial(_run_plan, engine, where), timeout=CALL_TIMEOUT)
 
 
-class EnginePlanRunner(PlanRunner[Statement]):
-    """Carries plans out, each in a task and with a connection of its own."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        """No I/O.
-
-        Raises:
-            ConfigurationError: all its connections are one.
-        """
-        check_pool(engine)
-        super().__init__()
-        self._engine = engine
-        self._where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
-
-    async def carried(self, plan: Plan[Statement, T], pending: Pending[T]) -> None:
-        """For ``CALL_TIMEOUT`` at most."""
-        working = asyncio.ensure_future(self._work(plan))
-        try:
-            await asyncio.wait({working}, timeout=CALL_TIMEOUT)
-        except asyncio.CancelledError:  # the loop ends
-            working.cancel()
-            pending.set_exception(
-                BackendUnavailable(what=f"{self._where}: the loop ended")
-            )
-            raise
-        if not working.done():
-            working.cancel()
-            pending.set_exception(
-                BackendUnavailable(what=f"{self._where} does not answer")
-            )
-        elif working.cancelled():
-            pending.set_exception(
-                BackendUnavailable(what=f"{self._where} was cancelled")
-            )
-        elif (error := working.exception()) is not None:
-            pending.set_exception(error)
-        else:
-            pending.set_result(working.result())
-
-    async def _work(self, plan: Plan[Statement, T]) -> T:
-        asked = False
-        try:
-            async with autocommitting(self._engine) as connection:
-                asked = True
-                return await run_plan(plan, partial(execute, connection))
-        except Exception as exc:
-            raise from_driver(exc, self._where, asked=asked) from exc
+async def _run_plan(engine: AsyncEngine, where: str, plan: Plan[Statement, T]) -> T:
+    asked = False
+    try:
+        async with autocommitting(engine) as connection:
+            asked = True
+            return await run_plan(plan, partial(execute, connection))
+    except Exception as exc:
+        raise from_driver(exc, where, asked=asked) from exc
 
 
 async def execute(
     where: AsyncConnection | AsyncSession, statement: Statement
 ) -> StatementResult:
-    """What it does there."""
+    """Execute a statement, in the transaction of ``where`` if it has begun one."""
     result: Any = await where.execute(statement)
     if result.returns_rows:
         return StatementResult(rows=tuple(tuple(row) for row in result))

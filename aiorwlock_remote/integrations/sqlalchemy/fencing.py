@@ -1,4 +1,4 @@
-"""Rows that refuse old fences: a mixin for mapped classes, and one WHERE."""
+"""Rows that refuse old fences: a mixin for mapped classes, and a WHERE clause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
-    """A mixin: the highest fence that anybody came to the row with."""
+    """Mixin for a mapped class: the highest fence with which the row was accessed."""
 
     fence: Mapped[int] = mapped_column(
         BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
@@ -35,21 +35,28 @@ Change = TypeVar("Change", bound=Update | Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
-    """The UPDATE or DELETE, for rows that have seen no higher fence; it raises theirs.
+    """Return the statement restricted to rows without a higher fence; it sets theirs.
 
-    No row changed: there is none, or it has seen a higher one.
+    If it changes no row, no row matches or the row has a higher fence.
+
+    Args:
+        change: An UPDATE or DELETE.
+        fence: The fence of the grant.
+        column: Name of the table's column with the fence.
 
     Raises:
-        BadFence: it is none.
-        ConfigurationError: no UPDATE or DELETE, or of a table without that column.
+        BadFence: ``fence`` is no fence.
+        ConfigurationError: ``change`` is no UPDATE or DELETE, or its table does not
+            have the column.
     """
     check_fence(fence)
     if not isinstance(change, Update | Delete):
         raise ConfigurationError(
-            what=f"an UPDATE or DELETE, not {type(change).__name__}"
+            what=f"fenced takes an UPDATE or DELETE, not {type(change).__name__}"
         )
     if column not in change.table.c:
         raise ConfigurationError(what=f"{change.table} has no column {column!r}")
+    # <= and not <: a grant may change its row more than once.
     narrowed: Update | Delete = change.where(change.table.c[column] <= fence)
     if isinstance(narrowed, Update):
         narrowed = narrowed.values({column: fence})
@@ -57,22 +64,25 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
 
 
 async def fenced_get(
-    session: AsyncSession,
-    row: type[Row],
-    identity: object,
-    fence: int,
+    session: AsyncSession, row: type[Row], identity: object, fence: int
 ) -> Row | None:
-    """``session.get`` under a grant: fresh from the database; None: no such row.
+    """Return a row as it is in the database, under a grant; None if there is no row.
 
-    Raising the fence locks the row until the transaction ends. So what you change in
-    it before you commit cannot come too late, and nobody changes it meanwhile.
-    Cancelled, it is the session's: roll back.
+    The row's fence is raised, which locks the row until the transaction ends: what you
+    change in it before you commit cannot come too late, and no other transaction
+    changes it meanwhile. If it is cancelled, roll the session back.
+
+    Args:
+        session: Its transaction reads the row.
+        row: The mapped class, a ``FencedRow``.
+        identity: The primary key; a tuple if it has several columns.
+        fence: The fence of the grant.
 
     Raises:
         StaleFence: the row has seen a higher fence; roll back.
-        BadFence: it is none.
-        ConfigurationError: a class without a fence, no key of its, or the column of the
-            fence has fewer than 64 bits; roll back.
+        BadFence: ``fence`` is no fence.
+        ConfigurationError: the class has no fence, ``identity`` is no key of it, or the
+            column of the fence has fewer than 64 bits; roll back.
     """
     check_fence(fence)
     mapper = _mapper(row)
@@ -89,6 +99,7 @@ async def fenced_get(
         update(fenced_in.class_)
         .where(*where, row.fence <= fence)
         .values(fence=fence)
+        # The row is read anew below; objects in the session are not searched.
         .execution_options(synchronize_session=False)
     )
     try:
@@ -100,7 +111,8 @@ async def fenced_get(
         if narrow is None:
             raise
         raise narrow from exc
-    # Locked reads, as MariaDB's plain ones show a snapshot, even of a row we matched.
+    # Locked reads: a plain one of MariaDB shows a snapshot, even of a row that the
+    # UPDATE has matched (tests/fencing/test_snapshots.py).
     if changed.rowcount != 1:  # type: ignore[attr-defined]  # a CursorResult has it
         look = select(row.fence).where(*where).with_for_update()
         highest = (await session.execute(look)).scalar()
@@ -121,13 +133,13 @@ def _mapper(row: type[Row]) -> Mapper[Row]:
     if not isinstance(found, Mapper) or "fence" not in found.columns:
         raise ConfigurationError(
             what=f"{row!r} is no mapped class with a fence",
-            hint="FencedRow gives it one",
+            hint="derive it from FencedRow",
         )
     return cast("Mapper[Row]", found)
 
 
 def _fenced_in(mapper: Mapper[Row]) -> Mapper[Any]:
-    """A class with tables of its parents', too, has its fence in one of them."""
+    # With joined-table inheritance the fence is in one of several tables.
     table = mapper.columns["fence"].table
     found = (one for one in mapper.iterate_to_root() if one.local_table is table)
     return next(found, mapper)
@@ -136,14 +148,14 @@ def _fenced_in(mapper: Mapper[Row]) -> Mapper[Any]:
 def _key_columns(
     mapper: Mapper[Row], fenced_in: Mapper[Any]
 ) -> tuple[ColumnElement[Any], ...]:
-    """Those of that table."""
     table = fenced_in.local_table
     if all(column.table is table for column in mapper.primary_key):
         return mapper.primary_key
-    if len(mapper.primary_key) > 1:  # in which order would they stand there?
+    # The order of several columns in the other table is not known.
+    if len(mapper.primary_key) > 1:
         raise ConfigurationError(
-            what=f"{mapper.class_.__name__} has its fence not where its key is",
-            hint=f"FencedRow for {mapper.base_mapper.class_.__name__}",
+            what=f"{mapper.class_.__name__}: fence and key are in different tables",
+            hint=f"make {mapper.base_mapper.class_.__name__} a FencedRow",
         )
     return tuple(table.primary_key)
 

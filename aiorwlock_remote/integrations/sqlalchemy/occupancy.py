@@ -1,4 +1,4 @@
-"""Objects occupied by rows of a table of yours, through your own ``AsyncEngine``.
+"""Objects occupied by rows of one of your tables, through your own ``AsyncEngine``.
 
 ::
 
@@ -8,7 +8,7 @@
     async with occupy(book):  # a row that was loaded, or ("book", 42)
         ...
 
-On SQLite, PostgreSQL, MariaDB and MySQL, on asyncio. Each step is one statement,
+Needs asyncio, and SQLite, PostgreSQL, MariaDB or MySQL. Each step is one statement,
 committed at once, over another connection than your session's: occupy before you begin
 a transaction, and commit before you leave.
 """
@@ -42,6 +42,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstanceState
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FunctionElement
 
 from aiorwlock_remote._util.random_ids import random_id
@@ -52,11 +53,15 @@ from aiorwlock_remote.core.occupancy import (
     contender_id,
     object_name,
 )
+from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.integrations.sqlalchemy import engine
-from aiorwlock_remote.integrations.sqlalchemy.engine import autocommitting, check_pool
+from aiorwlock_remote.integrations.sqlalchemy.engine import (
+    autocommitting,
+    check_pool,
+    from_driver,
+)
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.event_loop import require_asyncio
 
@@ -68,13 +73,14 @@ WIDTH = 200
 
 
 def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
-    """The table, where a program has none: ``status``, ``object``, ``who``; ``since``.
+    """Return a table for the records, added to the metadata.
 
-    ``since``: microseconds of Unix time by the database's clock; who leaves it NULL is
-    as old as the first sight of him.
+    Its columns are ``object``, ``who``, ``status``, and ``since``: microseconds of Unix
+    time by the database's clock. A program that leaves ``since`` NULL is as old as the
+    first sight of its row by this library.
 
     Raises:
-        ConfigurationError: no MetaData, or no name.
+        ConfigurationError: ``metadata`` is no MetaData, or ``name`` is empty.
     """
     given: tuple[object, object] = (metadata, name)
     if not isinstance(given[0], MetaData) or not isinstance(given[1], str) or not name:
@@ -96,13 +102,19 @@ def occupancies(
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
-    """Objects occupied by rows of that table, or of that mapped class; no I/O.
+    """Return the objects that are occupied by rows of a table; no I/O.
 
-    Seconds: older pending and using rows are dead; None: a using one never is. The same
-    in every program that occupies the same objects.
+    All programs that occupy the same objects must use the same ages.
+
+    Args:
+        engine: The engine whose connections are used.
+        table: The table, or the mapped class, that contains the records.
+        pending_age: Seconds after which a pending row is dead.
+        using_age: Seconds after which a using row is dead; None: never.
 
     Raises:
-        ConfigurationError: a column is missing, an age cannot be used, no such engine.
+        ConfigurationError: a column is missing, an age is not valid, or the engine is
+            not supported.
     """
     found: Any = getattr(table, "__table__", table)
     if not isinstance(found, Table):
@@ -111,14 +123,14 @@ def occupancies(
         )
     ages = ExpiryAges(pending_age, using_age)
     store = TableOccupancyStore(engine, cast("Table", found), ages)
-    return Occupancies(store, name_of=name_of, host=require_asyncio)
+    return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """A row's table and primary key; or a pair, as it is.
+    """Return table and primary key of a loaded row; return a pair as it is.
 
     Raises:
-        ConfigurationError: a row that has no primary key yet, or something else.
+        ConfigurationError: the row has no primary key yet, or the object is neither.
     """
     try:
         state: object = inspected(thing)
@@ -128,7 +140,8 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
         raise ConfigurationError(
             what=f"{type(thing).__name__} has no primary key yet", hint="flush it first"
         )
-    # Of the class that all of a hierarchy share: so it is one object for all.
+    # The base class of a hierarchy: loaded as a subclass, a row is the same object
+    # (test_a_row_is_named_by_its_table_and_key).
     mapper = cast("Any", state.mapper)  # pyright: ignore[reportUnknownMemberType]
     return str(mapper.base_mapper.local_table.fullname), ",".join(
         map(str, state.identity)
@@ -136,44 +149,33 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
 
 
 class _Now(FunctionElement[int]):
-    """Microseconds of Unix time by the server's clock."""
+    """An SQL function: microseconds of Unix time by the server's clock."""
 
     inherit_cache = True
     type = BigInteger()
 
 
-@compiles(_Now, "sqlite")
-def _sqlite_now(*_: object, **_more: object) -> str:
-    return "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
+@compiles(_Now)
+def _now_sql(_: _Now, compiler: SQLCompiler, **_more: object) -> str:
+    return DIALECTS[compiler.dialect.name].now
 
 
-@compiles(_Now, "postgresql")
-def _postgresql_now(*_: object, **_more: object) -> str:
-    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
-
-
-@compiles(_Now, "mysql")
-@compiles(_Now, "mariadb")
-def _mysql_now(*_: object, **_more: object) -> str:
-    return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-
-
-_DIALECTS = ("sqlite", "postgresql", "mysql", "mariadb")
+_SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """Those in one table. One statement a step."""
+    """The records in one table; each step is one statement."""
 
+    # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False
 
     def __init__(self, engine: AsyncEngine, table: Table, ages: ExpiryAges) -> None:
-        """No I/O; as ``occupancies``."""
         given: object = engine
         dialect = engine.dialect.name if isinstance(given, AsyncEngine) else ""
-        if dialect not in _DIALECTS:
+        if dialect not in _SUPPORTED:
             raise ConfigurationError(
-                what=f"{quoted(engine)} cannot be used",
-                hint=f"an AsyncEngine for {', '.join(_DIALECTS)}",
+                what=f"objects cannot be occupied through {quoted(engine)}",
+                hint=f"pass an AsyncEngine for {', '.join(_SUPPORTED)}",
             )
         check_pool(engine)
         for name in COLUMNS:
@@ -189,44 +191,36 @@ class TableOccupancyStore:
         self._where = f"{dialect} table {table.name}"
 
     def check(self, thing: str) -> None:
-        """Any object can be held."""
+        """Accept any object: its key fits the column."""
 
     def sign(self, label: str) -> str:
-        """With 128 random bits."""
         return contender_id(label, random_id())
 
     async def write(self, thing: str, who: str) -> None:
-        """Insert a row."""
         row = {"object": thing, "who": who, "status": PENDING, "since": _Now()}
         await self._change(insert(self._table).values(row))
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other rows of that status."""
         return await self._others(thing, who, PENDING)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """The other rows of that status."""
         return await self._others(thing, who, USING)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Delete a row that is as it was."""
         row = self._row(thing, record.who, USING if using else PENDING)
         same = self._table.c["since"] == record.mark
         await self._change(delete(self._table).where(row, same))
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Update the row."""
         changes = {"status": USING, "since": _Now()}
         row = self._row(thing, who, PENDING)
         return await self._change(update(self._table).where(row).values(changes))
 
     async def extend(self, thing: str, who: str) -> bool:
-        """Update the row."""
         row = self._row(thing, who, USING)
         return await self._change(update(self._table).where(row).values(since=_Now()))
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Delete the row."""
         return await self._change(delete(self._table).where(self._row(thing, who)))
 
     async def _others(self, thing: str, who: str, status: str) -> list[ContenderRecord]:
@@ -242,6 +236,8 @@ class TableOccupancyStore:
         async def ask(connection: AsyncConnection) -> list[ContenderRecord]:
             rows = (await connection.execute(look)).all()
             if any(since is None for _, since, _ in rows):
+                # Rows of programs that do not write the time: their age counts from
+                # here, else they would keep everybody out for ever.
                 unseen = (columns["object"] == thing) & columns["since"].is_(None)
                 stamp = update(self._table).where(unseen).values(since=_Now())
                 await connection.execute(stamp)
@@ -274,8 +270,12 @@ class TableOccupancyStore:
             async with autocommitting(self._engine) as connection:
                 asked = True
                 return await ask(connection)
+        # asyncpg raises OSError for a server that is not there, which SQLAlchemy does
+        # not wrap (test_a_server_that_is_not_there).
         except (SQLAlchemyError, OSError) as exc:
-            error = engine.from_driver(exc, self._where, asked=asked)
+            error = from_driver(exc, self._where, asked=asked)
+            # A session of the user's may hold the pool's only connection
+            # (test_a_session_that_holds_the_only_connection).
             if isinstance(exc, PoolTimeout):
                 error.hint = "the engine's pool has no connection left for occupying"
             elif isinstance(error, Unsupported):

@@ -1,4 +1,4 @@
-"""Row locks in tables of yours, through your own ``AsyncEngine``.
+"""Row locks in your tables, through your own ``AsyncEngine``.
 
 ::
 
@@ -9,20 +9,17 @@
     async with row_lock(engine, Invoice, 42).write("closing the books"):
         ...
 
-On asyncio, with SQLAlchemy 2, on SQLite, PostgreSQL, MariaDB, MySQL and Oracle. Each
-step is one UPDATE, committed at once, over another connection than your session's: lock
+Needs asyncio, SQLAlchemy 2, and SQLite, PostgreSQL, MariaDB, MySQL or Oracle. Each step
+is one UPDATE, committed at once over another connection than your session's: lock
 before you begin a transaction that changes the row, and commit before you leave.
 ``RowLockStatements`` has the UPDATEs for transactions of your own.
-
-Columns of a table, and which of them tells its rows apart.
-
-The published UPDATEs of a row lock, as statements of SQLAlchemy.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -37,6 +34,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
     Update,
     and_,
@@ -69,67 +67,16 @@ from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations._row_locks import RowLockManagers
 from aiorwlock_remote.integrations.sqlalchemy.engine import (
-    LOCK_WAIT,
-    EnginePlanRunner,
+    MAX_ROW_WAIT,
     Statement,
     execute,
+    plan_runner,
 )
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
 from aiorwlock_remote.recipes.row_lock.target import RowIdentity, RowSql, RowTarget
 
-
-def column_of(table: Table, name: str) -> Column[Any]:
-    """The column of that name.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    column: Column[Any] | None = table.c.get(name)
-    if column is None:
-        raise ConfigurationError(
-            what=f"{table.fullname} has no column {name}",
-            hint="RowLockColumns gives a mapped class those of a lock",
-        )
-    return column
-
-
-def key_of(table: Table, name: str | None) -> Column[Any]:
-    """The column of that name, or else the primary key.
-
-    Raises:
-        ConfigurationError: there is none, or several rows may have the same there. One
-            step of a lock would change them all.
-    """
-    if name is not None:
-        column = column_of(table, name)
-        if _unique(table, column):
-            return column
-        raise ConfigurationError(
-            what=f"{table.fullname}.{name} may be the same in several rows",
-            hint="a column that is unique in the database, and unique=True here",
-        )
-    keys = list(table.primary_key.columns)
-    if len(keys) != 1:
-        raise ConfigurationError(
-            what=f"{table.fullname}: {len(keys)} columns in its primary key",
-            hint="name the one column that tells its rows apart: key=…",
-        )
-    return keys[0]
-
-
-def _unique(table: Table, column: Column[Any]) -> bool:
-    """As far as the table says."""
-    kinds = PrimaryKeyConstraint, UniqueConstraint
-    keys = [*(each for each in table.constraints if isinstance(each, kinds))]
-    whole = [index for index in table.indexes if index.unique and not _partial(index)]
-    return any([*each.columns] == [column] for each in (*keys, *whole))
-
-
-def _partial(index: Index) -> bool:
-    options: Any = index.dialect_options
-    return any(options[name]["where"] is not None for name in ("postgresql", "sqlite"))
-
+__all__ = ["RowLeaseColumns", "RowLockColumns", "RowLockStatements", "row_lock"]
 
 _NO_VALUES: tuple[type[object], ...] = (
     ClauseElement,
@@ -140,16 +87,34 @@ _NO_VALUES: tuple[type[object], ...] = (
     frozenset,
     dict,
 )
-"""Who compares a column with one of these may mean many rows."""
+"""Types whose comparison with a column may match many rows."""
+
 LOCK_COLUMNS = RowTable("t")
-"""Their published names, but for the table's."""
+"""The published names of the columns; the table's name is not used."""
+
+
+class RowLockColumns:
+    """Mixin for a mapped class: the three published columns of a row lock."""
+
+    lock_mark: Mapped[str] = mapped_column(
+        String(9), default=UNLOCK, server_default=UNLOCK
+    )
+    read_lock_count: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    lock_reason: Mapped[str | None] = mapped_column(Text)
+
+
+class RowLeaseColumns(RowLockColumns):
+    """Mixin for a mapped class: the published columns and the column for leases."""
+
+    lock_grants: Mapped[str | None] = mapped_column(Text)
 
 
 class RowLockStatements:
     """The published statements for one row, for transactions of your own.
 
-    Others see what they did when the transaction is committed; until then it keeps
-    everybody from the row. ``take`` and ``give`` execute one and tell what came of it.
+    Other connections see their effect when the transaction is committed; until then the
+    transaction itself keeps other programs from the row. ``take`` and ``give`` execute
+    one statement and raise if it changed no row. Arguments as ``row_lock``.
     """
 
     def __init__(
@@ -163,13 +128,13 @@ class RowLockStatements:
         reason: str = LOCK_COLUMNS.reason,
         grants: str | None = None,
     ) -> None:
-        """As ``row_lock``."""
         found: object = getattr(table, "__table__", table)
         if not isinstance(found, Table):
             raise ConfigurationError(
                 what=f"{quoted(table)} is no table and no mapped class"
             )
         self.table: Table = cast("Table", found)
+        # Other types are left to the column, which may be a UUID or a date.
         if row_id is None or isinstance(row_id, int | str):
             check_key(cast("RowKey", row_id))
         elif isinstance(row_id, _NO_VALUES) or hasattr(row_id, "__clause_element__"):
@@ -177,11 +142,13 @@ class RowLockStatements:
                 what=f"a row's key must be a value, not {type(row_id).__name__}"
             )
         self._id = row_id
-        self._key = key_of(self.table, key)
-        self._mark = column_of(self.table, mark)
-        self._count = column_of(self.table, count)
-        self._reason = column_of(self.table, reason)
-        self._grants = None if grants is None else column_of(self.table, grants)
+        self._key = _key_column(self.table, key)
+        self._mark = _column(self.table, mark)
+        self._count = _column(self.table, count)
+        self._reason = _column(self.table, reason)
+        self._grants = None if grants is None else _column(self.table, grants)
+        self._conditions: tuple[TextClause, ...] = ()
+        self._now = ""
 
     async def take(
         self,
@@ -192,10 +159,11 @@ class RowLockStatements:
         """Lock the row in the transaction of ``where``.
 
         Raises:
-            LockBusy: it is locked; ``holders`` tells mark and reason.
-            ConfigurationError: no such row, or several; no such mode.
-            BadRecord: what stands there is not what a lock leaves behind.
-            SQLAlchemyError: as the driver said; the transaction is yours to roll back.
+            LockBusy: the row is locked; ``holders`` has its mark and reason.
+            ConfigurationError: the row or the mode does not exist, or several rows have
+                the key.
+            BadRecord: the columns contain what no row lock writes.
+            SQLAlchemyError: the driver's error; roll the transaction back.
         """
         plan = lock_plan(self, mode_of(mode), reason, check=True)
         step = await run_plan(plan, partial(execute, where))
@@ -213,33 +181,42 @@ class RowLockStatements:
         """Unlock the row in the transaction of ``where``.
 
         Raises:
-            LockLost: it was not locked like that.
-            ConfigurationError: no such mode.
-            SQLAlchemyError: as the driver said; the transaction is yours to roll back.
+            LockLost: the row was not locked in this mode.
+            ConfigurationError: the mode does not exist.
+            SQLAlchemyError: the driver's error; roll the transaction back.
         """
         plan = unlock_plan(self, mode_of(mode), reason)
         step = await run_plan(plan, partial(execute, where))
         if not step.done:
             raise LockLost(reason="forced", resource=self.label, mode=mode)
 
+    @property
+    def label(self) -> str:
+        """``table/key``, as error messages name the row."""
+        return f"{self.table.fullname}/{self._id}"
+
     def read_lock(self, reason: str = "") -> Update:
-        """RLock: ``rowcount`` is 1 if it was granted, 0 if it was refused."""
+        """Return the UPDATE that locks for reading; ``rowcount`` is 1 if granted."""
         return self.lock(Mode.READ, reason)
 
     def read_unlock(self, reason: str = "") -> Update:
-        """RUnlock."""
+        """Return the UPDATE that unlocks one reader."""
         return self.unlock(Mode.READ, reason)
 
     def write_lock(self, reason: str = "") -> Update:
-        """WLock."""
+        """Return the UPDATE that locks for writing; ``rowcount`` is 1 if granted."""
         return self.lock(Mode.WRITE, reason)
 
     def write_unlock(self, reason: str = "") -> Update:
-        """WUnlock."""
+        """Return the UPDATE that unlocks the writer."""
         return self.unlock(Mode.WRITE, reason)
 
+    def look(self) -> Select[Any]:
+        """Return the SELECT of mark, count and reason."""
+        found = select(self._mark, self._count, self._reason)
+        return found.where(self._key == self._id)
+
     def lock(self, mode: Mode, reason: str) -> Update:
-        """RLock or WLock."""
         free = and_(self._mark == UNLOCK, self._count == 0)
         if mode_of(mode) is Mode.WRITE:
             return self._step(free, (self._mark, WRITE_LOCK), reason=reason)
@@ -251,11 +228,11 @@ class RowLockStatements:
         )
 
     def unlock(self, mode: Mode, reason: str) -> Update:
-        """RUnlock or WUnlock."""
         if mode_of(mode) is Mode.WRITE:
             held = self._mark == WRITE_LOCK
             return self._step(held, (self._mark, UNLOCK), reason=reason)
-        # The mark before the count: MariaDB sees new values from left to right.
+        # The mark before the count: MariaDB evaluates SET from left to right and sees
+        # the new count, so the last reader would leave the mark.
         left = case((self._count > 1, self._mark), else_=UNLOCK)
         return self._step(
             self._is_read(),
@@ -264,42 +241,43 @@ class RowLockStatements:
             reason=reason,
         )
 
-    def look(self) -> Select[Any]:
-        """Mark, count and reason."""
-        found = select(self._mark, self._count, self._reason)
-        return found.where(self._key == self._id)
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return f"{self.table.fullname}/{self._id}"
-
-    def read(self, now: str) -> Select[Any]:
-        """Mark, count, reason, grants; and ``now``."""
+    def read(self) -> Select[Any]:
         found = (self._mark, self._count, self._reason, self._leases())
-        time: ColumnClause[Any] = literal_column(now)
+        time: ColumnClause[Any] = literal_column(self._now)
         return select(*found, time).where(self._key == self._id)
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> Update:
-        """Put these there in place of those."""
         mark, count, _, grants = old
         same = self._leases().is_(None) if grants is None else self._leases() == grants
+        unchanged = self._mark == mark, self._count == count, same
         change = update(self.table).where(
-            self._key == self._id, self._mark == mark, self._count == count, same
+            self._key == self._id, *unchanged, *self._conditions
         )
         columns = (self._mark, self._count, self._reason, self._leases())
         return change.ordered_values(*zip(columns, new, strict=True))
 
     def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
-        """The row as a lock asks for it, and what there is to run if it is not fit."""
+        """Return the row as ``RowLock`` locks it; ``dialect``: SQLAlchemy's name."""
         columns = [self._key, self._mark, self._count, self._reason]
         if self._grants is not None:
             columns.append(self._grants)
         names = RowTable(self.table.fullname, *(column.name for column in columns))
         key = self._id if isinstance(self._id, int | str) else str(self._id)
-        hints = RowSql(names, key, DIALECTS[dialect])
-        patient = _BoundedWaitStatements(self, dialect)
-        return RowTarget.of(self.table.fullname, str(self._id), patient, hints, lease)
+        sql = RowSql(names, key, DIALECTS[dialect])
+        bounded = self._bounded(dialect)
+        return RowTarget.of(sql, str(self._id), bounded, lease)
+
+    def _bounded(self, dialect: str) -> RowLockStatements:
+        """Return the same statements, which wait a bounded time for a locked row.
+
+        The time is set for the statement's transaction, so these are not for the user's
+        own transactions.
+        """
+        bounded = copy(self)
+        bounded._now = DIALECTS[dialect].now  # noqa: SLF001 - its own class
+        wait = DIALECTS[dialect].patient(round(MAX_ROW_WAIT * 1000)).condition
+        bounded._conditions = (text(wait),) if wait else ()  # noqa: SLF001 - as above
+        return bounded
 
     def _leases(self) -> Column[Any]:
         assert self._grants is not None, "asked for with a lease only"
@@ -311,63 +289,13 @@ class RowLockStatements:
         *values: tuple[Column[Any], object],
         reason: str,
     ) -> Update:
-        change = update(self.table).where(self._key == self._id, condition)
+        change = update(self.table).where(
+            self._key == self._id, condition, *self._conditions
+        )
         return change.ordered_values(*values, (self._reason, check_reason(reason)))
 
     def _is_read(self) -> ColumnElement[bool]:
         return and_(self._mark == READ_LOCK, self._count > 0)
-
-
-class _BoundedWaitStatements:
-    """The same statements; the server waits a bounded time for a row somebody locked.
-
-    That is set for the statement's transaction: not for one of the user's.
-    """
-
-    def __init__(self, words: RowLockStatements, dialect: str) -> None:
-        self._words = words
-        self._now = DIALECTS[dialect].now
-        wait = DIALECTS[dialect].patient(round(LOCK_WAIT * 1000)).condition
-        self._conditions = (text(wait),) if wait else ()
-
-    def lock(self, mode: Mode, reason: str) -> Update:
-        """RLock or WLock."""
-        return self._words.lock(mode, reason).where(*self._conditions)
-
-    def unlock(self, mode: Mode, reason: str) -> Update:
-        """RUnlock or WUnlock."""
-        return self._words.unlock(mode, reason).where(*self._conditions)
-
-    def look(self) -> Select[Any]:
-        """Mark, count and reason."""
-        return self._words.look()
-
-    def read(self) -> Select[Any]:
-        """Mark, count, reason, grants; and the time there."""
-        return self._words.read(self._now)
-
-    def swap(self, old: Sequence[object], new: Sequence[object]) -> Update:
-        """Put these there in place of those."""
-        return self._words.swap(old, new).where(*self._conditions)
-
-
-__all__ = ["RowLeaseColumns", "RowLockColumns", "RowLockStatements", "row_lock"]
-
-
-class RowLockColumns:
-    """The three published columns, for a mapped class."""
-
-    lock_mark: Mapped[str] = mapped_column(
-        String(9), default=UNLOCK, server_default=UNLOCK
-    )
-    read_lock_count: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
-    lock_reason: Mapped[str | None] = mapped_column(Text)
-
-
-class RowLeaseColumns(RowLockColumns):
-    """The same, and the one for leases."""
-
-    lock_grants: Mapped[str | None] = mapped_column(Text)
 
 
 def row_lock(
@@ -382,43 +310,95 @@ def row_lock(
     lease: float | None = None,
     grants: str = LOCK_COLUMNS.grants,
 ) -> RowLock:
-    """The lock of one row of that table, or of that mapped class; no I/O.
+    """Return the lock of one row of a table or a mapped class; no I/O.
 
-    ``where``: the engine, or a session of it, whose transaction is left alone. ``key``:
-    the column that tells rows apart; the primary key if it is not given. The others are
-    the names of the lock's columns. ``lease``: seconds a grant lives unless it is
-    renewed, by one more column, ``grants``; None: as published, for ever.
+    Args:
+        where: The engine, or a session of it, whose transaction is not used.
+        table: The table whose columns contain the lock.
+        row_id: The row's key.
+        key: Name of the column that identifies the row; None: the primary key.
+        mark: Name of the column for ``Unlock``, ``ReadLock`` or ``WriteLock``.
+        count: Name of the column for the number of readers.
+        reason: Name of the column for the reason.
+        lease: Seconds that a grant lives without renewal; None: for ever, as the
+            published statements do.
+        grants: Name of the column for leases; unused without ``lease``.
 
     Raises:
-        ConfigurationError: no such column, a key that the table does not call unique,
-            not in an asyncio loop, no such engine.
+        ConfigurationError: a column does not exist, the key's column is not unique in
+            the table, no asyncio loop is running, or the engine is not supported.
     """
     engine = where.bind if isinstance(where, AsyncSession) else where
     if not isinstance(engine, AsyncEngine) or engine.dialect.name not in DIALECTS:
         raise ConfigurationError(
-            what=f"{type(where).__name__} cannot be used",
+            what=f"row locks do not work with {type(where).__name__}",
             hint=f"an AsyncEngine, or a session of one, for {', '.join(DIALECTS)}",
         )
     check_seconds("lease", lease, least=MIN_LEASE)
     names = {"mark": mark, "count": count, "reason": reason}
     if lease is not None:
         names["grants"] = grants
-    words = RowLockStatements(table, row_id, key=key, **names)
-    return RowLock(_manager(engine), words.row(engine.dialect.name, lease))
+    statements = RowLockStatements(table, row_id, key=key, **names)
+    return RowLock(_manager(engine), statements.row(engine.dialect.name, lease))
 
 
 _MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_KNOWN: weakref.WeakKeyDictionary[Any, set[RowIdentity]] = weakref.WeakKeyDictionary()
-"""Kinds of rows, by engine."""
+_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]]
+_CHECKED_KINDS = weakref.WeakKeyDictionary()
+"""By engine; see ``RowRequests``."""
 
 
 def _manager(engine: AsyncEngine) -> RowLockManager[Statement]:
-    there = engine.sync_engine
-    known = _KNOWN.setdefault(there, set())
+    # By the sync engine, which every AsyncEngine and session of one database shares.
+    database = engine.sync_engine
+    checked = _CHECKED_KINDS.setdefault(database, set())
     try:
-        return _MANAGERS.desk(id(there), known, partial(EnginePlanRunner, engine))
+        return _MANAGERS.get(id(database), checked, partial(plan_runner, engine))
     except RuntimeError:
         raise ConfigurationError(
-            what="an engine of SQLAlchemy is used in an asyncio loop",
+            what="a row lock of SQLAlchemy was made outside of an asyncio loop",
             hint="under trio: connect('postgresql://…').row_lock(…)",
         ) from None
+
+
+def _column(table: Table, name: str) -> Column[Any]:
+    column: Column[Any] | None = table.c.get(name)
+    if column is None:
+        raise ConfigurationError(
+            what=f"{table.fullname} has no column {name}",
+            hint="RowLockColumns adds the columns of a lock to a mapped class",
+        )
+    return column
+
+
+def _key_column(table: Table, name: str | None) -> Column[Any]:
+    """Return the column of that name, or else the primary key."""
+    # Several rows with one key would all be changed by one step of a lock.
+    if name is not None:
+        column = _column(table, name)
+        if _unique(table, column):
+            return column
+        raise ConfigurationError(
+            what=f"{table.fullname}.{name} may be the same in several rows",
+            hint="use a column that is unique in the database, and unique=True here",
+        )
+    keys = list(table.primary_key.columns)
+    if len(keys) != 1:
+        raise ConfigurationError(
+            what=f"{table.fullname}: {len(keys)} columns in its primary key",
+            hint="name the one column that identifies the row: key=…",
+        )
+    return keys[0]
+
+
+def _unique(table: Table, column: Column[Any]) -> bool:
+    """Return True if the table's definition says that the column alone is a key."""
+    kinds = PrimaryKeyConstraint, UniqueConstraint
+    keys = [*(each for each in table.constraints if isinstance(each, kinds))]
+    whole = [index for index in table.indexes if index.unique and not _partial(index)]
+    return any([*each.columns] == [column] for each in (*keys, *whole))
+
+
+def _partial(index: Index) -> bool:
+    options: Any = index.dialect_options
+    return any(options[name]["where"] is not None for name in ("postgresql", "sqlite"))

@@ -1,1 +1,1 @@
-"""A readers-writer lock in the row that it protects."""
+"""Readers-writer locks in the resource's own row of a database (layout S2)."""

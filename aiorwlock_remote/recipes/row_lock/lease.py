@@ -1,8 +1,7 @@
-"""A row lock that was obtained; one with a lease is renewed until it is given back."""
+"""A row lock that this process holds, and the renewal of its lease."""
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from collections.abc import Callable
@@ -17,32 +16,46 @@ from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
 from aiorwlock_remote.locks.held_state import LossScopes
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.recipes.row_lock.target import RowAttempt, RowOutcome, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import (
+    RowAttempt,
+    RowOutcome,
+    RowTarget,
+    log,
+)
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 
 S = TypeVar("S")
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
-
 RENEWAL_RETRIES = 10
-"""Renewals that may fail while a third of a lease passes."""
+"""Renewals that may fail before a third of the lease has passed."""
 
 
 def _event() -> anyio.Event:
-    return anyio.Event()  # not named above: anyio imports much more for it
+    # Not `default_factory=anyio.Event`: anyio imports its submodules when one of its
+    # names is first used, which would be with the import of this module.
+    return anyio.Event()
 
 
 @dataclass(eq=False, slots=True)
 class RowLease(Generic[S]):
-    """``deadline``: local time until which it may be believed.
+    """A row lock that this process holds, with or without a lease.
 
-    ``entered``: it lives as long as its ``task``, as in ``async with``; else until
-    nothing refers to its ``RowHeld`` any more, which has it ``dropped``.
-    ``closed_under``: given back because another task closed the ``Locks``.
+    Args:
+        attempt: The attempt that locked the row.
+        loop: The event loop of the task that acquired it.
+        grant: The grant in the row; None without a lease.
+        task: The task that acquired it.
+        entered: It belongs to ``task``, as in ``async with``; otherwise it lives as
+            long as its ``RowHeld``, whose destructor sets ``dropped``.
+        closed_under: It was released because another task closed the ``Locks``.
+        deadline: Local time from which the store may count it as expired.
+        lost: Why it is not held any more, once this process knows.
+        loss: The cancel scopes that a loss cancels.
+        over: Set once it was released.
     """
 
-    row: RowTarget[S]
-    attempt: RowAttempt
+    attempt: RowAttempt[S]
+    loop: TaskEventLoop
     grant: RowGrant | None = None
     task: weakref.ref[Any] | None = None
     entered: bool = False
@@ -53,84 +66,112 @@ class RowLease(Generic[S]):
     loss: LossScopes = field(default_factory=LossScopes)
     over: anyio.Event = field(default_factory=_event)
 
-    def believed(self, now: float) -> bool:
-        """Whether it is held, as far as is known here."""
-        return self.lost is None and now < self.deadline
+    @property
+    def row(self) -> RowTarget[S]:
+        """The row that is locked."""
+        return self.attempt.row
 
-    def in_the_way(self, now: float) -> bool:
-        """Whether its own task would wait for it in vain."""
+    @property
+    def fence(self) -> int | None:
+        """The fence of the grant; None without a lease."""
+        return None if self.grant is None else self.grant.fence
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; infinite without a lease."""
+        return self.deadline - self.loop.clock.now()
+
+    def believed(self) -> bool:
+        """Return True if the lock is held as far as this process knows."""
+        return self.loss_reason() is None
+
+    def loss_reason(self) -> LossReason | None:
+        """Return why the lock is lost, also if only its deadline has passed."""
+        return "expired" if self.lost is None and self.left <= 0 else self.lost
+
+    def reason_gone(self) -> LossReason:
+        """Return why the store does not know the grant: it expired or was broken."""
+        return "expired" if self.left <= 0 else "forced"
+
+    def blocks_own_task(self) -> bool:
+        """Return True if the task that holds it would wait for itself for ever."""
+        # A dropped lease ends by itself, so its task may wait for the row again
+        # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
-        return self.believed(now) and not ends
+        return self.believed() and not ends
 
-    def abandoned(self, host: TaskEventLoop) -> bool:
-        """Whether nobody is left who could give it back."""
+    def abandoned(self) -> bool:
+        """Return True if no task or reference is left that could release it."""
         if self.entered:
-            return self.task is not None and host.finished(self.task)
+            return self.task is not None and self.loop.finished(self.task)
         return self.dropped
 
     def lose(self, reason: LossReason) -> None:
-        """It is not held any more, and its user does not know yet."""
+        """Mark it as lost and cancel its scopes, unless it was released before."""
         if self.lost is None and not self.over.is_set():
             self.lost = reason
             self.loss.happened()
+            self.attempt.log_debug("lost", fence=self.fence, cause=reason)
 
     def close(self, task: object) -> None:
-        """``task`` closes the ``Locks``: what others do under this is cancelled."""
-        mine = self.task is not None and self.task() is task
-        self.closed_under = not mine and self.lost is None
+        """Cancel its scopes because ``task`` closes the ``Locks``.
+
+        The body of ``task`` itself is not cancelled: it may go on after ``aclose``.
+        """
+        own = self.task is not None and self.task() is task
+        self.closed_under = not own and self.lost is None
         if self.closed_under:
             self.loss.happened()
 
-    def renewed(self, sent: float, lease: float) -> None:
-        """By a request that was sent then."""
-        self.deadline = max(self.deadline, local_deadline(sent, lease, None))
+    def renewed(self, sent_at: float, lease: float) -> None:
+        """Move the deadline; ``sent_at``: local time of the request; ``lease``: s."""
+        self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
 
 async def renew_until_over(
-    holding: RowLease[S], ask: Callable[[], Pending[RowOutcome]], host: TaskEventLoop
+    held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
 ) -> None:
-    """Renew each third of the lease, until it is over or lost, or nobody has it.
+    """Renew at each third of the lease until it is released, lost or abandoned.
 
-    A renewal of which nothing is known is not a loss before the deadline.
+    A renewal without an answer is no loss before the deadline: it is sent again, up to
+    ``RENEWAL_RETRIES`` times as often.
     """
-    lease, now = holding.row.way.lease, host.clock.now
+    row, lease, now = held.row, held.row.strategy.lease, held.loop.clock.now
     assert lease is not None
     pause = lease / RENEWALS_PER_LEASE
     while True:
-        left = holding.deadline - now()
-        with anyio.move_on_after(max(0.0, min(pause, left))):
-            await holding.over.wait()
-        if holding.over.is_set() or holding.lost is not None:
+        with anyio.move_on_after(max(0.0, min(pause, held.left))):
+            await held.over.wait()
+        if held.over.is_set() or held.lost is not None:
             return
-        if holding.abandoned(host):
-            row, grant = holding.row.label, holding.grant
-            fence = None if grant is None else grant.fence
-            log_event(log, "owner_gone", resource=row, fence=fence)
+        if held.abandoned():
+            log_event(log, "owner_gone", resource=row.label, fence=held.fence)
             return
-        if now() >= holding.deadline:
-            holding.lose("unreachable")
+        # Not before: a renewal without an answer may have been carried out
+        # (test_a_server_that_says_nothing).
+        if held.left <= 0:
+            held.lose("unreachable")
             return
-        sent = now()
-        got = await _outcome_within(ask(), holding.deadline - sent)
+        # The lease counts from before the request: the store may have renewed it at
+        # any time after that.
+        sent_at = now()
+        got = await _outcome_within(renew(), held.left)
         if got is None or got.again:
             pause = lease / RENEWALS_PER_LEASE / RENEWAL_RETRIES
+            held.attempt.log_debug("renewal_retried", fence=held.fence)
             continue
         if got.grant is None:
-            holding.lose(reason_of_loss(holding, now()))
+            held.lose(held.reason_gone())
             return
-        holding.renewed(sent, lease)
+        held.renewed(sent_at, lease)
         pause = lease / RENEWALS_PER_LEASE
-
-
-def reason_of_loss(holding: RowLease[S], now: float) -> LossReason:
-    """A grant that is not there: its time was over, or somebody broke it."""
-    return "expired" if now >= holding.deadline else "forced"
+        held.attempt.log_debug("renewed", fence=held.fence)
 
 
 async def _outcome_within(
     pending: Pending[RowOutcome], seconds: float
 ) -> RowOutcome | None:
-    """None: not known in that time."""
+    """Return the outcome, or None if it failed or did not come in time."""
     with anyio.move_on_after(seconds):
         try:
             return await pending

@@ -1,13 +1,7 @@
-"""The row locks of one ``Locks``.
-
-``RowLock``: a readers-writer lock in the resource's own row (S2).
-
-A row lock that was obtained, and the attempt to get one.
-"""
+"""Row locks as programs use them: ``RowLock``, ``RowAcquisition`` and ``RowHeld``."""
 
 from __future__ import annotations
 
-import logging
 import math
 import warnings
 from collections.abc import Callable, Generator
@@ -31,157 +25,261 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.held_state import end_body
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
-from aiorwlock_remote.recipes.row_lock.lease import RowLease, reason_of_loss
+from aiorwlock_remote.recipes.row_lock.lease import RowLease
 from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
-from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
+@final
+class RowLock:
+    """A readers-writer lock in three columns of the row it locks. Made without I/O.
+
+    Each step is one published UPDATE: programs in any language that execute the same
+    statements exclude this one and are excluded by it. There is no queue, and readers
+    starve writers.
+
+    Without a lease a holder that dies leaves the row locked until an administrator
+    frees it, and if the reply to a request is lost, ``AcquireUncertain`` says that the
+    row may be locked. With a lease the row has a fourth column: a dead holder's lock
+    ends with its lease, a lost reply is resolved by a ticket, and each grant has a
+    fence. The lease is renewed in the event loop, which must not be blocked for
+    longer; if it is lost, the body of ``async with`` is cancelled and ``LockLost`` is
+    raised. Programs that use the published statements alone do not see leases.
+    """
+
+    def __init__(self, manager: RowLockManager[Any], row: RowTarget[Any]) -> None:
+        self._manager = manager
+        self._row = row
+
+    def read(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
+        """Return an attempt to lock the row together with other readers.
+
+        ``await`` it for a ``RowHeld``, or use it in ``async with``. If it is cancelled,
+        a lock that a request under way still obtains is released.
+
+        Args:
+            reason: Stored in the row; refused callers see it.
+            timeout: Seconds to wait; None: for ever; 0: one attempt. A request under
+                way is waited for beyond it.
+
+        Raises (when awaited or entered):
+            LockTimeout: the row was not obtained in time; ``holders`` has its mark and
+                reason.
+            WouldDeadlock: this task already holds the row.
+            AcquireUncertain: the reply was lost; the row may be locked, with a lease
+                until the lease ends.
+            ConfigurationError: the row does not exist, or several rows have its key;
+                an argument is not valid.
+            BadRecord: the columns contain what no row lock writes.
+            BackendError: the store failed.
+            Closed: the ``Locks`` is closed, forked or of another event loop.
+        """
+        return self._acquisition(Mode.READ, reason, timeout)
+
+    def write(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
+        """Return an attempt to lock the row alone; arguments and errors as ``read``."""
+        return self._acquisition(Mode.WRITE, reason, timeout)
+
+    async def try_read(self, reason: str = "") -> RowHeld | None:
+        """Lock the row together with other readers, or return None if it is refused.
+
+        Raises what ``read`` raises, except ``LockTimeout``.
+        """
+        return await self._try(Mode.READ, reason)
+
+    async def try_write(self, reason: str = "") -> RowHeld | None:
+        """Lock the row alone, or return None if it is not free.
+
+        Raises what ``read`` raises, except ``LockTimeout``.
+        """
+        return await self._try(Mode.WRITE, reason)
+
+    async def look(self) -> RowState:
+        """Return mark, number of readers and last reason as they are in the row.
+
+        Raises:
+            ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
+        """
+        return await self._manager.look(self._row)
+
+    async def grants(self) -> tuple[RowGrant, ...]:
+        """Return the leases in the row, expired ones too; empty without a lease.
+
+        Locks of programs that use the published statements alone are not among them.
+
+        Raises:
+            ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
+        """
+        return await self._manager.grants(self._row)
+
+    def _acquisition(
+        self, mode: Mode, reason: str, timeout: float | None
+    ) -> RowAcquisition:
+        check_seconds("timeout", timeout)
+        reason = check_reason(reason)
+        return RowAcquisition(self._manager, self._row, mode, reason, timeout)
+
+    async def _try(self, mode: Mode, reason: str) -> RowHeld | None:
+        got = await self._manager.acquire(self._row, mode, check_reason(reason), 0)
+        return RowHeld(self._manager, got) if isinstance(got, RowLease) else None
+
+    def __repr__(self) -> str:
+        return f"<RowLock {self._row.label!r}>"
 
 
 @final
 class RowHeld:
-    """A row lock that was obtained. It lives until it is released.
+    """A row lock that was obtained; valid until it is released or lost.
 
-    One with a lease is renewed until its owner is gone: the task that entered ``async
-    with`` ended, or nothing refers to a ``RowHeld`` that was awaited any more
-    (``ResourceWarning``). Without a lease the row stays locked then.
+    A lease is renewed until its owner is gone: the task that entered ``async with``
+    ended, or the last reference to a ``RowHeld`` from ``await`` was dropped
+    (``ResourceWarning``). Without a lease a dropped lock stays in the row until the
+    ``Locks`` is closed.
     """
 
-    def __init__(self, desk: RowLockManager[Any], holding: RowLease[Any]) -> None:
-        """Made by ``RowLock``, not by users."""
-        self._desk = desk
-        self._holding = holding
+    def __init__(self, manager: RowLockManager[Any], lease: RowLease[Any]) -> None:
+        self._manager = manager
+        self._lease = lease
 
     @property
     def mode(self) -> Mode:
-        """``read`` or ``write``."""
-        return self._holding.attempt.mode
+        """``read`` or ``write``: what the lock allows its holder to do."""
+        return self._lease.attempt.mode
 
     @property
     def reason(self) -> str:
-        """What was stored beside it."""
-        return self._holding.attempt.reason
+        """The reason that the attempt stored in the row."""
+        return self._lease.attempt.reason
 
     @property
     def fence(self) -> int | None:
-        """Rises with each writer and each batch of readers; None without a lease."""
-        grant = self._holding.grant
-        return None if grant is None else grant.fence
+        """A number that rises with each writer and each batch of readers.
+
+        None without a lease.
+        """
+        return self._lease.fence
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds for which it may be believed without renewal; None: for ever.
+        """Seconds until the lock expires if it is not renewed; None: never.
 
-        Zero when it was released or lost.
+        Zero once it was released or lost.
         """
-        if self._holding.over.is_set() or self.lost is not None:
+        if self._lease.over.is_set() or self.lost is not None:
             return 0.0
-        left = self._holding.deadline - self._desk.now()
+        left = self._lease.left
         return None if left == math.inf else max(0.0, left)
 
     @property
     def lost(self) -> LossReason | None:
-        """Why it is not held any more, as far as is known here."""
-        holding = self._holding
-        if holding.lost is None and self._desk.now() >= holding.deadline:
-            return "expired"
-        return holding.lost
+        """Why the lock was lost, as far as this process knows; None while it is not."""
+        return self._lease.loss_reason()
 
     def check(self) -> None:
-        """Whether it may still be believed; no I/O.
+        """Raise unless the lock is held as far as this process knows; no I/O.
 
         Raises:
-            LockLost: its lease is over, or somebody broke it.
+            LockLost: its lease has expired, or another program unlocked the row.
             NotOwner: it was released.
             Closed: the ``Locks`` was closed.
         """
-        if self._holding.closed_under:
+        if self._lease.closed_under:
             raise Closed
-        if self._holding.over.is_set():
-            raise NotOwner(resource=self._holding.row.label, action="check")
+        if self._lease.over.is_set():
+            raise NotOwner(resource=self._lease.row.label, action="check")
         if self.lost is not None:
-            raise _lock_lost(self._holding, self.lost)
+            raise _lock_lost(self._lease, self.lost)
 
     async def extend(self) -> None:
-        """Renew its lease by hand; that is done in the background, too.
+        """Renew the lease now, in addition to the renewals in the background.
+
+        If it is cancelled, the lease may have been renewed.
 
         Raises:
-            LockLost: it was lost.
+            LockLost: the lock was lost.
             NotOwner: it was released, or has no lease.
-            BackendError: the store failed; it lives as long as it did before.
+            BackendError: the store failed; the lease ends when it would have ended.
         """
-        if self._holding.over.is_set() or self._holding.grant is None:
-            raise NotOwner(resource=self._holding.row.label, action="extend")
-        if not await self._desk.extend(self._holding):
-            raise _lock_lost(self._holding, self._holding.lost or "expired")
+        if self._lease.over.is_set() or self._lease.grant is None:
+            raise NotOwner(resource=self._lease.row.label, action="extend")
+        if not await self._manager.extend(self._lease):
+            raise _lock_lost(self._lease, self._lease.lost or "expired")
 
     async def release(self, reason: str | None = None) -> None:
-        """Give it back. The request is sent even if this is cancelled.
+        """Unlock the row. The request is sent even if this call is cancelled.
 
-        ``reason``: stored in the row in place of the one it was taken with. If the row
-        was deleted under a write lock, there is nothing left to give back. One that
-        failed is asked again in the background until the database has answered or the
-        lease is over; without a lease, only if it certainly was not carried out.
+        A failed release is repeated in the background until the store has answered or
+        the lease has ended; without a lease only if it was certainly not carried out.
+        A row that was deleted under a write lock counts as released.
+
+        Args:
+            reason: Stored in the row in place of the reason of the attempt.
 
         Raises:
-            LockLost: its lease was over, somebody else had unlocked it, or deleted a
-                row we read.
+            LockLost: the lease had expired, another program had unlocked the row, or a
+                row locked for reading was deleted.
             NotOwner: it was released before.
-            BackendUnavailable: whether it was given back is not known.
-            BackendError: the store failed; it is still locked.
+            BackendUnavailable: the row may still be locked; see its hint.
+            BackendError: the store failed; the row is still locked.
         """
-        holding = self._holding
-        row, mode, lost = holding.row, holding.attempt.mode, self.lost
+        lease, manager = self._lease, self._manager
+        row, mode, lost = lease.row, lease.attempt.mode, self.lost
         if reason is not None:
             check_reason(reason)
         try:
-            got = await self._desk.release(holding, reason)
+            got = await manager.release(lease, reason)
         except BackendUnavailable as exc:
-            if lost is not None:  # nothing that it could be told would change that
-                raise _lock_lost(holding, lost) from exc
-            if holding.grant is not None:
+            if lost is not None:
+                # The answer would not change that the lock was lost before
+                # (test_at_a_database_that_is_gone).
+                raise _lock_lost(lease, lost) from exc
+            if lease.grant is not None:
                 raise
             if exc.nothing_done:
                 rest = "not given back"
-                hint = "asked again in the background; if this process ends before, "
+                hint = "repeated in the background; if this process ends before, run "
             else:
                 rest = "perhaps not given back"
-                hint = "nobody uses it any more; when no other reader is left, "
+                hint = "this process does not repeat it; if no other holder is left, "
             raise BackendUnavailable(
                 what=f"{row.label} ({mode}) was {rest}: {exc.what}",
-                hint=hint + row.hints.repair,
+                hint=hint + row.sql.repair("free_row"),
                 nothing_done=exc.nothing_done,
             ) from exc.__cause__
         if got is None:
             raise NotOwner(resource=row.label, action="release")
-        if lost is not None:  # though nobody else has come since
-            raise _lock_lost(holding, lost)
-        there = got.step.count or got.step.found is not None
-        deleted = not there and mode is Mode.WRITE
+        # Although no other program has come since (test_by_hand).
+        if lost is not None:
+            raise _lock_lost(lease, lost)
+        # A writer may delete its row (test_a_writer_may_delete_the_row); a row that we
+        # only read was deleted by a program that ignored the lock.
+        exists = got.step.count or got.step.found is not None
+        deleted = not exists and mode is Mode.WRITE
         if not got.held and got.step.count < 2 and not deleted:
-            raise _lock_lost(
-                holding, holding.lost or reason_of_loss(holding, self._desk.now())
-            )
+            raise _lock_lost(lease, lease.lost or lease.reason_gone())
 
     def __repr__(self) -> str:
-        holding = self._holding
-        return f"<RowHeld {holding.row.label!r} ({holding.attempt.mode})>"
+        return f"<RowHeld {self._lease.row.label!r} ({self._lease.attempt.mode})>"
 
     def __reduce__(self) -> NoReturn:
-        """Refused: a copy that is dropped would end the care for what is held still."""
+        """Refuse to copy: the destructor of a copy would end the lease's renewal."""
         raise TypeError("a RowHeld can be neither copied nor pickled")
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
-        holding = getattr(self, "_holding", None)
-        if holding is None or holding.entered or self._desk.forked:
+        lease = getattr(self, "_lease", None)
+        # A child's copies are dropped, too; the lock is the parent's
+        # (test_a_forked_child_tells_nothing).
+        if lease is None or lease.entered or self._manager.forked:
             return
-        holding.dropped = True  # first: whoever records the warning refers to it again
-        over = holding.over.is_set() or not holding.believed(self._desk.now())
-        if not over:
-            leased = holding.grant is not None
+        # Before the warning: a handler that records the warning keeps a reference to
+        # this object, and renewal would go on (test_it_ends_with_its_lease).
+        lease.dropped = True
+        if not lease.over.is_set() and lease.believed():
+            leased = lease.grant is not None
             rest = "it ends with its lease" if leased else "the row stays locked"
             warn(
                 f"{self!r} was dropped without release; {rest}",
@@ -192,40 +290,42 @@ class RowHeld:
 
 @final
 class RowAcquisition:
-    """One attempt to get a row lock; used once.
+    """One attempt to lock a row; used once.
 
-    ``await`` it for a ``RowHeld``, to be kept and released by hand, or enter it with
-    ``async with``. Cancelled, it leaves nothing locked: if a request is under way, what
-    that obtains is given back.
+    ``await`` it for a ``RowHeld`` that lives until it is released, or enter it with
+    ``async with``. If the caller is cancelled, the row is not locked by this attempt:
+    what a request under way still obtains is released.
     """
 
     def __init__(
         self,
-        desk: RowLockManager[Any],
+        manager: RowLockManager[Any],
         row: RowTarget[Any],
         mode: Mode,
         reason: str,
         timeout: float | None,
     ) -> None:
-        """Made by ``RowLock``, not by users."""
-        self._desk = desk
-        self._wanted = row, mode, reason, timeout
+        self._manager = manager
+        self._request = row, mode, reason, timeout
         self._inside = SingleEntry(f"{mode}()", lambda: f"{mode}() of {row.label}")
         self._entered: tuple[RowLease[Any], anyio.CancelScope] | None = None
 
     def __await__(self) -> Generator[Any, Any, RowHeld]:
         self._inside.used()
-        return self._get().__await__()
+        return self._held().__await__()
 
     async def __aenter__(self) -> RowHeld:
         with self._inside:
-            holding = await self._desk.obtain(*self._wanted)
-        holding.entered = True
-        scope = self._desk.new_scope()
-        self._entered = holding, scope
+            lease = await self._manager.obtain(*self._request)
+        # Before the user can drop the `RowHeld`, whose destructor looks at it
+        # (test_a_block_keeps_it).
+        lease.entered = True
+        scope = self._manager.loop.new_scope()
+        self._entered = lease, scope
         scope.__enter__()
-        holding.loss.watch(scope)
-        return RowHeld(self._desk, holding)
+        # Cancels the scope at once if the lease was lost before this line.
+        lease.loss.watch(scope)
+        return RowHeld(self._manager, lease)
 
     async def __aexit__(
         self,
@@ -234,166 +334,59 @@ class RowAcquisition:
         traceback: TracebackType | None,
     ) -> None:
         assert self._entered is not None
-        (holding, scope), self._entered = self._entered, None
+        (lease, scope), self._entered = self._entered, None
         self._inside.left()
-        holding.loss.unwatch(scope)
-        held = RowHeld(self._desk, holding)
-        try:
-            # True: the cancellation was ours, because the lease was lost.
-            swallowed = scope.__exit__(exc_type, exc, traceback)
-        except BaseException:  # what is left of a group without our cancellation
-            await _release_at_exit(held, holding, quietly=True)
-            raise
-        await _release_at_exit(held, holding, quietly=exc is not None and not swallowed)
-        if swallowed and held.lost is not None:  # released in the body, by then
-            raise _lock_lost(holding, held.lost)
-        # Never True, and typed so: else every `return` in a body is one "missing".
-        assert exc is None or not swallowed, "a lost grant raised when it was released"
+        lease.loss.unwatch(scope)
+        held = RowHeld(self._manager, lease)
+        release = partial(_release_at_exit, held, lease)
+        lost = await end_body(scope, exc_type, exc, traceback, release)
+        if lost and held.lost is not None:
+            # Released in the body after the loss had begun to cancel it.
+            raise _lock_lost(lease, held.lost)
+        # Never True, and typed so: else checkers see a missing `return` in each body.
+        assert not lost, "a lost grant raised when it was released"
 
-    async def _get(self) -> RowHeld:
-        return RowHeld(self._desk, await self._desk.obtain(*self._wanted))
+    async def _held(self) -> RowHeld:
+        return RowHeld(self._manager, await self._manager.obtain(*self._request))
 
 
 async def _release_at_exit(
-    held: RowHeld, holding: RowLease[Any], *, quietly: bool
+    held: RowHeld, lease: RowLease[Any], *, quietly: bool
 ) -> None:
-    """Release; the body's own error, if any, goes before what this finds out."""
+    """Release; ``quietly``: the body's own error hides what the release finds."""
     try:
         await held.release()
     except NotOwner:  # released in the body
-        if holding.closed_under and not quietly:
+        if lease.closed_under and not quietly:
             raise Closed from None
     except LockError as error:
         if not quietly:
             raise
-        row = holding.row.label
-        log_event(log, "release_failed", resource=row, error=str(error))
+        resource = lease.row.label
+        log_event(log, "release_failed", resource=resource, error=str(error))
 
 
-def _lock_lost(holding: RowLease[Any], reason: LossReason) -> LockLost:
+def _lock_lost(lease: RowLease[Any], reason: LossReason) -> LockLost:
     return LockLost(
         reason=reason,
-        resource=holding.row.label,
-        mode=str(holding.attempt.mode),
-        fence=0 if holding.grant is None else holding.grant.fence,
+        resource=lease.row.label,
+        mode=str(lease.attempt.mode),
+        fence=lease.fence or 0,
     )
 
 
-@final
-class RowLock:
-    """A lock that is three columns of the row it locks. Made without I/O.
-
-    Each step is one published UPDATE: programs in any language that use the same
-    statements exclude ours and are excluded. Readers starve writers, and nobody has a
-    place in a queue.
-
-    Without a lease the row has no ticket: a holder that dies keeps it until somebody
-    sets the row right, and if the reply to a step is lost nobody can tell whether it
-    was carried out (``AcquireUncertain``). With ``lease`` there is a fourth column of
-    ours in the row: a holder that died is out of the way of ours when its lease ends,
-    a lost reply is resolved by ticket, and a grant has a fence. The lease is renewed on
-    the loop, which must not be blocked for longer; losing it cancels the body of
-    ``async with`` and raises ``LockLost``.
-    """
-
-    def __init__(self, desk: RowLockManager[Any], row: RowTarget[Any]) -> None:
-        """Made by ``row_lock``, not by users."""
-        self._desk = desk
-        self._row = row
-
-    def read(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
-        """Together with other readers: ``await`` it, or use it in ``async with``.
-
-        ``reason`` is stored in the row, for whoever is refused. ``timeout``: seconds to
-        wait; None for ever, 0 only tries. A request under way is waited for.
-
-        Raises (when awaited or entered):
-            LockTimeout: not obtained in time; ``holders`` tells mark and reason.
-            WouldDeadlock: this task holds the row already.
-            AcquireUncertain: the reply was lost; it may be locked till its lease ends.
-            ConfigurationError: no such row, or several; a name that cannot be used.
-            BadRecord: what stands there is not what a lock leaves behind.
-            BackendError: the store failed.
-            Closed: the ``Locks`` is closed, forked or of another loop.
-        """
-        return self._acquisition(Mode.READ, reason, timeout)
-
-    def write(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
-        """Alone; otherwise as ``read``."""
-        return self._acquisition(Mode.WRITE, reason, timeout)
-
-    async def try_read(self, reason: str = "") -> RowHeld | None:
-        """Together with other readers, if that is possible now; else None.
-
-        Raises what ``read`` raises, but for ``LockTimeout``.
-        """
-        return await self._try(Mode.READ, reason)
-
-    async def try_write(self, reason: str = "") -> RowHeld | None:
-        """Alone, if the row is free now; else None.
-
-        Raises what ``read`` raises, but for ``LockTimeout``.
-        """
-        return await self._try(Mode.WRITE, reason)
-
-    async def look(self) -> RowState:
-        """What stands in the row: mark, number of readers, last reason.
-
-        Raises:
-            ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
-        """
-        return await self._desk.look(self._row)
-
-    async def grants(self) -> tuple[RowGrant, ...]:
-        """Our grants in the row, by holder, those too whose time is over.
-
-        Other programs' are not among them, and none is without a lease.
-
-        Raises:
-            ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
-        """
-        return await self._desk.grants(self._row)
-
-    def _acquisition(
-        self, mode: Mode, reason: str, timeout: float | None
-    ) -> RowAcquisition:
-        check_seconds("timeout", timeout)
-        return RowAcquisition(
-            self._desk, self._row, mode, check_reason(reason), timeout
-        )
-
-    async def _try(self, mode: Mode, reason: str) -> RowHeld | None:
-        got = await self._desk.acquire(self._row, mode, check_reason(reason), 0)
-        return RowHeld(self._desk, got) if isinstance(got, RowLease) else None
-
-    def __repr__(self) -> str:
-        return f"<RowLock {self._row.label!r}>"
-
-
-class SessionRowLocks:
-    """Over the tables that its store can reach."""
+class SessionRowLocks(RowLockManager[Statement]):
+    """The row locks of one ``Locks``, in tables that its store can reach."""
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
-        """None yet."""
+        super().__init__(store, session.loop, session.check)
         self._dialect = store.dialect
-        self._tells = store if isinstance(store, NotifiesRowReleases) else None
-        self._desk: RowLockManager[Statement] = RowLockManager(
-            store, session.loop, session.check
-        )
+        self._notifies = store if isinstance(store, NotifiesRowReleases) else None
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
-        """That row's."""
-        texts = RowSql(table, key, self._dialect)
-        tells, watch = self._tells, None
-        if tells is not None:
-            watch = partial(tells.watch_row, texts.table, str(key))
-        row = RowTarget.of(table.name, str(key), texts, texts, lease, watch)
-        return RowLock(self._desk, row)
-
-    def close(self) -> None:
-        """Give all of them back."""
-        self._desk.close()
-
-    async def wait_closed(self) -> None:
-        """Wait until that is done; after ``close``."""
-        await self._desk.wait_closed()
+        """Return the lock of one row; ``lease``: seconds, or None for no lease."""
+        sql = RowSql(table, key, self._dialect)
+        watch = None
+        if self._notifies is not None:
+            watch = partial(self._notifies.watch_row, sql.table, str(key))
+        return RowLock(self, RowTarget.of(sql, str(key), sql, lease, watch=watch))

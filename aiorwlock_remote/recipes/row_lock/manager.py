@@ -1,6 +1,7 @@
-"""All row locks of one loop at one database: who holds which.
+"""All row locks of one event loop at one database: who waits and who holds.
 
-Waiting for row locks: one task of each mode asks for a row, the others for it.
+Of the tasks of a process that want a row in the same mode, one polls the row and the
+others wait for that task: the database is polled by processes, not by tasks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from random import random
@@ -30,11 +30,7 @@ from aiorwlock_remote.errors import (
     LockTimeout,
     WouldDeadlock,
 )
-from aiorwlock_remote.recipes.row_lock.lease import (
-    RowLease,
-    reason_of_loss,
-    renew_until_over,
-)
+from aiorwlock_remote.recipes.row_lock.lease import RowLease, renew_until_over
 from aiorwlock_remote.recipes.row_lock.requests import (
     RETRY_PERIOD,
     RowRequests,
@@ -53,244 +49,103 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 S = TypeVar("S")
 
 IMMEDIATE_ATTEMPTS = 3
-"""Attempts without a pause, as long as nothing is in the way."""
+"""Attempts without a pause while the row looks free or changes at each of them."""
 FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.5
-"""Seconds between two looks of a waiter, at most: at the beginning, and ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowRequest(Generic[S]):
-    """What is wanted. ``until``: a local time; None: for ever."""
-
-    row: RowTarget[S]
-    attempt: RowAttempt
-    until: float | None
+"""Seconds, at most, before a waiter's second attempt, and between two later ones."""
 
 
 class RowWaiters:
-    """The tasks of this process that wait for one row."""
+    """The tasks of this process that wait for one row.
+
+    ``turns``: a task that polls holds the lock of its mode. ``changed``: set, and
+    replaced, when the row may be free.
+    """
 
     def __init__(self) -> None:
-        self.gates: dict[Mode, anyio.Lock] = {mode: anyio.Lock() for mode in Mode}
-        self.bell: anyio.Event = anyio.Event()
-        self._looking = 0
-        self._stop: Callable[[], object] | None = None
+        self.turns: dict[Mode, anyio.Lock] = {mode: anyio.Lock() for mode in Mode}
+        self.changed: anyio.Event = anyio.Event()
+        self._polling = 0
+        self._unwatch: Callable[[], object] | None = None
 
     @contextmanager
-    def looking(self, watch: Watch | None) -> Iterator[None]:
-        """Told by the store as long as anybody here looks."""
-        self._looking += 1
-        if self._looking == 1 and watch is not None:
-            self._stop = watch(self.wake)
+    def polling(self, watch: Watch | None) -> Iterator[None]:
+        """Subscribe to the row's releases while at least one task polls it."""
+        self._polling += 1
+        if self._polling == 1 and watch is not None:
+            self._unwatch = watch(self.wake)
         try:
             yield
         finally:
-            self._looking -= 1
-            if not self._looking and self._stop is not None:
-                self._stop()
-                self._stop = None
+            self._polling -= 1
+            if not self._polling and self._unwatch is not None:
+                self._unwatch()
+                self._unwatch = None
 
     def wake(self) -> None:
-        """It may be free now."""
-        self.bell.set()
-        self.bell = anyio.Event()
-
-
-class RowWaitQueue(Generic[S]):
-    """All who want rows, in one loop."""
-
-    def __init__(
-        self, requests: RowRequests[S], host: TaskEventLoop, check: Callable[[], None]
-    ) -> None:
-        """``check``: raises if nothing may be asked any more."""
-        self._requests = requests
-        self._host = host
-        self._check = check
-        self._crowds: weakref.WeakValueDictionary[RowIdentity, RowWaiters]
-        self._crowds = weakref.WeakValueDictionary()
-
-    async def obtain(
-        self, wish: RowRequest[S], *, wait: bool
-    ) -> RowLease[S] | RowState:
-        """What was obtained, or what was in the way when the time was over."""
-        got = await self._once(wish)
-        if isinstance(got, RowState) and wait:
-            return await self._wait(wish, got)
-        return got
-
-    def wake(self, identity: RowIdentity | None = None) -> None:
-        """That row, or any, may be free now; or nobody is to wait any longer."""
-        for one, crowd in list(self._crowds.items()):
-            if identity in (None, one):
-                crowd.wake()
-
-    async def _wait(
-        self, wish: RowRequest[S], state: RowState
-    ) -> RowLease[S] | RowState:
-        """Until it is ours, or what was in the way when the time was over."""
-        crowd = self._crowds.get(wish.row.identity)
-        if crowd is None:
-            crowd = self._crowds[wish.row.identity] = RowWaiters()
-        gate = crowd.gates[wish.attempt.mode]
-        with anyio.move_on_after(self._left(wish)) as scope:
-            await gate.acquire()
-        if scope.cancelled_caught:
-            return state
-        try:
-            with crowd.looking(wish.row.watch):
-                return await self._poll(crowd, wish)
-        finally:
-            gate.release()
-
-    async def _poll(
-        self, crowd: RowWaiters, wish: RowRequest[S]
-    ) -> RowLease[S] | RowState:
-        looks = 0
-        while True:
-            self._check()
-            bell = crowd.bell
-            got = await self._once(wish)
-            left = self._left(wish)
-            if isinstance(got, RowLease) or (left is not None and left <= 0):
-                return got
-            pause = min(
-                MAX_POLL_INTERVAL, back_off(looks, random(), first=FIRST_POLL_INTERVAL)
-            )
-            looks += 1
-            with anyio.move_on_after(pause if left is None else min(pause, left)):
-                await bell.wait()
-                looks = 0
-
-    async def _once(self, wish: RowRequest[S]) -> RowLease[S] | RowState:
-        """What was obtained, or what is in the way.
-
-        Sent again if it certainly was not carried out, if the ticket tells what became
-        of it, or if what was in the way was gone when that was looked at.
-        """
-        row, attempt, now = wish.row, wish.attempt, self._host.clock.now
-        began, failing, doubtful = now(), None, False
-        for tries in count(1):
-            sent = now()  # whichever obtains it, the last one renews it
-            try:
-                got = await self._requests.take(row, attempt, doubtful=doubtful)
-            except BackendUnavailable as exc:
-                failing = exc if failing is None or failing.nothing_done else failing
-                sure = exc.nothing_done or row.way.lease is not None
-                late = wish.until is not None and now() >= wish.until
-                if not sure or late or now() - began >= RETRY_PERIOD:
-                    raise self._given_up(wish, failing) from exc.__cause__
-            except LockError as exc:
-                if doubtful or (is_uncertain(exc) and row.way.lease is not None):
-                    self._give_back(wish)
-                raise row.explained(exc) from exc.__cause__
-            else:
-                if got.held:
-                    return self._holding(wish, got, sent)
-                state = row.found(got)
-                if tries >= IMMEDIATE_ATTEMPTS or not (
-                    got.again or _admits(state, attempt.mode)
-                ):
-                    return state
-                continue
-            doubtful = not failing.nothing_done and row.way.lease is not None
-            with self._requests.pausing(row, attempt) if doubtful else nullcontext():
-                await anyio.sleep(back_off(tries, random()))
-            self._check()
-        raise AssertionError("counts for ever")
-
-    def _holding(
-        self, wish: RowRequest[S], got: RowOutcome, sent: float
-    ) -> RowLease[S]:
-        holding = RowLease(wish.row, wish.attempt, got.grant)
-        lease = wish.row.way.lease
-        if lease is not None:
-            holding.deadline = local_deadline(sent, lease, None)
-        if self._host.clock.now() < holding.deadline:
-            return holding
-        self._give_back(wish)
-        raise BackendUnavailable(
-            what=f"{wish.row.label}: granted when its lease was nearly over",
-            hint="a longer lease",
-            nothing_done=True,
-        )
-
-    def _given_up(self, wish: RowRequest[S], exc: BackendUnavailable) -> LockError:
-        """Nobody will use what a lost request may obtain."""
-        if not exc.nothing_done and wish.row.way.lease is not None:
-            self._give_back(wish)
-        return wish.row.unclear(wish.attempt.mode, exc)
-
-    def _give_back(self, wish: RowRequest[S]) -> None:
-        attempt = wish.attempt
-        self._requests.give(wish.row, attempt, attempt.reason).log_failure()
-
-    def _left(self, wish: RowRequest[S]) -> float | None:
-        if wish.until is None:
-            return None
-        return max(0.0, wish.until - self._host.clock.now())
-
-
-def _admits(state: RowState, mode: Mode) -> bool:
-    return state.mark == UNLOCK or (state.mark == READ_LOCK and mode is Mode.READ)
+        """Let the polling tasks look at once: the row may be free."""
+        self.changed.set()
+        self.changed = anyio.Event()
 
 
 class RowLockManager(Generic[S]):
-    """All row locks of one loop at one database."""
+    """All row locks of one event loop at one database.
+
+    ``check`` raises if no request may be sent, because the ``Locks`` is closed;
+    ``checked_kinds``: see ``RowRequests``.
+    """
 
     def __init__(
         self,
-        carrier: RunsPlans[S],
-        host: TaskEventLoop,
+        store: RunsPlans[S],
+        loop: TaskEventLoop,
         check: Callable[[], None],
-        known: set[RowIdentity] | None = None,
+        checked_kinds: set[RowIdentity] | None = None,
     ) -> None:
-        """``check``: raises if nothing may be asked. ``known``: see there."""
-        self._carrier = carrier
-        self._host = host
+        self._store = store
+        self.loop: TaskEventLoop = loop
         self._check = check
         self._pid = os.getpid()
-        self._requests = RowRequests(carrier, host, self._freed, known)
-        self._waiting = RowWaitQueue(self._requests, host, check)
+        self._requests = RowRequests(store, loop, self.wake, checked_kinds)
+        self._waiters: weakref.WeakValueDictionary[RowIdentity, RowWaiters]
+        self._waiters = weakref.WeakValueDictionary()
         self._held: set[RowLease[S]] = set()
-        self._mine: weakref.WeakKeyDictionary[Any, dict[RowIdentity, RowLease[S]]]
-        self._mine = weakref.WeakKeyDictionary()
+        self._by_task: weakref.WeakKeyDictionary[Any, dict[RowIdentity, RowLease[S]]]
+        self._by_task = weakref.WeakKeyDictionary()
 
     async def acquire(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S] | RowState:
-        """Wait for it, or tell what is in the way when the time is over."""
+        """Wait for the row; return its lease, or its state when the time is over."""
         self._check()
-        task = self._host.current_task()
-        mine = self._mine.setdefault(task, {})
-        held = mine.get(row.identity)
-        if held is not None and held.in_the_way(self.now()):
-            theirs = str(held.attempt.mode)
-            raise WouldDeadlock(resource=row.label, held_mode=theirs)
-        until = None if timeout is None else self._host.clock.now() + timeout
-        wish = RowRequest(row, RowAttempt(mode, reason, random_id().hex()), until)
-        got = await self._waiting.obtain(wish, wait=timeout != 0)
+        task = self.loop.current_task()
+        own = self._by_task.setdefault(task, {})
+        held = own.get(row.identity)
+        if held is not None and held.blocks_own_task():
+            held_mode = str(held.attempt.mode)
+            raise WouldDeadlock(resource=row.label, held_mode=held_mode)
+        until = None if timeout is None else self.loop.clock.now() + timeout
+        attempt = RowAttempt(row, mode, reason, random_id().hex(), until)
+        got = await self._obtain(attempt, wait=timeout != 0)
         if isinstance(got, RowState):
             return got
         got.task = weakref.ref(task)
         self._held.add(got)
-        mine[row.identity] = got
+        own[row.identity] = got
         try:
             self._check()
-        except LockError:  # closed meanwhile
+        except LockError:
+            # Closed between the grant and here: ``close`` did not see this lease, and
+            # nothing else would release it.
             self._end(got, None).log_failure()
             raise
         if got.grant is not None:
-            self._host.spawn(partial(self._look_after, got))
+            self.loop.spawn(partial(self._keep_renewed, got))
         return got
 
     async def obtain(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S]:
-        """Wait for it.
-
-        Raises:
-            LockTimeout: not obtained in time.
-        """
+        """Wait for the row and return its lease; raise ``LockTimeout`` in the end."""
         got = await self.acquire(row, mode, reason, timeout)
         if isinstance(got, RowLease):
             return got
@@ -301,37 +156,40 @@ class RowLockManager(Generic[S]):
             holders=(str(got),),
         )
 
-    async def release(
-        self, holding: RowLease[S], reason: str | None
-    ) -> RowOutcome | None:
-        """Give it back; None if that was done before. Cancelling does not stop it."""
-        if holding not in self._held:
+    async def release(self, held: RowLease[S], reason: str | None) -> RowOutcome | None:
+        """Release the row; return None if it was released before.
+
+        The request is sent before anything is awaited; cancelling does not stop it.
+        """
+        if held not in self._held:
             return None
         self._check()
-        told = self._end(holding, reason)
+        reply = self._end(held, reason)
+        # Shielded: only the answer says whether the lock was lost meanwhile. asyncio's
+        # own cancel() gets through (test_cancelled_natively_again_and_again).
         with anyio.CancelScope(shield=True):
             try:
-                return await told
+                return await reply
             except LockError as exc:
-                raise holding.row.explained(exc) from exc.__cause__
+                raise held.row.explained(exc) from exc.__cause__
         raise AssertionError("a shielded scope is not left like this")
 
     async def look(self, row: RowTarget[S]) -> RowState:
-        """What stands there."""
+        """Return the state that the row has."""
         self._check()
         try:
-            step = await self._carrier.carry(look_plan(row.words))
+            step = await self._store.carry(look_plan(row.strategy.statements))
         except LockError as exc:
             raise row.explained(exc) from exc.__cause__
         return row.state(step)
 
     async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
-        """The leases that stand there."""
+        """Return the leases in the row."""
         self._check()
-        if not isinstance(row.way, LeasedStrategy):
+        if not isinstance(row.strategy, LeasedStrategy):
             return ()
         try:
-            grants, got = await self._carrier.carry(row.way.list())
+            grants, got = await self._store.carry(row.strategy.list())
         except LockError as exc:
             raise row.explained(exc) from exc.__cause__
         if not got.held:
@@ -339,67 +197,193 @@ class RowLockManager(Generic[S]):
         return grants
 
     def close(self) -> None:
-        """Give everything back, and let nobody wait any longer."""
-        self._waiting.wake()
+        """Release all rows, and end all waiting."""
+        self.wake()
         self._requests.close()
-        task = self._host.current_task()
-        for holding in list(self._held):
-            holding.close(task)
-            self._end(holding, None).log_failure()
+        task = self.loop.current_task()
+        for held in list(self._held):
+            held.close(task)
+            self._end(held, None).log_failure()
 
     async def wait_closed(self) -> None:
-        """Wait until that is done, for a while at most; after ``close``."""
+        """Wait a bounded time for the releases that ``close`` has sent."""
         await self._requests.wait_closed()
 
-    async def extend(self, holding: RowLease[S]) -> bool:
-        """Renew its lease by hand; False if it was lost."""
+    async def extend(self, held: RowLease[S]) -> bool:
+        """Renew a lease at the caller's request; return False if it was lost."""
         self._check()
-        sent, lease = self._host.clock.now(), holding.row.way.lease
+        sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
         assert lease is not None
         try:
-            got = await self._keep(holding)
+            got = await self._renew(held)
         except LockError as exc:
-            raise holding.row.explained(exc) from exc.__cause__
+            raise held.row.explained(exc) from exc.__cause__
         if got.grant is not None:
-            holding.renewed(sent, lease)
+            held.renewed(sent_at, lease)
         elif not got.again:
-            holding.lose(reason_of_loss(holding, self._host.clock.now()))
-        return holding.lost is None
+            held.lose(held.reason_gone())
+        return held.lost is None
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one that made it."""
+        """Whether this process is a forked child of the one that made the locks."""
         return os.getpid() != self._pid
 
-    def now(self) -> float:
-        """Local time."""
-        return self._host.clock.now()
+    def wake(self, identity: RowIdentity | None = None) -> None:
+        """Wake the waiters of that row, or of all rows."""
+        for each, waiters in list(self._waiters.items()):
+            if identity in (None, each):
+                waiters.wake()
 
-    def new_scope(self) -> anyio.CancelScope:
-        """Of this loop's library."""
-        return self._host.new_scope()
+    async def _obtain(
+        self, attempt: RowAttempt[S], *, wait: bool
+    ) -> RowLease[S] | RowState:
+        """Return the lease, or the state that refused it when the time was over."""
+        got = await self._try(attempt)
+        # At once, before queueing: without waiters a free row costs one request.
+        if isinstance(got, RowState) and wait:
+            return await self._wait(attempt, got)
+        return got
 
-    async def _look_after(self, holding: RowLease[S]) -> None:
-        await renew_until_over(holding, partial(self._keep, holding), self._host)
-        if holding.abandoned(self._host):
-            self._held.discard(holding)
+    async def _wait(
+        self, attempt: RowAttempt[S], state: RowState
+    ) -> RowLease[S] | RowState:
+        row = attempt.row
+        waiters = self._waiters.get(row.identity)
+        if waiters is None:
+            waiters = self._waiters[row.identity] = RowWaiters()
+        # By mode: a reader must not wait behind a writer whom the row refuses.
+        turn = waiters.turns[attempt.mode]
+        attempt.log_debug("queued")
+        with anyio.move_on_after(self._left(attempt)) as scope:
+            await turn.acquire()
+        if scope.cancelled_caught:
+            return state
+        try:
+            with waiters.polling(row.watch):
+                return await self._poll(waiters, attempt)
+        finally:
+            turn.release()
 
-    def _keep(self, holding: RowLease[S]) -> Pending[RowOutcome]:
-        way = holding.row.way
-        assert isinstance(way, LeasedStrategy)
-        return self._carrier.carry(way.keep(holding.attempt))
+    async def _poll(
+        self, waiters: RowWaiters, attempt: RowAttempt[S]
+    ) -> RowLease[S] | RowState:
+        polls = 0
+        while True:
+            self._check()
+            # Taken before the attempt: a release that comes while the attempt is under
+            # way sets this event, not its successor, and is not missed.
+            changed = waiters.changed
+            got = await self._try(attempt)
+            left = self._left(attempt)
+            if isinstance(got, RowLease) or (left is not None and left <= 0):
+                return got
+            pause = min(
+                MAX_POLL_INTERVAL, back_off(polls, random(), first=FIRST_POLL_INTERVAL)
+            )
+            polls += 1
+            # Programs that use the published statements alone do not notify, so a
+            # waiter polls, with pauses that grow until it is woken
+            # (test_looks_are_more_and_more_seldom_until_somebody_leaves).
+            cause = "poll"
+            with anyio.move_on_after(pause if left is None else min(pause, left)):
+                await changed.wait()
+                polls, cause = 0, "message"
+            attempt.log_debug("woken", cause=cause)
 
-    def _end(self, holding: RowLease[S], reason: str | None) -> Pending[RowOutcome]:
-        self._held.discard(holding)
-        holding.over.set()
-        row, attempt = holding.row, holding.attempt
-        task = None if holding.task is None else holding.task()
-        mine = {} if task is None else self._mine.get(task, {})
-        if mine.get(row.identity) is holding:
-            del mine[row.identity]
-        return self._requests.give(
-            row, attempt, attempt.reason if reason is None else reason
+    async def _try(self, attempt: RowAttempt[S]) -> RowLease[S] | RowState:
+        """Return the lease, or the state that refused it.
+
+        The request is sent again if it was certainly not carried out, if its ticket
+        shows what became of it, or if the state that refused it admits it.
+        """
+        row, now = attempt.row, self.loop.clock.now
+        began, failing, doubtful = now(), None, False
+        for tries in count(1):
+            # Whichever of the requests obtained the lease, the last one renewed it: its
+            # time counts from here (test_a_lease_counts_from_before_it_was_asked_for).
+            sent_at = now()
+            try:
+                got = await self._requests.take(attempt, doubtful=doubtful)
+            except BackendUnavailable as exc:
+                failing = exc if failing is None or failing.nothing_done else failing
+                sure = exc.nothing_done or row.strategy.lease is not None
+                late = attempt.until is not None and now() >= attempt.until
+                if not sure or late or now() - began >= RETRY_PERIOD:
+                    raise self._given_up(attempt, failing) from exc.__cause__
+            except LockError as exc:
+                # An earlier request of this attempt may have been granted, though this
+                # one is refused for good (test_another_try_that_is_refused).
+                if doubtful or (is_uncertain(exc) and row.strategy.lease is not None):
+                    self._requests.give(attempt).log_failure()
+                raise row.explained(exc) from exc.__cause__
+            else:
+                if got.held:
+                    return self._lease(attempt, got, sent_at)
+                state = row.found(got)
+                if tries >= IMMEDIATE_ATTEMPTS or not (
+                    got.again or _admits(state, attempt.mode)
+                ):
+                    attempt.log_debug("refused", cause=state)
+                    return state
+                continue
+            doubtful = not failing.nothing_done and row.strategy.lease is not None
+            uncertain = self._requests.uncertain
+            with uncertain(attempt) if doubtful else nullcontext():
+                await anyio.sleep(back_off(tries, random()))
+            self._check()
+        raise AssertionError("count() does not end")
+
+    def _lease(
+        self, attempt: RowAttempt[S], got: RowOutcome, sent_at: float
+    ) -> RowLease[S]:
+        held = RowLease(attempt, self.loop, got.grant)
+        lease = attempt.row.strategy.lease
+        if lease is not None:
+            held.deadline = local_deadline(sent_at, lease, None)
+        if held.left > 0:
+            attempt.log_debug("granted", fence=held.fence)
+            return held
+        # The answer took longer than the lease: the row may be another holder's by now
+        # (test_one_that_comes_when_it_is_over_is_given_back).
+        self._requests.give(attempt).log_failure()
+        raise BackendUnavailable(
+            what=f"{attempt.row.label}: the grant arrived when its lease had expired",
+            hint="use a longer lease",
+            nothing_done=True,
         )
 
-    def _freed(self, identity: RowIdentity) -> None:
-        self._waiting.wake(identity)
+    def _given_up(self, attempt: RowAttempt[S], exc: BackendUnavailable) -> LockError:
+        """Release what a lost request may have obtained; return the caller's error."""
+        if not exc.nothing_done and attempt.row.strategy.lease is not None:
+            self._requests.give(attempt).log_failure()
+        return attempt.row.unclear(attempt.mode, exc)
+
+    def _left(self, attempt: RowAttempt[S]) -> float | None:
+        if attempt.until is None:
+            return None
+        return max(0.0, attempt.until - self.loop.clock.now())
+
+    async def _keep_renewed(self, held: RowLease[S]) -> None:
+        await renew_until_over(held, partial(self._renew, held))
+        if held.abandoned():
+            self._held.discard(held)
+
+    def _renew(self, held: RowLease[S]) -> Pending[RowOutcome]:
+        strategy = held.row.strategy
+        assert isinstance(strategy, LeasedStrategy)
+        return self._store.carry(strategy.keep(held.attempt))
+
+    def _end(self, held: RowLease[S], reason: str | None) -> Pending[RowOutcome]:
+        self._held.discard(held)
+        held.over.set()
+        row = held.row
+        task = None if held.task is None else held.task()
+        own = {} if task is None else self._by_task.get(task, {})
+        if own.get(row.identity) is held:
+            del own[row.identity]
+        return self._requests.give(held.attempt, reason)
+
+
+def _admits(state: RowState, mode: Mode) -> bool:
+    return state.mark == UNLOCK or (state.mark == READ_LOCK and mode is Mode.READ)

@@ -1,8 +1,7 @@
-"""Requests for row locks: sent without awaiting, undone if nobody waits any more."""
+"""Requests for row locks, and the clean-up of those whose caller does not wait."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +21,7 @@ from aiorwlock_remote.recipes.row_lock.target import (
     RowIdentity,
     RowOutcome,
     RowTarget,
+    log,
 )
 from aiorwlock_remote.runtime.cleanup import CleanupRetrier, InFlightGrants
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
@@ -31,140 +31,152 @@ S_contra = TypeVar("S_contra", contravariant=True)
 T = TypeVar("T")
 
 RETRY_PERIOD = 5.0
-"""Seconds for which a request is sent again before whoever waits is told."""
+"""Seconds for which a failed request is repeated before its caller gets the error."""
 SETTLE_TIMEOUT = 2.0
-"""Seconds for which who is cancelled or closes waits until what it left is undone."""
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+"""Seconds that a cancelled or closing caller waits for its clean-up."""
 
 
 class RunsPlans(Protocol[S_contra]):
-    """What carries plans out; see ``SupportsRowLocks``."""
+    """The part of a store that runs plans; see ``SupportsRowLocks``."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Carry out its statements."""
+        """Run the statements of the plan, even if the caller is cancelled."""
 
 
 class RowRequests(Generic[S]):
-    """Those of one loop. ``freed(identity)`` is called when a lock was given back.
+    """The requests for row locks of one event loop. They never wait for each other.
 
-    ``known``: kinds of rows that take a mark as it is; more are added.
+    Invariants, each with the test that fails without it:
+
+    * If the caller is cancelled, or the ``Locks`` is closed, a lock that the request
+      still obtains is released, once (test_row_lock_waiting.py,
+      test_closed_and_cancelled_it_is_given_back_once).
+    * Without a ticket, a release that may have been carried out is never repeated: the
+      second one would take away another reader's count (test_row_lock_faults.py,
+      test_a_lost_reply_to_a_release; test_row_lock_cleanup.py,
+      test_without_a_lease_nothing_is_done_twice).
+    * After ``close`` each failed release is sent once more, at once
+      (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
+
+    ``on_freed`` is called with the row's identity after each release. ``checked_kinds``
+    are the kinds of rows whose columns are known to take a mark as it is; the set is
+    extended here.
     """
 
     def __init__(
         self,
-        carrier: RunsPlans[S],
-        host: TaskEventLoop,
-        freed: Callable[[RowIdentity], None],
-        known: set[RowIdentity] | None = None,
+        store: RunsPlans[S],
+        loop: TaskEventLoop,
+        on_freed: Callable[[RowIdentity], None],
+        checked_kinds: set[RowIdentity] | None = None,
     ) -> None:
-        self._carrier = carrier
-        self._host = host
-        self._freed = freed
+        self._store = store
+        self._loop = loop
+        self._on_freed = on_freed
         self._closing = InFlightGrants()
-        self._insisting = CleanupRetrier(host, self._closing)
-        self._under_way = InFlight()
+        self._retrier = CleanupRetrier(loop, self._closing)
+        self._in_flight = InFlight()
         self._closed = False
-        self._known = set[RowIdentity]() if known is None else known
-        self._resting: set[Callable[[], None]] = set()  # to be sent again
+        self._checked = set[RowIdentity]() if checked_kinds is None else checked_kinds
+        self._paused: set[Callable[[], None]] = set()  # releases to be repeated
 
     async def take(
-        self, row: RowTarget[S], attempt: RowAttempt, *, doubtful: bool = False
+        self, attempt: RowAttempt[S], *, doubtful: bool = False
     ) -> RowOutcome:
-        """Once. Cancelled or closed, what it may have obtained is given back.
+        """Ask once for the lock.
 
-        ``doubtful``: an earlier request may have obtained it, too.
+        If the caller is cancelled, or the ``Locks`` is closed, what the request obtains
+        is released. ``doubtful``: an earlier request of this attempt may have obtained
+        the lock, so it is released even if this one does not.
         """
-        new = row.kind not in self._known
-        plan = row.way.take(attempt, check=new)
-        carried = self._under_way.add(self._carrier.carry(plan))
+        attempt.log_debug("request_sent")
+        kind = attempt.row.kind
+        plan = attempt.row.strategy.take(attempt, check=kind not in self._checked)
+        reply = self._in_flight.add(self._store.carry(plan))
         undone: list[Pending[None]] = []
 
-        def take_back() -> Pending[None]:
+        def withdraw() -> Pending[None]:
             if not undone:
                 undone.append(Pending())
-                undo = partial(self._take_back, row, attempt, doubtful, undone[0])
-                carried.add_done_callback(undo)
+                undo = partial(self._withdraw, attempt, doubtful, undone[0])
+                reply.add_done_callback(undo)
             return undone[0]
 
         try:
-            with self._closing.under(take_back):
-                got = await carried
+            with self._closing.under(withdraw):
+                got = await reply
         except BaseException as exc:
-            if exc is carried.error:
+            # The request's own error: the caller decides whether to repeat it. Anything
+            # else means that the caller does not wait any more.
+            if exc is reply.error:
                 raise
             with anyio.CancelScope(shield=True), anyio.move_on_after(SETTLE_TIMEOUT):
-                await take_back()
+                await withdraw()
             raise
         if got.held:
-            self._known.add(row.kind)
+            self._checked.add(kind)
         return got
 
     @contextmanager
-    def pausing(
-        self, row: RowTarget[S], attempt: RowAttempt
-    ) -> Generator[None, None, None]:
-        """Until it is taken again; nobody knows whether it was obtained.
+    def uncertain(self, attempt: RowAttempt[S]) -> Generator[None, None, None]:
+        """Guard a pause after a request that may have obtained the lock.
 
-        Cancelled or closed meanwhile, it is given back.
-
-        Raises:
-            Closed: it is not to be taken again.
+        If the caller is cancelled in the pause, or the ``Locks`` is closed, the lock is
+        released in the background. In the second case this raises ``Closed``.
         """
 
-        def take_back() -> None:
-            self.give(row, attempt, attempt.reason).log_failure()
+        def withdraw() -> None:
+            self.give(attempt).log_failure()
 
-        with self._closing.under(take_back):
+        with self._closing.under(withdraw):
             try:
                 yield
             except BaseException:
-                take_back()
+                withdraw()
                 raise
 
     def give(
-        self, row: RowTarget[S], attempt: RowAttempt, reason: str
+        self, attempt: RowAttempt[S], reason: str | None = None
     ) -> Pending[RowOutcome]:
-        """Give back; sent again for a while, then in the background.
+        """Send a release; repeat it for ``RETRY_PERIOD``, then in the background.
 
-        As long as that cannot do harm: without a ticket, what may have been carried out
-        is not sent again. Nor is anything when the lease is over.
+        It is repeated only while that does no harm: with a lease until the lease ends;
+        without one only if the request was certainly not carried out.
         """
-        told: Pending[RowOutcome] = self._under_way.add(Pending())
-        again = partial(self._given, row, attempt, reason)
-        self._give(row, again, told, self._host.clock.now())
-        lease = row.way.lease
+        reply: Pending[RowOutcome] = self._in_flight.add(Pending())
+        reason = attempt.reason if reason is None else reason
+        send = partial(self._send_release, attempt, reason)
+        self._repeat_release(attempt, send, reply, self._loop.clock.now())
+        row, lease = attempt.row, attempt.row.strategy.lease
         repeatable = lease is not None
-        return self._insisting.retry_if_failed(
-            told, row, again, lease, repeatable=repeatable
+        return self._retrier.retry_if_failed(
+            reply, row, send, lease, repeatable=repeatable
         )
 
     def close(self) -> None:
-        """Send now what is to be sent again; nothing will be after that.
-
-        What is about to be obtained is given back, and is no one's.
-        """
+        """Repeat paused releases at once, and release whatever is still obtained."""
         self._closed = True
         self._closing.close()
-        for again in list(self._resting):
-            again()
+        for repeat in list(self._paused):
+            repeat()
 
     async def wait_closed(self) -> None:
-        """Wait until nothing is under way, for ``SETTLE_TIMEOUT`` seconds at most."""
+        """Wait for the answers to all requests, ``SETTLE_TIMEOUT`` seconds at most."""
         with anyio.move_on_after(SETTLE_TIMEOUT, shield=True):
-            await self._under_way.wait_closed()
+            await self._in_flight.wait_closed()
 
-    def _take_back(
+    def _withdraw(
         self,
-        row: RowTarget[S],
-        attempt: RowAttempt,
+        attempt: RowAttempt[S],
         doubtful: bool,  # noqa: FBT001 - bound by ``partial``
         undone: Pending[None],
-        carried: Pending[RowOutcome],
+        reply: Pending[RowOutcome],
     ) -> None:
-        error = carried.error
+        error, row = reply.error, attempt.row
         doubt = doubtful or is_uncertain(error)
-        if doubt and row.way.lease is None:
+        if doubt and row.strategy.lease is None:
+            # Without a ticket a release could take away the lock of another holder, so
+            # the row may stay locked (test_row_lock_faults.py, test_a_lost_reply).
             log_event(
                 log,
                 "row_lock_uncertain",
@@ -172,61 +184,70 @@ class RowRequests(Generic[S]):
                 mode=attempt.mode,
                 error=str(error),
             )
-        elif doubt or (error is None and carried.result().held):
-            told = self.give(row, attempt, attempt.reason)
-            told.log_failure()
-            told.add_done_callback(lambda _: undone.set_result(None))
+        elif doubt or (error is None and reply.result().held):
+            attempt.log_debug("withdrawn")
+            released = self.give(attempt)
+            released.log_failure()
+            released.add_done_callback(lambda _: undone.set_result(None))
             return
         undone.set_result(None)
 
-    def _give(
+    def _repeat_release(
         self,
-        row: RowTarget[S],
-        give: Callable[[], Pending[RowOutcome]],
-        told: Pending[RowOutcome],
+        attempt: RowAttempt[S],
+        send: Callable[[], Pending[RowOutcome]],
+        reply: Pending[RowOutcome],
         since: float,
     ) -> None:
-        def again() -> None:
-            if again in self._resting:
-                self._resting.discard(again)
-                self._give(row, give, told, since)
+        def repeat() -> None:
+            # `close` may have called it already
+            # (test_closing_sends_at_once_what_was_to_be_sent_again).
+            if repeat in self._paused:
+                self._paused.discard(repeat)
+                self._repeat_release(attempt, send, reply, since)
 
-        def gave(given: Pending[RowOutcome]) -> None:
-            error = given.error
-            waited = self._host.clock.now() - since
+        def answered(released: Pending[RowOutcome]) -> None:
+            error = released.error
+            waited = self._loop.clock.now() - since
             if error is None:
-                told.set_result(given.result())
-            elif _repeatable(row, error) and not self._closed and waited < RETRY_PERIOD:
-                self._resting.add(again)
-                self._host.spawn(partial(_after, back_off(2, random()), again))
+                reply.set_result(released.result())
+            elif (
+                waited < RETRY_PERIOD
+                and not self._closed
+                and _repeatable(attempt.row, error)
+            ):
+                attempt.log_debug("cleanup_retried")
+                self._paused.add(repeat)
+                self._loop.spawn(partial(_call_after, back_off(2, random()), repeat))
             else:
-                told.set_exception(error)
+                reply.set_exception(error)
 
-        give().add_done_callback(gave)
+        send().add_done_callback(answered)
 
-    def _given(
-        self, row: RowTarget[S], attempt: RowAttempt, reason: str
-    ) -> Pending[RowOutcome]:
-        """Once; waiters here are told."""
+    def _send_release(self, attempt: RowAttempt[S], reason: str) -> Pending[RowOutcome]:
+        """Send a release once; wake local waiters when it was carried out."""
+        row = attempt.row
 
-        def gave(got: RowOutcome) -> RowOutcome:
+        def answered(got: RowOutcome) -> RowOutcome:
+            # Not carried out: raised as an error, so that it is repeated
+            # (test_a_row_that_others_change_all_the_time).
             if got.again:
-                what = f"{row.label}: others change it all the time"
+                what = f"{row.label}: other programs changed the row at each attempt"
                 raise BackendUnavailable(what=what, nothing_done=True)
-            self._freed(row.identity)
+            self._on_freed(row.identity)
             return got
 
-        carried = self._carrier.carry(row.way.give(attempt, reason))
-        return self._under_way.add(map_pending(carried, gave))
+        reply = self._store.carry(row.strategy.give(attempt, reason))
+        return self._in_flight.add(map_pending(reply, answered))
 
 
 def _repeatable(row: RowTarget[S], error: BaseException) -> bool:
-    """Whether it may be done again: not carried out, or known by ticket."""
+    """Return True if the failed release was not carried out, or has a ticket."""
     if not isinstance(error, BackendUnavailable):
         return False
-    return error.nothing_done or row.way.lease is not None
+    return error.nothing_done or row.strategy.lease is not None
 
 
-async def _after(seconds: float, function: Callable[[], None]) -> None:
+async def _call_after(seconds: float, function: Callable[[], None]) -> None:
     await anyio.sleep(seconds)
     function()

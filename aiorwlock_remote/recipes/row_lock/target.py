@@ -1,15 +1,11 @@
-"""What is wrong with a row or its table, and the statement that puts it right.
-
-The published statements as SQL, for drivers; see ``row.sql``.
-
-Two ways to hold a row: as published, for ever; or with a lease, by a ticket.
-"""
+"""A row that is locked: its SQL, the two strategies to hold it, and its errors."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 from uuid import UUID
 
 from aiorwlock_remote._util.random_ids import random_id
@@ -43,7 +39,7 @@ from aiorwlock_remote.core.row_grants import (
     load_row_grants,
 )
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -53,15 +49,41 @@ from aiorwlock_remote.errors import (
     LockError,
     Unsupported,
 )
+from aiorwlock_remote.logs import log_event
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.row_lock")
+
+MAX_SWAPS = 8
+"""Attempts to change a leased row without a pause while other programs change it."""
+
+Watch = Callable[[Callable[[], object]], Callable[[], object]]
+"""``watch(wake)``: call ``wake`` when the row may be free; returns what stops that."""
+
+RowIdentity = tuple[str, ...]
+"""Table, columns of the lock, and key; without the key: the kind of a row."""
+
+_OWN_TABLE_HINTS = ("rwlock schema ", "mutex_locks", "its tables were")
+"""Parts of a store's hints that speak of the library's own tables."""
+_NAME_HINTS = ("", "another name for the resource")
+"""A store's hints that speak of the library's own resource names."""
+_TOO_LONG_HINT = "makes it: widen it"
+"""Part of a store's hint that speaks of the library's own columns."""
 
 
 @final
 class RowSql:
-    """The published statements for one row, as SQL."""
+    """The published statements for one row as SQL text (see ``row.sql``).
+
+    The properties are statements for error hints: what an administrator runs if the
+    table or the row cannot be locked as it is.
+    """
 
     def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
-        """``dialect``: of the database that carries them out."""
         self._id = str(key) if isinstance(key, UUID) and not dialect.uuids else key
+        self.name: str = table.name
         self.table: str = ".".join(map(dialect.quoted, table_name_parts(table.name)))
         names = {
             "table": self.table,
@@ -82,23 +104,18 @@ class RowSql:
         self.columns: tuple[str, ...] = (table.key, *lock)
 
     def lock(self, mode: Mode, reason: str) -> Statement:
-        """RLock or WLock."""
         return Statement(self._text(f"{mode}_lock"), (reason, self._id))
 
     def unlock(self, mode: Mode, reason: str) -> Statement:
-        """RUnlock or WUnlock."""
         return Statement(self._text(f"{mode}_unlock"), (reason, self._id))
 
     def look(self) -> Statement:
-        """Mark, count and reason."""
         return Statement(self._text("look"), (self._id,), tells=True)
 
     def read(self) -> Statement:
-        """Mark, count, reason, grants; and the time there."""
         return Statement(self._text("read"), (self._id,), tells=True)
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> Statement:
-        """Put these there in place of those."""
         mark, count, _, grants = old
         values = (*new, self._id, mark, count)
         if grants is None:
@@ -106,36 +123,26 @@ class RowSql:
         return Statement(self._text("swap"), (*values, grants))
 
     @property
-    def needs(self) -> str:
-        """What gives the table its columns."""
+    def add_columns(self) -> str:
+        """ALTER TABLE statements that add the three columns of the lock."""
         return "; ".join(map(self._named, self._dialect.alters))
 
     @property
-    def leases(self) -> str:
-        """What gives the table the column of grants."""
+    def add_grants_column(self) -> str:
+        """The ALTER TABLE statement that adds the column for leases."""
         return self._named(self._dialect.leases)
 
     @property
-    def grant(self) -> str:
-        """What gives a user the rights."""
+    def grant_rights(self) -> str:
+        """The GRANT statement that a database user needs for row locks."""
         return self._named(self._dialect.grant)
 
-    @property
-    def repair(self) -> str:
-        """What makes the row one that nobody holds."""
-        return self._text("repair", literal=self._literal())
-
-    @property
-    def forget(self) -> str:
-        """What makes the row one without grants."""
-        return self._text("forget", literal=self._literal())
-
-    @property
-    def insert(self) -> str:
-        """What makes the row."""
-        return self._text("insert")
+    def repair(self, name: str) -> str:
+        """Return ``free_row``, ``clear_grants`` or ``insert_row`` of ``row.sql``."""
+        return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
+        # For hints only; statements that are executed bind their values.
         literal = str(self._id)
         if isinstance(self._id, int):
             return literal
@@ -149,27 +156,17 @@ class RowSql:
         return text.format_map({**self._names, **more})
 
 
-S = TypeVar("S")
-
-MAX_SWAPS = 8
-"""Attempts to change a row without a pause, while others change it, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowAttempt:
-    """Who wants what. ``ticket``: known to nobody else."""
-
-    mode: Mode
-    reason: str
-    ticket: str = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """What came of a step. ``grant``: a lease that is held now.
+    """The outcome of one request for a row lock.
 
-    ``held``: whether what was given back or kept was held until then. ``again``: others
-    were faster each time; nothing was done. ``damaged``: the list of grants is none.
+    Args:
+        step: How many rows changed, and what the row contains if none did.
+        held: For an acquire: it was granted. For a release or a renewal: the lock was
+            held until then.
+        grant: The lease that is held now.
+        again: Other programs changed the row each time; nothing was done.
+        damaged: The column of grants contains text that this library did not write.
     """
 
     step: RowStep
@@ -180,41 +177,46 @@ class RowOutcome:
 
 
 class PublishedStrategy(Generic[S]):
-    """By the four published UPDATEs."""
+    """Plans that hold a row without a lease, by the four published UPDATEs."""
 
     lease: float | None = None
 
-    def __init__(self, words: RowStatements[S]) -> None:
-        self._words = words
+    def __init__(self, statements: RowStatements[S]) -> None:
+        self.statements = statements
 
-    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
-        """RLock or WLock."""
+    def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
+        """Lock the row; ``check``: also read back that the mark fits its column."""
         mode, reason = attempt.mode, attempt.reason
-        plan = lock_plan(self._words, mode, reason, check=check, alone=check)
+        plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
         return RowOutcome(step, step.done)
 
-    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
-        """RUnlock or WUnlock."""
-        step = yield from unlock_plan(self._words, attempt.mode, reason)
+    def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
+        """Unlock the row, and store ``reason`` in it."""
+        step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
 
 class LeasedStrategy(Generic[S]):
-    """By reading the row and swapping it, grants and all."""
+    """Plans that hold a row with a lease of so many seconds, by compare-and-set.
 
-    def __init__(self, words: LeasedRowStatements[S], lease: float) -> None:
-        """``lease``: seconds."""
-        self._words = words
+    Each step reads the row and swaps all of its lock columns, so a repeated request
+    finds its own ticket and does nothing twice.
+    """
+
+    def __init__(self, statements: LeasedRowStatements[S], lease: float) -> None:
+        self.statements = statements
         self.lease: float | None = lease
         self._lease = micros(lease)
 
-    def take(self, attempt: RowAttempt, *, check: bool) -> Plan[S, RowOutcome]:
-        """Take it, unless the ticket has it already."""
+    def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
+        """Lock the row unless the ticket holds it; ``check``: also read it back."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
-            ran = yield self._words.read()
+            # A database that is not strict cuts a mark to the width of its column: the
+            # swap succeeds, and other programs see no lock.
+            ran = yield self.statements.read()
             found = next(iter(ran.rows), None)
             if found is None or parse_row_state(found[:3]) is None:
                 return RowOutcome(
@@ -222,16 +224,16 @@ class LeasedStrategy(Generic[S]):
                 )
         return got
 
-    def give(self, attempt: RowAttempt, reason: str) -> Plan[S, RowOutcome]:
-        """Give back what the ticket has."""
+    def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
+        """Release what the ticket holds, and store ``reason`` in the row."""
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
-    def keep(self, attempt: RowAttempt) -> Plan[S, RowOutcome]:
-        """Renew what the ticket has."""
+    def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
+        """Renew the lease of the ticket."""
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
-        """The grants that stand in the row, expired ones too."""
+        """Read the grants in the row, expired ones too."""
         grants: tuple[RowGrant, ...] = ()
 
         def listed(ledger: RowGrants, _now: int) -> RowDecision:
@@ -243,33 +245,39 @@ class LeasedStrategy(Generic[S]):
         return grants, got
 
     def _swapped(self, decide: Decide) -> Plan[S, RowOutcome]:
-        """What is decided about the row, put there if nobody else changes it."""
+        """Swap in what ``decide`` makes of the row; retry if the row changes."""
         found: tuple[object, ...] = ()
         for _ in range(MAX_SWAPS):
-            ran = yield self._words.read()
+            ran = yield self.statements.read()
             if len(ran.rows) != 1:
                 one = next(iter(ran.rows), None)
                 return RowOutcome(RowStep(len(ran.rows), one and one[:3]), held=False)
             *read, now = ran.rows[0]
             found = tuple(read[:3])
             state = parse_row_state(found)
+            # Text that this library did not write is never overwritten
+            # (test_damaged_grants).
             ledger = None if state is None else load_row_grants(state, _text(read[3]))
             if ledger is None:
                 bad = state is not None
                 return RowOutcome(RowStep(0, found), held=False, damaged=bad)
-            told = decide(ledger, _micros(now))
-            change = told.change
+            decision = decide(ledger, _micros(now))
+            change, held = decision.change, decision.held
             if change is None:
-                return RowOutcome(RowStep(int(told.held), found), told.held, told.grant)
+                return RowOutcome(RowStep(int(held), found), held, decision.grant)
+            # The nonce makes each text unique: a swap that arrives late finds another
+            # one and does nothing.
             text = dump_row_grants(change, random_id().hex())
-            if len(text) > MAX_GRANTS_TEXT:  # as if a writer were there
+            if len(text) > MAX_GRANTS_TEXT:
+                # One reader more than the column can list: refused as if a writer held
+                # the row, so it waits for one of them to leave.
                 return RowOutcome(RowStep(0, found), held=False)
             state = change.state
             new = state.mark, state.readers, state.reason, text
-            ran = yield self._words.swap(read, new)
+            ran = yield self.statements.swap(read, new)
             if ran.count == 1:
-                held = told.held or told.grant is not None
-                return RowOutcome(RowStep(1), held, told.grant)
+                held = held or decision.grant is not None
+                return RowOutcome(RowStep(1), held, decision.grant)
         return RowOutcome(RowStep(0, found), held=False, again=True)
 
 
@@ -286,112 +294,70 @@ def _micros(now: object) -> int:
 Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 
-T = TypeVar("T")
-
-Watch = Callable[[Callable[[], object]], Callable[[], object]]
-"""Rings when the row may be free, until what it returns is called."""
-
-RowIdentity = tuple[str, ...]
-
-_OURS = ("rwlock schema ", "mutex_locks", "its tables were")
-"""In a store's hints that are about the library's own tables."""
-_NAMES = ("", "another name for the resource")
-_TOO_LONG = "makes it: widen it"
-"""In a store's hints that are about the library's own names and columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairStatements:
-    """Statements to be run by whoever may.
-
-    ``needs``: gives the table its columns. ``grant``: gives a user the rights.
-    ``repair``: frees the row. ``insert``: makes it. ``forget``: takes away its grants.
-    ``key``: the column of the key. ``leases``: the column of grants, and what gives the
-    table that.
-    """
-
-    needs: str
-    grant: str
-    repair: str
-    insert: str
-    forget: str
-    key: str
-    leases: tuple[str, str] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class RowTarget(Generic[S]):
-    """A row: how it is asked for and held, and what to run if that is of no use.
+    """A row to be locked: its names and hints, and the plans that lock it.
 
-    ``columns``: of the key and of the lock: by others it is another lock. ``watch``: if
-    the store is told of it by those who give it back.
+    ``watch`` reports releases by other processes, if the store can.
     """
 
-    table: str
-    columns: tuple[str, ...]
+    sql: RowSql
     key: str
-    words: RowStatements[S]
-    way: Strategy[S]
-    hints: RepairStatements
+    strategy: Strategy[S]
     watch: Watch | None = None
 
     @staticmethod
     def of(
-        table: str,
+        sql: RowSql,
         key: str,
-        words: LeasedRowStatements[T],
-        texts: RowSql,
+        statements: LeasedRowStatements[T],
         lease: float | None,
         watch: Watch | None = None,
     ) -> RowTarget[T]:
-        """One with the hints that these texts give."""
-        way: Strategy[T] = (
-            PublishedStrategy(words) if lease is None else LeasedStrategy(words, lease)
+        """Return the target; ``lease``: seconds, or None for no lease."""
+        strategy: Strategy[T] = (
+            PublishedStrategy(statements)
+            if lease is None
+            else LeasedStrategy(statements, lease)
         )
-        row = texts.repair, texts.insert, texts.forget, texts.key
-        leases = None if lease is None else (texts.grants, texts.leases)
-        hints = RepairStatements(texts.needs, texts.grant, *row, leases)
-        return RowTarget(table, texts.columns, key, words, way, hints, watch)
+        return RowTarget(sql, key, strategy, watch)
 
     @property
     def label(self) -> str:
-        """For people."""
-        return f"{self.table}/{self.key}"
+        """``table/key``, for messages and logs."""
+        return f"{self.sql.name}/{self.key}"
 
     @property
     def kind(self) -> RowIdentity:
-        """What is known of one such row is known of all."""
-        return self.table, *self.columns
+        """Table and columns: rows of one kind take the same marks."""
+        return self.sql.name, *self.sql.columns
 
     @property
     def identity(self) -> RowIdentity:
-        """Of two locks that exclude each other it is the same."""
+        """The same for two locks exactly if they exclude each other."""
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """What is in the way.
-
-        Raises:
-            ConfigurationError, BadRecord: as ``state``.
-        """
+        """Return the state that refused a request; errors as ``state``."""
         if got.damaged:
             raise BadRecord(
-                what=f"{self.label}: what stands there as grants is not ours",
-                hint=self.hints.forget,
+                what=f"{self.label}: the text in column {self.sql.grants} was not "
+                "written by this library",
+                hint=self.sql.repair("clear_grants"),
             )
         return self.state(got.step)
 
     def state(self, step: RowStep) -> RowState:
-        """What was found.
+        """Return what the row contains.
 
         Raises:
-            ConfigurationError: no row, or several.
-            BadRecord: what no lock can have made.
+            ConfigurationError: no row has this key, or several rows have it.
+            BadRecord: mark and count contradict each other.
         """
         if step.count > 1:
             raise ConfigurationError(
                 what=f"{self.label}: {step.count} rows have this key",
-                hint=f"column {self.hints.key} must be unique",
+                hint=f"column {self.sql.key} must be unique",
             )
         if step.found is None:
             raise ConfigurationError(
@@ -401,49 +367,86 @@ class RowTarget(Generic[S]):
         if state is None:
             mark, readers, _ = step.found
             raise BadRecord(
-                what=f"{self.label}: mark {mark!r} with count {readers!r} is not what "
-                "a lock leaves behind",
-                hint=self.hints.repair,
+                what=f"{self.label}: mark {mark!r} with count {readers!r} is not a "
+                "state of a row lock",
+                hint=self.sql.repair("free_row"),
             )
         return state
 
     @property
     def _missing(self) -> str:
-        """What makes the row; or the key is of another type than its column."""
+        """Hint for a missing row: insert it, or compare the types of key and column."""
+        insert = self.sql.repair("insert_row")
         if self.key.removeprefix("-").isdigit():
-            return self.hints.insert
-        return f"{self.hints.insert}; is {self.hints.key} a number, and the key none?"
+            return insert
+        return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
     def explained(self, exc: LockError) -> LockError:
-        """A store's error, with what there is to run for a row lock."""
+        """Return a store's error with the hints of a row lock in place of its own.
+
+        A store knows only the library's tables: its hints would name columns and
+        GRANTs that have nothing to do with the user's table
+        (test_a_table_that_is_not_fit).
+        """
         if isinstance(exc, ConfigurationError) and (
-            exc.hint in _NAMES or _TOO_LONG in exc.hint
+            exc.hint in _NAME_HINTS or _TOO_LONG_HINT in exc.hint
         ):
             hint = (
-                f"is {quoted(self.key)} of the type of the key's column "
-                f"{self.hints.key}, and the reason not too long for its own?"
+                f"compare {quoted(self.key)} with the type of the key column "
+                f"{self.sql.key}, and the length of the reason with its column"
             )
             what = exc.what if self.label in exc.what else f"{self.label}: {exc.what}"
             return ConfigurationError(what=what, hint=hint)
-        if isinstance(exc, Unsupported) and any(text in exc.hint for text in _OURS):
+        if isinstance(exc, Unsupported) and any(
+            text in exc.hint for text in _OWN_TABLE_HINTS
+        ):
             return replace(exc, hint=self._hint(exc))
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """A request failed: whether it was carried out may be unknown."""
+        """Return ``AcquireUncertain`` if the failed request may have locked the row."""
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
         return AcquireUncertain(
-            resource=self.label, holder=holder, lease=self.way.lease
+            resource=self.label, holder=holder, lease=self.strategy.lease
         )
 
     def _hint(self, exc: Unsupported) -> str:
-        hints = self.hints
+        sql = self.sql
         if exc.hint.startswith("GRANT"):
-            return hints.grant
-        if hints.leases is None:
-            return hints.needs
-        column, alter = hints.leases
-        missing = column.casefold() in exc.what.casefold()
-        return alter if missing else f"{hints.needs}; {alter}"
+            return sql.grant_rights
+        if self.strategy.lease is None:
+            return sql.add_columns
+        missing = sql.grants.casefold() in exc.what.casefold()
+        alter = sql.add_grants_column
+        return alter if missing else f"{sql.add_columns}; {alter}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowAttempt(Generic[S]):
+    """One attempt to lock a row.
+
+    Args:
+        row: The row.
+        mode: Together with other readers, or alone.
+        reason: Stored in the row.
+        ticket: A secret of the attempt, by which a lease knows its holder.
+        until: Local time of the timeout; None: the attempt waits for ever.
+    """
+
+    row: RowTarget[S]
+    mode: Mode
+    reason: str
+    ticket: str = field(repr=False)
+    until: float | None = None
+
+    def log_debug(
+        self, event: str, *, fence: int | None = None, cause: object = None
+    ) -> None:
+        """Log an event of this attempt, under its public holder id."""
+        if log.isEnabledFor(logging.DEBUG):
+            label, holder = self.row.label, holder_of(self.ticket)
+            more: dict[str, Any] = {"mode": self.mode, "fence": fence, "cause": cause}
+            more = {key: value for key, value in more.items() if value is not None}
+            log_event(log, event, logging.DEBUG, resource=label, holder=holder, **more)

@@ -1,7 +1,7 @@
-"""The suite by which a backend proves itself, ours as well as third parties'.
+"""The suite by which a backend proves itself, ours and third parties' alike.
 
-Needs pytest, with the ``anyio_backend`` fixture of anyio's plugin or one's own: the
-loops that it names are those every case runs on. See ``ConformanceSuite``.
+It needs pytest, and a fixture ``anyio_backend`` (anyio's plugin has one): every case
+runs on each event loop the fixture names. See ``ConformanceSuite``.
 """
 
 from __future__ import annotations

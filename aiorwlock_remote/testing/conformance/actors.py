@@ -1,7 +1,7 @@
-"""Tasks that come for a lock, wait, enter and leave when they are told to.
+"""Tasks that ask for a lock, wait, enter and leave on command.
 
-Cases put events in order with them and never with sleeps: who asks next is only let
-loose when whoever came before is known to wait.
+Cases order events with them, never with sleeps: the next task starts only when the one
+before is known to wait.
 """
 
 from __future__ import annotations
@@ -19,155 +19,155 @@ from aiorwlock_remote.testing.conformance.harness import AnyLock, StoreUnderTest
 Condition = Callable[[], Awaitable[bool]]
 
 
-async def wait_until(told: Condition, patience: float) -> None:
-    """Ask until the answer is yes, but not for ever."""
+async def wait_until(condition: Condition, patience: float) -> None:
+    """Poll the condition until it is true; fail after ``patience`` seconds."""
     with anyio.fail_after(patience):
-        while not await told():  # noqa: ASYNC110 - the store rings no bell here
+        while not await condition():  # noqa: ASYNC110 - stores send no event for this
             await anyio.sleep(0.005)
 
 
 class TaskActor:
-    """One task: asks for the lock, notes that it entered, stays until told to leave."""
+    """One task that asks for a lock, records that it entered, and leaves on command."""
 
-    def __init__(self, party: TaskActors, lock: AnyLock, name: str) -> None:
+    def __init__(self, actors: TaskActors, lock: AnyLock, name: str) -> None:
         self.name = name
         self.held: Held | None = None
         self.error: LockError | None = None
         self.scope: anyio.CancelScope = anyio.CancelScope()
-        self._party = party
+        self._actors = actors
         self._lock = lock
-        self._asking, self._entered = anyio.Event(), anyio.Event()
-        self._told, self._gone = anyio.Event(), anyio.Event()
+        self._asked, self._entered = anyio.Event(), anyio.Event()
+        self._may_leave, self._gone = anyio.Event(), anyio.Event()
 
     @property
     def waits(self) -> bool:
-        """Whether it has neither entered nor gone."""
+        """Whether the task has neither entered nor gone."""
         return not self._entered.is_set() and not self._gone.is_set()
 
     async def inside(self) -> Held:
-        """Wait until it has entered; raises what kept it out."""
-        await self._party.within(self._entered)
+        """Wait until the task has entered; raise the error that kept it out."""
+        await self._actors.within(self._entered)
         if self.error is not None:
             raise self.error
         assert self.held is not None, f"{self.name} was cancelled"
         return self.held
 
     async def leave(self) -> None:
-        """Tell it to leave, and wait until it has."""
-        self._told.set()
+        """Let the task leave, and wait until it has."""
+        self.may_leave()
         await self.gone()
 
     async def gone(self) -> LockError | None:
-        """Wait until it has gone; the error it met, if any."""
-        await self._party.within(self._gone)
+        """Wait until the task has gone; return the error it met, if any."""
+        await self._actors.within(self._gone)
         return self.error
 
     def may_leave(self) -> None:
-        """Let it leave when it likes, which is at once."""
-        self._told.set()
+        """Let the task leave; it does at once if it is inside."""
+        self._may_leave.set()
 
-    async def visit(
+    async def asked(self) -> None:
+        """Wait until the task has asked, and so is in its process's queue."""
+        await self._actors.within(self._asked)
+
+    async def run(
         self, timeout: float | None, reason: str, options: OptionArgs
     ) -> None:
-        """The task."""
+        """Ask for the lock, enter, and leave when allowed to."""
         with self.scope:
             try:
-                wanted = self._lock.acquire(timeout, reason=reason, **options)
-                self._asking.set()
-                async with wanted as self.held:
-                    self._party.order.append(self.name)
+                acquisition = self._lock.acquire(timeout, reason=reason, **options)
+                self._asked.set()
+                async with acquisition as self.held:
+                    self._actors.order.append(self.name)
                     self._entered.set()
-                    await self._told.wait()
+                    await self._may_leave.wait()
             except LockError as exc:
                 self.error = exc
         self._entered.set()
         self._gone.set()
 
-    async def asking(self) -> None:
-        """Wait until it has asked; from then on it is in its process's queue."""
-        await self._party.within(self._asking)
-
 
 class TaskActors:
-    """The guests of one case. ``order``: their names in the order they entered."""
+    """The actors of one case. ``order``: their names in the order they entered."""
 
     def __init__(self, group: TaskGroup, patience: float) -> None:
         self.order: list[str] = []
         self.group = group
         self._patience = patience
-        self._guests: list[TaskActor] = []
+        self._actors: list[TaskActor] = []
 
-    async def invite(
+    async def asks(
         self,
         lock: AnyLock,
-        name: str = "guest",
+        name: str = "actor",
         *,
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """A guest that has asked for the lock, after all those invited before."""
-        guest = TaskActor(self, lock, name)
-        self._guests.append(guest)
-        self.group.start_soon(guest.visit, timeout, reason, options)
-        await guest.asking()
-        return guest
+        """Start a task that asks for the lock, after all started before."""
+        actor = TaskActor(self, lock, name)
+        self._actors.append(actor)
+        self.group.start_soon(actor.run, timeout, reason, options)
+        await actor.asked()
+        return actor
 
     async def enters(
         self,
         lock: AnyLock,
-        name: str = "guest",
+        name: str = "actor",
         *,
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """A guest that is inside."""
-        guest = await self.invite(lock, name, reason=reason, **options)
-        await guest.inside()
-        return guest
+        """Start a task, and wait until it is inside."""
+        actor = await self.asks(lock, name, reason=reason, **options)
+        await actor.inside()
+        return actor
 
     async def queues(
         self,
         lock: AnyLock,
-        name: str = "guest",
+        name: str = "actor",
         *,
         timeout: float | None = None,
         reason: str = "",
     ) -> TaskActor:
-        """A guest that has a new place in the store's queue."""
+        """Start a task, and wait until the store has one more queue entry for it."""
         before = len((await lock.info()).queue)
-        guest = await self.invite(lock, name, timeout=timeout, reason=reason)
-        await self.places(lock, before + 1)
-        return guest
+        actor = await self.asks(lock, name, timeout=timeout, reason=reason)
+        await self.queue_has(lock, before + 1)
+        return actor
 
-    async def places(self, lock: Mutex | RWLock | AnyLock, count: int) -> None:
-        """Wait until the store's queue is so long."""
+    async def queue_has(self, lock: Mutex | RWLock | AnyLock, count: int) -> None:
+        """Wait until the store's queue has so many entries."""
 
-        async def told() -> bool:
+        async def has() -> bool:
             return len((await lock.info()).queue) == count
 
-        await self.until(told)
+        await self.until(has)
 
-    async def until(self, told: Condition) -> None:
-        """Ask until the answer is yes."""
-        await wait_until(told, self._patience)
+    async def until(self, condition: Condition) -> None:
+        """Wait until the condition is true, within the patience of the store."""
+        await wait_until(condition, self._patience)
 
     async def within(self, event: anyio.Event) -> None:
-        """Wait for what was promised, but not for ever."""
+        """Wait for the event, within the patience of the store."""
         with anyio.fail_after(self._patience):
             await event.wait()
 
     def all_may_leave(self) -> None:
-        """The end of the party."""
-        for guest in self._guests:
-            guest.may_leave()
+        """Let all actors leave."""
+        for actor in self._actors:
+            actor.may_leave()
 
 
 @asynccontextmanager
 async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
-    """A party that ends when all guests have left, within the store's patience."""
+    """Yield actors for one case; at its end all leave, within the store's patience."""
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:
-            host = TaskActors(group, store.patience / 2)
-            yield host
-            host.all_may_leave()
+            actors = TaskActors(group, store.patience / 2)
+            yield actors
+            actors.all_may_leave()

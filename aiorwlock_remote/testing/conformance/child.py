@@ -1,7 +1,7 @@
-"""A process of its own that does what it is told: ``python -m …conformance.child``.
+"""A process of its own that obeys orders: ``python -m …conformance.child``.
 
-Orders and answers are lines of JSON on its standard input and output. The first order
-says where the store is and which loop to run.
+Orders and replies are lines of JSON on its standard input and output. The first order
+says where the store is and which event loop to run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = "order", 1
 
 
 class Child:
-    """The other process, seen from the test."""
+    """The other process, as the test sees it."""
 
     def __init__(self, process: Process, patience: float) -> None:
         assert process.stdout is not None
@@ -35,24 +35,24 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The id of the process."""
         return self._process.pid
 
     async def tell(self, order: str, **details: object) -> None:
-        """Give an order, and do not wait for the answer."""
+        """Send an order, and do not wait for the reply."""
         assert self._process.stdin is not None
         line = json.dumps({"order": order, **details}) + "\n"
         await self._process.stdin.send(line.encode())
 
     async def ask(self, order: str, **details: object) -> Any:  # noqa: ANN401 - any JSON
-        """Give an order; the answer."""
+        """Send an order, and return the reply."""
         await self.tell(order, **details)
         with anyio.fail_after(self._patience):
             line = await self._answers.receive_until(b"\n", 65_536)
         return json.loads(line)
 
     def kill(self) -> None:
-        """End it without notice."""
+        """Kill the process at once."""
         self._process.kill()
 
 
@@ -60,7 +60,9 @@ class Child:
 async def child(
     store: StoreUnderTest, backend: tuple[str, dict[str, Any]]
 ) -> AsyncIterator[Child]:
-    """A process that is connected to the store; killed at the end, if it still runs."""
+    """Start a process that is connected to the store; kill it at the end."""
+    # A new interpreter, not a fork: as another program it shares nothing with the test
+    # but the store.
     command = [sys.executable, "-m", __name__]
     process = await anyio.open_process(command, stderr=None)
     async with process:
@@ -124,7 +126,7 @@ class _Work:
             async with self._locks.mutex(*NAME) as held:
                 pid = _fork()
                 if pid == 0 and raising:
-                    raise _OfTheBody  # noqa: TRY301 - it is the body that raises
+                    raise _OfTheBody  # noqa: TRY301 - the body has to raise
                 if pid != 0:
                     os.close(writing)
                     with os.fdopen(reading) as pipe:
@@ -140,7 +142,8 @@ class _Work:
         finally:
             if pid == 0:
                 os.write(writing, left.encode())
-                os._exit(0)  # nothing of the parent's is to be ended here
+                # A normal exit would run the parent's clean-up in the child.
+                os._exit(0)
         return {"child": left, "parent": state}
 
     async def _in_the_fork(self, writing: int) -> None:
@@ -158,13 +161,13 @@ class _Work:
                     await use()
                 except Closed as exc:
                     reasons.add(exc.reason)
-                except BaseException as exc:  # noqa: BLE001 - told to the parent
+                except BaseException as exc:  # noqa: BLE001 - sent to the parent
                     reasons.add(repr(exc))
                 else:
                     reasons.add("done")
             os.write(writing, json.dumps(sorted(reasons)).encode())
         finally:
-            os._exit(0)  # nothing of the parent's is to be ended here
+            os._exit(0)
 
 
 class _OfTheBody(Exception):
@@ -173,7 +176,7 @@ class _OfTheBody(Exception):
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are threads, that is the point
+        warnings.simplefilter("ignore")  # of a fork beside threads, which is tested
         return os.fork()
 
 

@@ -1,8 +1,8 @@
-"""What the suite has to know of a backend: where a fresh store is, and its outside.
+"""What the suite needs of a backend: fresh stores, and a view from outside.
 
-A backend supplies one ``Harness``. The suite opens its locks through the public
-``connect`` only; what another program would do to the store goes through a
-``ForeignClient``, which knows the published mutex record and nothing else.
+A backend supplies one ``Harness``. The suite opens locks through the public ``connect``
+only. What another program would do to the store goes through a ``ForeignClient``, which
+knows the published mutex record and nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from aiorwlock_remote.ports import (
     Backend,
     Capability,
     EventLoop,
+    Store,
     StoreSettings,
     WakeCallback,
 )
@@ -31,32 +32,32 @@ Name = tuple[str, int]
 class ForeignClient(ABC):
     """A program that uses the published mutex record without this library.
 
-    Each method but ``clean`` is one published statement, blocking. ``name`` is plain: a
-    short type and a 32-bit integer. Whatever is not the seat is none of its business.
+    Each method except ``clean`` is one published statement, blocking. ``name`` is
+    plain: a short type and a 32-bit integer.
     """
 
     @abstractmethod
     def take(self, name: Name, ticket: str) -> bool:
-        """Create the record (INSERT, SET NX); False if there is one already."""
+        """Create the record (INSERT, SET NX); return False if it exists."""
 
     @abstractmethod
     def put(self, name: Name, ticket: str) -> None:
-        """Write the record over whatever stands there."""
+        """Overwrite the record, whatever it contains."""
 
     @abstractmethod
     def free(self, name: Name, ticket: str) -> bool:
-        """Delete the record if the ticket is in it; whether it was."""
+        """Delete the record if it has the ticket; return whether it had."""
 
     @abstractmethod
     def read(self, name: Name) -> str | None:
-        """The ticket in the record, None if there is no record."""
+        """Return the ticket in the record, or None if there is no record."""
 
     @abstractmethod
     def clean(self, name: Name) -> None:
-        """Delete all that stands beside the record, as a job that cleans up may do."""
+        """Delete all that is stored beside the record, as a clean-up job may do."""
 
     def wipe(self, name: Name) -> None:
-        """Delete the record, whatever ticket is in it."""
+        """Delete the record, whatever its ticket."""
         ticket = self.read(name)
         if ticket is not None:
             self.free(name, ticket)
@@ -64,10 +65,10 @@ class ForeignClient(ABC):
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """One store, or one corner of a store, that nobody else uses.
+    """One store, or one corner of a store, that no other test uses.
 
-    ``prefix`` keeps tests apart that share a server. ``backend`` is what ``connect`` is
-    given in place of ``url``, which other processes use all the same.
+    ``prefix`` keeps tests on one server apart. ``backend``: passed to ``connect`` in
+    place of ``url``, which other processes use in any case.
     """
 
     url: str
@@ -77,21 +78,25 @@ class StoreLocation:
 
 
 class Harness(ABC):
-    """How the suite gets at the stores of one backend.
+    """Access of the suite to the stores of one backend.
 
-    ``capabilities`` are those the backend is expected to declare; they decide which
-    cases apply. ``has_foreigner``: whether its sites come with a foreigner; demanded of
-    a ``PUBLISHED_LAYOUT``. ``patience``: seconds after which the suite gives up waiting
-    for something that was promised. ``answers_in``: seconds within which a request is
-    answered, also on a busy machine. ``kept``: seconds of a lease that is meant to be
-    renewed in time, on such a machine too, ``short`` of one that is meant to run out,
-    but not before its holder hears of it. ``remembers_fence``: whether a resource that
-    nobody holds or waits for still shows its last fence; fences rise with every store.
-    ``each_phase_reads_the_clock``: whether a phase that begins while the resource is
-    held or waited for has a fence by the store's clock, too; if not, it is the one
-    before plus one. ``grants_more``: seconds by which the store lets a lease end later
-    than its holder asked for. ``garbage``: objects that a cycle leaves to the garbage
-    collector at most, those of a driver.
+    Attributes:
+        capabilities: What the backend is expected to declare; decides which cases
+            apply.
+        has_foreigner: Whether its locations have a foreigner; required of a
+            ``PUBLISHED_LAYOUT``.
+        patience: Seconds after which the suite gives up waiting for what was promised.
+        answers_in: Seconds within which a request is answered, even on a busy machine.
+        kept: Seconds of a lease that must be renewed in time on such a machine.
+        short: Seconds of a lease that must run out, but not before its holder has it.
+        remembers_fence: Whether a free resource still shows its last fence; fences rise
+            in every store.
+        each_phase_reads_the_clock: Whether a phase that begins while the resource is
+            held or waited for has a fence by the store's clock; if not, the fence
+            before plus one.
+        grants_more: Seconds by which the store lets a lease end late.
+        garbage: Objects that one acquire and release may leave to the garbage
+            collector: a driver's.
     """
 
     capabilities: ClassVar[Capability]
@@ -107,7 +112,7 @@ class Harness(ABC):
 
     @abstractmethod
     def fresh(self, folder: Path) -> StoreLocation:
-        """A site for one test; ``folder`` is an empty one for that test alone."""
+        """Return a location for one test; ``folder`` is an empty folder of its own."""
 
 
 @dataclass
@@ -119,7 +124,7 @@ class StoreUnderTest:
     _counted: int = field(default=0)
 
     def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
-        """Other ``Locks`` of the same store: as good as another process."""
+        """Open another ``Locks`` of the store: as good as another process."""
         store = self.site.url if self.site.backend is None else self.site.backend
         return connect(
             store,
@@ -131,48 +136,55 @@ class StoreUnderTest:
     def connect_behind(
         self, link: FaultyLink, **options: Unpack[OptionArgs]
     ) -> Connecting:
-        """The same, but each request fares as the link says."""
-        store = _Behind(self.site, link)
-        prefix, patience = self.site.prefix, self.patience
-        return connect(store, prefix=prefix, connect_timeout=patience, **options)
+        """Open another ``Locks`` whose requests fare as the link says."""
+        return connect(
+            _Behind(self.site, link),
+            prefix=self.site.prefix,
+            connect_timeout=self.patience,
+            **options,
+        )
 
     def name(self) -> Name:
-        """A name not used before in this test."""
+        """Return a name that was not used before in this test."""
         self._counted += 1
         return "thing", self._counted
 
     @property
     def foreigner(self) -> ForeignClient:
-        """Another program."""
+        """The foreign program of this store."""
         assert self.site.foreigner is not None, "this harness has no foreigner"
         return self.site.foreigner
 
 
+async def open_location(
+    location: StoreLocation,
+    host: EventLoop,
+    bell: WakeCallback,
+    settings: StoreSettings,
+) -> Store:
+    """Open the store of a location as ``connect`` does."""
+    if location.backend is not None:
+        return await location.backend.open(host, bell, settings)
+    address = parse(location.url)
+    return await registry.find(address.scheme)(address, host, bell, settings)
+
+
 @dataclass(frozen=True)
 class _Behind:
-    """A backend: the site's store, behind a link."""
-
     site: StoreLocation
     link: FaultyLink
 
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        """As ``Backend``."""
-        backend = self.site.backend
-        if backend is not None:
-            inner = await backend.open(host, bell, settings)
-        else:
-            address = parse(self.site.url)
-            opener = registry.find(address.scheme)
-            inner = await opener(address, host, bell, settings)
+        inner = await open_location(self.site, host, bell, settings)
         return FaultyStore(inner, self.link, host, bell)
 
 
 def lock_of(
     locks: Locks, mode: str, name: Name, **options: Unpack[OptionArgs]
 ) -> AnyLock:
-    """One of the three ways to hold a resource: mutex, writer or reader."""
+    """Return a lock of the resource: a mutex, a writer or a reader."""
     if mode == "mutex":
         return locks.mutex(*name, **options)
     both = locks.rwlock(*name, **options)

@@ -6,7 +6,7 @@
         capabilities = Capability.MANY_PROCESSES | Capability.NOTIFIES
 
         def fresh(self, folder):
-            return Site(f"mine://localhost/{uuid4().hex}")
+            return StoreLocation(f"mine://localhost/{uuid4().hex}")
 
 
     class TestMine(ConformanceSuite):
@@ -72,24 +72,27 @@ ALL_CASES: tuple[type[Cases], ...] = (
     CloseCases,
     ProcessCases,
 )
-"""Every case class; which apply to a backend follows from its capabilities."""
+"""All case classes; which of them apply follows from a backend's capabilities."""
 
 
 class ConformanceSuite:
-    """Subclass it as ``Test…`` with a ``harness``: pytest finds all that applies.
+    """Base of a backend's test class: a ``Test…`` subclass with a ``harness``.
 
     The subclass gets one inner class for each case class: ``TestMine::TestMutex::…``.
-    What does not apply is not collected; nothing is skipped.
+    Cases that do not apply are not collected; none is skipped.
     """
 
     harness: ClassVar[Harness]
 
     def __init_subclass__(cls, **kwargs: object) -> None:
-        """Hang in the case classes that apply."""
         super().__init_subclass__(**kwargs)
         harness = cls.harness
         if Capability.PUBLISHED_LAYOUT in harness.capabilities:
+            # Without a foreigner the cases of the layout would be left out unnoticed
+            # (test_a_published_layout_is_proved_by_a_foreigner).
             assert harness.has_foreigner, "a published layout needs a foreigner"
+        # Inner classes, made here: pytest collects them with the backend's name, and a
+        # case class added later reaches every backend.
         for cases in ALL_CASES:
             if cases.applies_to(harness):
                 name = "Test" + cases.__name__.removesuffix("Cases")

@@ -1,10 +1,10 @@
-"""All that a worker can open. A new one is a module and a line here."""
+"""The peers on Cassandra. A new one is a module and a line here."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.shared.client import Open
+from benchmarks.harness.lock import Open
 
 FLOOR = "floor"
 FLOOR_READ = "floor and a read"
@@ -12,18 +12,8 @@ NAIVE = "naive loop"
 EAGER = "naive loop without a pause"
 OURS = "aiorwlock-remote"
 UNFAIR = "aiorwlock-remote fair=False"
-CALLS = "aiorwlock-remote S0"
-"""The published calls: a ticket of the caller's, and no fence."""
-
-
-def opener(name: str) -> Open:
-    """How to open it. Only what is measured gets imported."""
-    module, attribute = _PLACES[name]
-    found: Open = getattr(
-        import_module(f"benchmarks.cassandra.adapters.{module}"), attribute
-    )
-    return found
-
+CALLS = "aiorwlock-remote, published calls"
+"""The published calls: the ticket is the caller's, and they return no fence."""
 
 _PLACES = {
     FLOOR: ("floor", "floor"),
@@ -34,3 +24,12 @@ _PLACES = {
     UNFAIR: ("ours", "connect_unfair"),
     CALLS: ("ours", "connect_calls"),
 }
+
+
+def opener(name: str) -> Open:
+    """Return what opens a peer; only the module of that peer is imported."""
+    module, attribute = _PLACES[name]
+    found: Open = getattr(
+        import_module(f"benchmarks.cassandra.adapters.{module}"), attribute
+    )
+    return found

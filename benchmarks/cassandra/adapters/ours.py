@@ -1,4 +1,4 @@
-"""aiorwlock-remote, through its public API: its locks, and the published calls."""
+"""aiorwlock-remote on Cassandra: mutexes, fair and unfair, and the published calls."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from types import TracebackType
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote import connect as connect_locks
-from benchmarks.shared.client import Client, Cycle
-from benchmarks.shared.ours import Mutexes, connect
-from benchmarks.shared.row import row
+from benchmarks.harness.lock import Client, Cycle, row_of
+from benchmarks.harness.ours import Mutexes, connect
 
 __all__ = ["connect", "connect_calls", "connect_unfair"]
 
 
-class _Calls:
+class _PublishedCalls:
     def __init__(self, locks: Locks, lease: float) -> None:
         self._locks = locks
         self._lease = lease
 
     async def lock(self, key: str, mode: str) -> Cycle:
         assert mode == "mutex"
-        return _Called(self._locks, row(key), self._lease)
+        return _PublishedMutex(self._locks, row_of(key), self._lease)
 
 
-class _Called:
+class _PublishedMutex:
     def __init__(self, locks: Locks, key: tuple[str, int], lease: float) -> None:
         self._locks = locks
         self._key = key
@@ -49,13 +48,13 @@ class _Called:
 
 @asynccontextmanager
 async def connect_unfair(url: str, lease: float) -> AsyncIterator[Client]:
-    """One ``Locks``, whose mutexes may pass the queue."""
+    """Open one ``Locks`` whose mutexes may overtake the queue."""
     async with connect_locks(url, lease=lease) as locks:
         yield Mutexes(locks, fair=False)
 
 
 @asynccontextmanager
 async def connect_calls(url: str, lease: float) -> AsyncIterator[Client]:
-    """One ``Locks``, called as published."""
+    """Open one ``Locks`` for the published calls."""
     async with connect_locks(url) as locks:
-        yield _Calls(locks, lease)
+        yield _PublishedCalls(locks, lease)

@@ -1,10 +1,10 @@
-"""All that a worker in Python can open. A new one is a module and a line here."""
+"""The peers on Redis. A new one is a module and a line here."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.shared.client import Open
+from benchmarks.harness.lock import Open
 
 FLOOR = "floor"
 BLPOP = "raw-blpop"
@@ -13,38 +13,25 @@ MEMORY = "aiorwlock-remote memory://"
 REDIS_PY = "redis-py"
 REDIS_PY_FAST = "redis-py sleep=0.001"
 RUEIDIS = "rueidislock"
-"""In Go: see ``go/main.go``."""
+"""A program in Go, see ``go/main.go``: ``opener`` does not know it."""
 
-SEATS = {OURS: "mutex_locks/bench,%s", REDIS_PY: "%s", REDIS_PY_FAST: "%s"}
-"""The key that lives as long as the lease does."""
+LEASE_KEYS = {OURS: "mutex_locks/bench,%s", REDIS_PY: "%s", REDIS_PY_FAST: "%s"}
+"""The key of the server whose expiry is the lease of a resource, by peer."""
+
+_PLACES = {
+    FLOOR: ("floors", "connect_floor"),
+    BLPOP: ("floors", "connect_blpop"),
+    OURS: ("ours", "connect"),
+    MEMORY: ("ours", "connect"),
+    REDIS_PY: ("redis_py", "connect"),
+    REDIS_PY_FAST: ("redis_py", "connect_fast"),
+}
 
 
 def opener(name: str) -> Open:
-    """How to open it. Only what is measured gets imported."""
-    module = import_module(f"benchmarks.redis.adapters.{_MODULES[name]}")
-    sleep = _SLEEPS.get(name)
-    found: Open = module.connect if sleep is None else module.polling(sleep)
+    """Return what opens a peer; only the module of that peer is imported."""
+    module, attribute = _PLACES[name]
+    found: Open = getattr(
+        import_module(f"benchmarks.redis.adapters.{module}"), attribute
+    )
     return found
-
-
-_MODULES = {
-    FLOOR: "floor",
-    BLPOP: "blpop",
-    OURS: "ours",
-    MEMORY: "ours",
-    REDIS_PY: "redis_py",
-    REDIS_PY_FAST: "redis_py",
-}
-_SLEEPS = {REDIS_PY: 0.1, REDIS_PY_FAST: 0.001}
-
-__all__ = [
-    "BLPOP",
-    "FLOOR",
-    "MEMORY",
-    "OURS",
-    "REDIS_PY",
-    "REDIS_PY_FAST",
-    "RUEIDIS",
-    "SEATS",
-    "opener",
-]

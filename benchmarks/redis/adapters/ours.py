@@ -1,4 +1,4 @@
-"""aiorwlock-remote, through its public API."""
+"""All kinds of locks of aiorwlock-remote, through the public API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote import connect as connect_locks
 from aiorwlock_remote.recipes import MutexSet
-from benchmarks.shared.client import Client, Cycle
+from benchmarks.harness.lock import Client, Cycle
 
 TYPE = "bench"
 
@@ -27,7 +27,7 @@ class _Client:
 
 
 class _Any:
-    """Any mutex of a set, one after the other."""
+    """Any free mutex of a set, taken anew in each cycle."""
 
     def __init__(self, mutexes: MutexSet) -> None:
         self._mutexes = mutexes
@@ -43,6 +43,6 @@ class _Any:
 
 @asynccontextmanager
 async def connect(url: str, lease: float) -> AsyncIterator[Client]:
-    """One ``Locks``."""
+    """Open one ``Locks`` for all locks of this process."""
     async with connect_locks(url, lease=lease) as locks:
         yield _Client(locks)

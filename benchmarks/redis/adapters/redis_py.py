@@ -1,13 +1,13 @@
-"""redis-py's own ``Lock``: as it comes, and polling each millisecond."""
+"""The ``Lock`` of redis-py: with its default pause, and polling each millisecond."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
-from benchmarks.shared.client import Client, Cycle
+from benchmarks.harness.lock import Client, Cycle, Open
 
 
 class _Client:
@@ -21,10 +21,8 @@ class _Client:
         return self._redis.lock(key, timeout=self._lease, sleep=self._sleep)
 
 
-def polling(
-    sleep: float,
-) -> Callable[[str, float], AbstractAsyncContextManager[Client]]:
-    """Opens a client whose locks look again after ``sleep`` seconds."""
+def _opener(sleep: float) -> Open:
+    """Return what opens a client whose locks poll every ``sleep`` seconds."""
 
     @asynccontextmanager
     async def connect(url: str, lease: float) -> AsyncIterator[Client]:
@@ -32,3 +30,7 @@ def polling(
             yield _Client(redis, lease, sleep)
 
     return connect
+
+
+connect = _opener(0.1)
+connect_fast = _opener(0.001)

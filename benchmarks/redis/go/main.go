@@ -1,4 +1,4 @@
-// rueidislock as a worker: the jobs baton, hold and crowd of ../../shared/jobs, in the same words.
+// rueidislock as a worker: the jobs hand_over, hold and wait_together of harness/worker.py.
 package main
 
 import (
@@ -28,13 +28,13 @@ type job struct {
 
 var input = bufio.NewReader(os.Stdin)
 
-func say(words map[string]any) {
+func reply(words map[string]any) {
 	line, err := json.Marshal(words)
 	must(err)
 	fmt.Println(string(line))
 }
 
-func hear() string {
+func order() string {
 	line, _ := input.ReadString('\n')
 	return strings.TrimSpace(line)
 }
@@ -66,46 +66,46 @@ func main() {
 	})
 	must(err)
 	defer locker.Close()
-	say(map[string]any{"ready": true})
+	reply(map[string]any{"ready": true})
 	switch todo.Kind {
-	case "baton":
-		baton(locker, todo)
+	case "hand_over":
+		handOver(locker, todo)
 	case "hold":
 		hold(locker, todo)
-	case "crowd":
-		crowd(locker, todo)
+	case "wait_together":
+		waitTogether(locker, todo)
 	default:
 		must(fmt.Errorf("no job %q here", todo.Kind))
 	}
 }
 
-func baton(locker rueidislock.Locker, todo job) {
-	for word := hear(); word != "" && word != "end"; word = hear() {
+func handOver(locker rueidislock.Locker, todo job) {
+	for word := order(); word != "" && word != "end"; word = order() {
 		seconds, err := strconv.ParseFloat(word, 64)
 		must(err)
 		_, release, err := locker.WithContext(context.Background(), todo.Key)
 		must(err)
-		say(map[string]any{"got_in": monotonic()})
+		reply(map[string]any{"got_in": monotonic()})
 		time.Sleep(time.Duration(seconds * float64(time.Second)))
 		left := monotonic()
 		release()
-		say(map[string]any{"left": left})
+		reply(map[string]any{"left": left})
 	}
 }
 
 func hold(locker rueidislock.Locker, todo job) {
-	hear()
+	order()
 	_, release, err := locker.WithContext(context.Background(), todo.Key)
 	must(err)
-	say(map[string]any{"got_in": monotonic()})
-	hear()
+	reply(map[string]any{"got_in": monotonic()})
+	order()
 	left := monotonic()
 	release()
-	say(map[string]any{"left": left})
+	reply(map[string]any{"left": left})
 }
 
-func crowd(locker rueidislock.Locker, todo job) {
-	hear()
+func waitTogether(locker rueidislock.Locker, todo job) {
+	order()
 	var guard sync.Mutex
 	var all sync.WaitGroup
 	served, last, errors := 0, 0.0, map[string]int{}
@@ -125,8 +125,8 @@ func crowd(locker rueidislock.Locker, todo job) {
 			}
 		})
 	}
-	say(map[string]any{"asked": todo.Tasks})
-	hear()
+	reply(map[string]any{"asked": todo.Tasks})
+	order()
 	all.Wait()
-	say(map[string]any{"served": served, "last": last, "errors": errors})
+	reply(map[string]any{"served": served, "last": last, "errors": errors})
 }

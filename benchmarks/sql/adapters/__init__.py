@@ -1,17 +1,17 @@
-"""All that a worker can open. A new one is a module and a line here."""
+"""The peers on SQL databases. A new one is a module and a line here."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.shared.client import Open
+from benchmarks.harness.lock import Open
 
 FLOOR = "PostgreSQL floor"
 PSYCOPG = "PostgreSQL floor by psycopg"
 OURS = "aiorwlock-remote, PostgreSQL"
 ROWS = "row lock, PostgreSQL"
 ADVISORY = "pg_advisory_lock"
-BATON = "NOTIFY floor"
+NOTIFY = "NOTIFY floor"
 DLOCK = "sqlalchemy-dlock, PostgreSQL"
 MARIADB_FLOOR = "MariaDB floor"
 MARIADB_OURS = "aiorwlock-remote, MariaDB"
@@ -25,27 +25,26 @@ POSTGRESQL = (FLOOR, PSYCOPG, OURS, ROWS, ADVISORY, DLOCK)
 MARIADB = (MARIADB_FLOOR, MARIADB_OURS, MARIADB_ROWS, GET_LOCK, MARIADB_DLOCK)
 SQLITE = (SQLITE_FLOOR, SQLITE_OURS)
 
+_PLACES = {
+    FLOOR: ("sql.adapters.by_asyncpg", "connect_floor"),
+    PSYCOPG: ("sql.adapters.by_psycopg", "connect_floor"),
+    ADVISORY: ("sql.adapters.by_asyncpg", "connect_advisory"),
+    NOTIFY: ("sql.adapters.by_asyncpg", "connect_notify"),
+    DLOCK: ("sql.adapters.dlock", "connect"),
+    OURS: ("harness.ours", "connect"),
+    ROWS: ("sql.adapters.rows", "connect"),
+    MARIADB_ROWS: ("sql.adapters.rows", "connect"),
+    MARIADB_FLOOR: ("sql.adapters.by_asyncmy", "connect_floor"),
+    GET_LOCK: ("sql.adapters.by_asyncmy", "connect_get_lock"),
+    MARIADB_DLOCK: ("sql.adapters.dlock", "connect"),
+    MARIADB_OURS: ("harness.ours", "connect"),
+    SQLITE_FLOOR: ("sql.adapters.by_sqlite3", "connect_floor"),
+    SQLITE_OURS: ("harness.ours", "connect"),
+}
+
 
 def opener(name: str) -> Open:
-    """How to open it. Only what is measured gets imported."""
+    """Return what opens a peer; only the module of that peer is imported."""
     module, attribute = _PLACES[name]
     found: Open = getattr(import_module(f"benchmarks.{module}"), attribute)
     return found
-
-
-_PLACES = {
-    FLOOR: ("sql.adapters.bare_asyncpg", "connect"),
-    PSYCOPG: ("sql.adapters.bare_psycopg", "connect"),
-    ADVISORY: ("sql.adapters.advisory", "connect"),
-    BATON: ("sql.adapters.baton", "connect"),
-    DLOCK: ("sql.adapters.dlock", "connect"),
-    OURS: ("shared.ours", "connect"),
-    ROWS: ("sql.adapters.rows", "open_rows"),
-    MARIADB_ROWS: ("sql.adapters.rows", "open_rows"),
-    MARIADB_FLOOR: ("sql.adapters.bare_asyncmy", "connect"),
-    GET_LOCK: ("sql.adapters.get_lock", "connect"),
-    MARIADB_DLOCK: ("sql.adapters.dlock", "connect"),
-    MARIADB_OURS: ("shared.ours", "connect"),
-    SQLITE_FLOOR: ("sql.adapters.bare_sqlite", "connect"),
-    SQLITE_OURS: ("shared.ours", "connect"),
-}

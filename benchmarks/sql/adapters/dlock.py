@@ -1,4 +1,4 @@
-"""sqlalchemy-dlock: the servers' session locks, used as documented."""
+"""sqlalchemy-dlock: session locks of the servers, used as its documentation shows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy_dlock.factory import create_async_sadlock
 
-from benchmarks.shared.client import Client, Cycle
-from benchmarks.sql.adapters.advisory import MOST
+from benchmarks.harness.lock import Client, Cycle
+from benchmarks.sql.adapters.floor import SESSION_CONNECTIONS
 
-PATIENCE = {"postgresql": None, "mariadb": 3600}
-"""Seconds to wait: MariaDB wants a number."""
+TIMEOUTS = {"postgresql": None, "mariadb": 3600}
+"""Seconds to wait for a lock; MariaDB cannot wait without a limit."""
 
 
 class _Client:
@@ -36,8 +36,8 @@ class _Lock:
     async def __aenter__(self) -> None:
         self._connection = await self._engine.connect()
         self._lock = create_async_sadlock(self._connection, self._key)
-        patience = PATIENCE[self._connection.dialect.name]
-        await self._lock.acquire(timeout=patience)
+        timeout = TIMEOUTS[self._connection.dialect.name]
+        await self._lock.acquire(timeout=timeout)
 
     async def __aexit__(
         self,
@@ -51,10 +51,12 @@ class _Lock:
 
 @asynccontextmanager
 async def connect(url: str, lease: float) -> AsyncIterator[Client]:
-    """An engine with as many connections as tasks."""
+    """Open an engine with as many connections as tasks."""
     del lease
     scheme, _, rest = url.partition("://")
     driver = {"postgresql": "asyncpg", "mariadb": "asyncmy"}[scheme]
-    engine = create_async_engine(f"{scheme}+{driver}://{rest}", pool_size=MOST)
+    engine = create_async_engine(
+        f"{scheme}+{driver}://{rest}", pool_size=SESSION_CONNECTIONS
+    )
     yield _Client(engine)
     await engine.dispose()

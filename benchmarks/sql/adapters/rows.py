@@ -1,4 +1,4 @@
-"""Row locks in a table of the user's, through aiorwlock-remote's public API."""
+"""Row locks of aiorwlock-remote in a table of the user, through the public API."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 
-from aiorwlock_remote import Locks, connect
+from aiorwlock_remote import Locks
+from aiorwlock_remote import connect as connect_locks
 from aiorwlock_remote.recipes import RowAcquisition
-from benchmarks.shared.client import Client, Cycle
-from benchmarks.shared.row import row
+from benchmarks.harness.lock import Client, Cycle, row_of
 
 FILL = "INSERT INTO invoices (id) VALUES (0), (1)"
 
@@ -20,11 +20,11 @@ class _Rows:
 
     async def lock(self, key: str, mode: str) -> Cycle:
         assert mode == "mutex"
-        return _Lock(self._locks, row(key)[1])
+        return _Lock(self._locks, row_of(key)[1])
 
 
 class _Lock:
-    """One for each task."""
+    """The lock of one task."""
 
     def __init__(self, locks: Locks, number: int) -> None:
         self._row = locks.row_lock("invoices", number)
@@ -45,8 +45,8 @@ class _Lock:
 
 
 @asynccontextmanager
-async def open_rows(url: str, lease: float) -> AsyncIterator[Client]:
-    """As published: without a lease."""
+async def connect(url: str, lease: float) -> AsyncIterator[Client]:
+    """Open one ``Locks`` for row locks without a lease, as they are published."""
     del lease
-    async with connect(url) as locks:
+    async with connect_locks(url) as locks:
         yield _Rows(locks)

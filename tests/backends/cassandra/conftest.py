@@ -123,7 +123,7 @@ def loop() -> FakeLoop:
 
 @pytest.fixture
 def reader(loop: FakeLoop) -> Iterator[SocketReader]:
-    """Of that loop, with an aide of its own."""
+    """Of that loop, with a helper thread of its own."""
     found = SocketReader(loop, threading.get_ident())
     yield found
     found.close()

@@ -16,7 +16,7 @@ from aiorwlock_remote.ports import EventLoop, Pending, StoreSettings, WakeCallba
 from aiorwlock_remote.ports import Store as Port
 from tests.servers.fix_cassandra import Keyspace
 
-READS = {"peek", "load", "scan", "seated"}
+READS = {"peek", "load", "scan", "read_ballot"}
 
 
 class CountingBackend:
@@ -49,13 +49,13 @@ class CountingBackend:
             self.steps += 1
             return step(resource, command)
 
-        tell = store._tell
+        tell = store._renewed
 
         def told(resource: Resource, state: StoredState) -> None:
             self.told += 1
             tell(resource, state)
 
-        store._tell = told  # type: ignore[method-assign]
+        store._renewed = told  # type: ignore[method-assign]
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
         return store

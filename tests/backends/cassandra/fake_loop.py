@@ -63,9 +63,9 @@ class FakeConnection:
             self.waited_for = False
             self.was_read.set()
 
-    def stuck(self) -> bool:
+    def needs_help(self) -> bool:
         self.asked.set()
         return self.waited_for
 
-    def end(self) -> None:
+    def close_socket(self) -> None:
         self._loop.events.append("closed")

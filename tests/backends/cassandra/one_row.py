@@ -46,7 +46,7 @@ class OneRow:
 
     def appear(self, ticket: str, version: UUID | None = None) -> Any:  # noqa: ANN401
         """From nothing to held by ``ticket``."""
-        return self.do("appear", *self.appearing(ticket, version))
+        return self.do("insert", *self.appearing(ticket, version))
 
     def appearing(self, ticket: str, version: UUID | None = None) -> tuple[Any, ...]:
         return (ticket, SINCE, version or uuid4(), "{}", 5, *KEY)
@@ -54,14 +54,14 @@ class OneRow:
     def vanish(self, ticket: str) -> Any:  # noqa: ANN401
         """Released, with nobody waiting."""
         row = self.load()
-        return self.do("vanish", *KEY, row.version, ticket, row.acquired_at)
+        return self.do("delete", *KEY, row.version, ticket, row.acquired_at)
 
     def load(self) -> Any:  # noqa: ANN401
         return self.do("load", *KEY)
 
     def fence(self) -> int:
         """What the grant from nothing that stands there has as its fence."""
-        seated: int = self.do("seated", *KEY).seated
+        seated: int = self.do("read_ballot", *KEY).ticket_written
         return seated
 
     def take(self, ticket: str) -> bool:

@@ -1,8 +1,8 @@
-"""A connection, the loop and the aide that read it, and a server of a few lines.
+"""A connection, the loop and the helper thread that read it, and a small server.
 
-The loop turns when it is told to, so that it is blocked in between, and the server says
-what it is told to say. The sockets are real, and so are the aide and those who ask from
-other threads.
+The test turns the loop, so that it is blocked in between, and says what the server
+answers. The sockets are real, and so are the helper thread and the other threads that
+send requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from aiorwlock_remote.backends.cassandra.socket_reader import SocketReader
 from tests.backends.cassandra.fake_loop import FakeLoop
 
 PATIENCE = 60.0
-"""Seconds for what others than the story's own thread have to do."""
+"""Seconds for what other threads than the test's own have to do."""
 HEADER = 9
 ANSWER = 0x84, 0x06
 """A response of version 4; SUPPORTED."""
@@ -243,7 +243,7 @@ class ReaderStateMachine:
         """When it turns."""
         self.loop_turns()
         for ask in self._by("loop"):
-            if ask.said:  # by the aide, perhaps, which was at it just then
+            if ask.said:  # by the helper thread, perhaps, which was at it just then
                 assert ask.over.wait(PATIENCE)
 
     def _by(self, who: str) -> list[Ask]:

@@ -88,7 +88,7 @@ def test_one_is_asked_alone(ballots: Ballots, acted: FakeTable, loop: FakeLoop) 
     found = read(ballots, 1)
     assert not acted.asked
     loop.turn()
-    assert acted.names() == ["seated"]
+    assert acted.names() == ["read_ballot"]
     acted.answer(0, 1)
     assert found.result() == 8
 
@@ -121,7 +121,7 @@ def test_those_of_a_turn_are_asked_together(
     reads = [read(ballots, number) for number in (3, 1, 2)]
     loop.turn()
     ((request, _),) = acted.asked
-    assert request.statement == "seated_all"
+    assert request.statement == "read_ballots"
     assert values(request) == (["order"], [1, 2, 3])
     acted.answer(0, 1, 3)
     assert [found.result() for found in reads] == [10, 8, None]
@@ -133,7 +133,7 @@ def test_the_next_turn_is_another_request(
     for number in (1, 2):
         read(ballots, number).log_failure()
         loop.turn()
-    assert acted.names() == ["seated", "seated"]
+    assert acted.names() == ["read_ballot", "read_ballot"]
 
 
 def test_each_is_asked_at_the_node_that_knows_it_first(
@@ -164,7 +164,7 @@ def test_a_server_that_forbids_many_is_asked_one_by_one(
     acted.asked[0][1].set_exception(
         Unsupported(what="Guardrail partition_keys_in_select")
     )
-    assert acted.names() == ["seated_all"] + ["seated"] * 3
+    assert acted.names() == ["read_ballots"] + ["read_ballot"] * 3
     for number in range(3):
         acted.answer(1 + number, number)
     assert [found.result() for found in reads] == [7, 8, 9]
@@ -172,7 +172,7 @@ def test_a_server_that_forbids_many_is_asked_one_by_one(
     for number in range(3):
         read(ballots, number).log_failure()
     loop.turn()
-    assert acted.names() == ["seated"] * 3
+    assert acted.names() == ["read_ballot"] * 3
 
 
 def test_groups_name_nothing_else() -> None:
@@ -215,11 +215,13 @@ async def test_the_real_ones(layout: str, options: Options, keyspace: Keyspace) 
     try:
         for kind, number in keys:
             values = desk.appearing("t")[:-2]
-            assert desk.do("appear", *values, kind, number).applied
-            wanted.append(((kind, number), desk.do("seated", kind, number).version))
+            assert desk.do("insert", *values, kind, number).applied
+            wanted.append(
+                ((kind, number), desk.do("read_ballot", kind, number).version)
+            )
         reads = [ballots.read(key, version, None) for key, version in wanted]
         nothing, *found = [await ballot for ballot in reads]
     finally:
         table.close()
     assert nothing is None
-    assert found == [desk.do("seated", *key).seated for key in keys]
+    assert found == [desk.do("read_ballot", *key).ticket_written for key in keys]

@@ -29,7 +29,7 @@ PATIENCE = 60.0
 
 
 def appear(table: Table) -> Request:
-    return table.request("appear", "gluww", 1000, uuid4(), "{}", 5, *KEY)
+    return table.request("insert", "gluww", 1000, uuid4(), "{}", 5, *KEY)
 
 
 def block(seconds: float) -> None:
@@ -88,7 +88,7 @@ async def test_closed_it_leaves_nothing(
     create: Callable[[str], None], options: Options
 ) -> None:
     create("pair")
-    others = aides()
+    others = helpers()
     (await opening.connect(options, current_event_loop())).close()
     await settled(others)
     before = sockets()
@@ -96,17 +96,17 @@ async def test_closed_it_leaves_nothing(
         (await opening.connect(options, current_event_loop())).close()
     await settled(others)
     assert sockets() <= before
-    assert aides() <= others
+    assert helpers() <= others
 
 
 @pytest.mark.only_on("asyncio", why="threads are the process's")
 async def test_one_that_was_never_made_leaves_no_thread() -> None:
     nowhere = Options("locks", ("nowhere.invalid",), connect_timeout=20.0)
-    others = aides()
+    others = helpers()
     with pytest.raises(BackendUnavailable):
         await opening.connect(nowhere, current_event_loop())
     await settled(others)
-    assert aides() <= others
+    assert helpers() <= others
 
 
 async def settled(others: set[threading.Thread]) -> None:
@@ -116,11 +116,11 @@ async def settled(others: set[threading.Thread]) -> None:
         turn: Pending[None] = Pending()
         host.call_soon(turn.set_result, None)
         await turn
-    for aide in aides() - others:
-        aide.join(PATIENCE)
+    for helper in helpers() - others:
+        helper.join(PATIENCE)
 
 
-def aides() -> set[threading.Thread]:
+def helpers() -> set[threading.Thread]:
     return {t for t in threading.enumerate() if t.name == "aiorwlock_remote cassandra"}
 
 

@@ -52,7 +52,7 @@ class Contender:
         self.between: Callable[[], Awaitable[object]] | None = None
         self._ask = table.ask
         self._host = current_event_loop()
-        table.ask = self._asked  # type: ignore[method-assign]
+        table.ask = self._asked
         request = table.request
 
         def counted(name: str, *values: object) -> Any:  # noqa: ANN401
@@ -71,7 +71,7 @@ class Contender:
 
     def _asked(self, host: EventLoop, request: Request) -> PendingRows:
         between = self.between
-        if between is None or self.sent[-1] != "seated":
+        if between is None or self.sent[-1] != "read_ballot":
             return self._ask(host, request)
         self.between = None
         answer = PendingRows()
@@ -108,15 +108,15 @@ async def test_uncontended_it_is_one_transaction_each(
     one, fences = parties[0], list[int]()
     for number in range(3):
         granted = await one.do(one.write(f"t{number}"))
-        assert one.sent == ["appear", "seated"]
+        assert one.sent == ["insert", "read_ballot"]
         fences.append(granted.grants[0].fence)
         assert fences[-1] == desk.fence()
         assert not desk.take("other")
         (renewed,) = (await one.do(Renew(((f"t{number}", LEASE),)))).outcomes
-        assert one.sent == ["keep"]
+        assert one.sent == ["update_record"]
         assert renewed.fence == fences[-1]
         assert (await one.do(Release(f"t{number}"))).held
-        assert one.sent == ["vanish"]
+        assert one.sent == ["delete"]
         assert desk.load() is None
     assert fences == sorted(set(fences))
 
@@ -170,7 +170,7 @@ async def test_others_queue_before_the_fence_is_read(
     one.between = lambda: two.do(two.write("t2", queue=True))
     granted = await one.do(one.write("t1"))
     assert isinstance(granted, Granted)
-    assert one.sent == ["appear", "seated", "shown"]
+    assert one.sent == ["insert", "read_ballot", "load_written"]
     assert granted.grants[0].fence == desk.fence()
     assert (await one.do(Release("t1"))).held
     assert isinstance(await two.do(two.write("t2", queue=True)), Granted)

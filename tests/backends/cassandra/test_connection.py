@@ -156,7 +156,7 @@ def test_what_has_time_goes_with_what_has_none(
 def test_a_turn_that_does_not_end_keeps_nothing_back(
     near: ReadConnection, far: socket
 ) -> None:
-    """The loop is blocked by what runs after it asked: the aide sends for it."""
+    """The loop is blocked by what runs after it asked: the helper sends for it."""
     near.push(b"first")
     near.push(b"second")
     assert exactly(far, 11) == b"firstsecond"
@@ -173,11 +173,11 @@ def test_others_than_the_loop_do_not_wait_for_its_turn(
     thread.join(PATIENCE)
 
 
-def test_what_the_socket_does_not_take_the_aide_sends(
+def test_what_the_socket_does_not_take_the_helper_sends(
     near: ReadConnection, far: socket
 ) -> None:
     near.push(b"x" * LARGE)
-    assert near.stuck()
+    assert near.needs_help()
     thread = threading.Thread(target=near.push, args=(b"end",))
     thread.start()
     assert exactly(far, LARGE + 3) == b"x" * LARGE + b"end"
@@ -198,7 +198,7 @@ def asked(near: ReadConnection) -> tuple[list[object], threading.Event]:
     return told, done
 
 
-def test_whoever_waits_is_told_when_the_server_hangs_up(
+def test_each_request_fails_when_the_server_hangs_up(
     loop: FakeLoop, near: ReadConnection, far: socket
 ) -> None:
     told, done = asked(near)
@@ -245,7 +245,7 @@ def test_one_that_nothing_can_be_sent_over_is_given_up(
 ) -> None:
     near._socket = cast("socket", Deaf(near._socket))
     told, done = asked(near)
-    assert done.wait(PATIENCE)  # by the aide
+    assert done.wait(PATIENCE)  # by the helper thread
     assert near.is_defunct
     assert isinstance(told[0], ConnectionShutdown)
     assert far.recv(1) == b""

@@ -50,7 +50,7 @@ class Sent:
         self._made: list[tuple[Request, str]] = []
         self._request, self._ask = table.request, table.ask
         table.request = self.request  # type: ignore[method-assign]
-        table.ask = self.ask  # type: ignore[method-assign]
+        table.ask = self.ask
 
     def request(self, name: str, *values: object) -> Request:
         made = self._request(name, *values)
@@ -107,7 +107,7 @@ async def test_who_joins_here_reads_none(
     asked.names.clear()
     joined = await steps.step(ORDER, read("t2"))
     assert isinstance(joined, Granted)
-    assert asked.names == ["keep"]
+    assert asked.names == ["update_record"]
     (grant,) = joined.grants
     assert grant.fence == desk.fence() > 1_600_000_000_000_000
 
@@ -121,7 +121,7 @@ async def test_who_joins_from_elsewhere_is_told_the_true_fence(
     asked.names.clear()
     joined = await new_steps(asked.table).step(ORDER, read("t2"))
     assert isinstance(joined, Granted)
-    assert asked.names == ["appear", "load", "keep"]
+    assert asked.names == ["insert", "load", "update_record"]
     (grant,) = joined.grants
     assert grant.fence == desk.fence() > 1_600_000_000_000_000
 
@@ -137,7 +137,7 @@ async def test_who_takes_over_has_a_higher_fence(
     assert isinstance(await steps.step(ORDER, queued), Waiting)
     asked.names.clear()
     handed = await steps.step(ORDER, Release("t1", then=(queued,)))
-    assert asked.names == ["seat"]
+    assert asked.names == ["replace"]
     assert isinstance(handed, Released)
     (granted,) = handed.then
     assert isinstance(granted, Granted)
@@ -165,6 +165,6 @@ async def test_a_shown_fence_is_the_ballot(
     assert fences == sorted(set(fences))
     assert asked.early == (20 if early else 0)
     if not early:
-        assert asked.names.count("seated") == 20
-    assert asked.names.count("appear") == 20
+        assert asked.names.count("read_ballot") == 20
+    assert asked.names.count("insert") == 20
     assert "load" not in asked.names

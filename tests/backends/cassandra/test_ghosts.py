@@ -57,92 +57,96 @@ class LateRequests:
 
 
 @pytest.fixture
-def scene(
+def late(
     cassandra_node: SharedNode, keyspace: Keyspace, options: Options, layout: str
 ) -> Iterator[LateRequests]:
     assert layout
     with Proxy(cassandra_node.port) as proxy, Visit(IP, proxy.port) as far:
         lost = OneRow(far.session, options)
-        lost.prepare("appear", "keep")
+        lost.prepare("insert", "update_record")
         yield LateRequests(proxy, lost, OneRow(keyspace.visit.session, options))
 
 
-def test_a_serial_read_resolves_nothing(scene: LateRequests) -> None:
+def test_a_serial_read_resolves_nothing(late: LateRequests) -> None:
     """The negative control: the ghost holds what the read had said to be free."""
-    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
-    assert scene.serial_read() is None
-    assert scene.serial_read() is None
-    assert scene.arrives(ghost)
-    assert scene.here.load().ticket == "ghost"
+    ghost = late.ghost("insert", *late.lost.appearing("ghost"))
+    assert late.serial_read() is None
+    assert late.serial_read() is None
+    assert late.arrives(ghost)
+    assert late.here.load().ticket == "ghost"
 
 
-def test_a_burnt_version_refuses_the_ghost(scene: LateRequests) -> None:
+def test_a_changed_version_refuses_the_late_request(late: LateRequests) -> None:
     version = uuid4()
-    scene.here.appear("gluww", version)
+    late.here.appear("gluww", version)
     seat = ("gluww", SINCE)
-    ghost = scene.ghost(
-        "keep", uuid4(), "ghost", 6, *KEY, version, *seat, *NEVER_STORED
+    ghost = late.ghost(
+        "update_record", uuid4(), "ghost", 6, *KEY, version, *seat, *NEVER_STORED
     )
-    assert scene.here.do(
-        "keep", uuid4(), "{}", 6, *KEY, version, *seat, *NEVER_STORED
+    assert late.here.do(
+        "update_record", uuid4(), "{}", 6, *KEY, version, *seat, *NEVER_STORED
     ).applied
-    assert not scene.arrives(ghost)
-    assert scene.here.load().record == "{}"
+    assert not late.arrives(ghost)
+    assert late.here.load().record == "{}"
 
 
-def test_a_burn_in_the_empty_row_refuses_it_too(scene: LateRequests) -> None:
+def test_a_placeholder_in_the_empty_row_refuses_it_too(late: LateRequests) -> None:
     """For as long as it lives; ours step over it, published programs wait."""
-    ghost, burnt = scene.ghost("appear", *scene.lost.appearing("ghost")), uuid4()
-    assert scene.here.do("burn", 30, burnt, *KEY).applied
-    assert not scene.here.take("other")
-    assert not scene.arrives(ghost)
-    refused = scene.here.appear("gluww")
-    assert (refused.applied, refused.version, refused.ticket) == (False, burnt, None)
+    ghost, placeholder = late.ghost("insert", *late.lost.appearing("ghost")), uuid4()
+    assert late.here.do("insert_placeholder", 30, placeholder, *KEY).applied
+    assert not late.here.take("other")
+    assert not late.arrives(ghost)
+    refused = late.here.appear("gluww")
+    assert (refused.applied, refused.version, refused.ticket) == (
+        False,
+        placeholder,
+        None,
+    )
     step = (
-        "seat",
+        "replace",
         "gluww",
         SINCE,
         uuid4(),
         "{}",
         9,
         *KEY,
-        burnt,
+        placeholder,
         None,
         None,
         *NEVER_STORED,
     )
-    assert scene.here.do(*step).applied
-    assert scene.here.vanish("gluww").applied
-    assert scene.here.take("other")
+    assert late.here.do(*step).applied
+    assert late.here.vanish("gluww").applied
+    assert late.here.take("other")
 
 
-def test_a_burn_goes_by_itself(scene: LateRequests) -> None:
-    assert scene.here.do("burn", 5, uuid4(), *KEY).applied  # for seconds
-    assert not scene.here.take("other")
-    until(lambda: scene.here.take("other"), "the burn has gone", 30.0)
+def test_a_placeholder_goes_by_itself(late: LateRequests) -> None:
+    assert late.here.do("insert_placeholder", 5, uuid4(), *KEY).applied  # for seconds
+    assert not late.here.take("other")
+    until(lambda: late.here.take("other"), "the placeholder has gone", 30.0)
 
 
 def test_a_ghost_that_comes_later_still_is_one_holder_and_its_fence_rises(
-    scene: LateRequests,
+    late: LateRequests,
 ) -> None:
     """Absence repeats; but a ballot is chosen when a request is carried out."""
-    ghost, fences = scene.ghost("appear", *scene.lost.appearing("ghost")), list[int]()
+    ghost, fences = late.ghost("insert", *late.lost.appearing("ghost")), list[int]()
     for number in range(5):
-        assert scene.here.appear(f"t{number}").applied
-        fences.append(scene.here.fence())
-        assert scene.here.vanish(f"t{number}").applied
-    assert scene.arrives(ghost)
-    fences.append(scene.here.fence())
-    assert not scene.here.take("other")
-    assert not scene.here.appear("t9").applied
-    assert scene.here.vanish("ghost").applied
-    assert scene.here.appear("t9").applied
-    fences.append(scene.here.fence())
+        assert late.here.appear(f"t{number}").applied
+        fences.append(late.here.fence())
+        assert late.here.vanish(f"t{number}").applied
+    assert late.arrives(ghost)
+    fences.append(late.here.fence())
+    assert not late.here.take("other")
+    assert not late.here.appear("t9").applied
+    assert late.here.vanish("ghost").applied
+    assert late.here.appear("t9").applied
+    fences.append(late.here.fence())
     assert fences == sorted(set(fences))
 
 
-def test_a_ghost_never_joins_a_holder(scene: LateRequests) -> None:
-    ghost = scene.ghost("appear", *scene.lost.appearing("ghost"))
-    assert scene.here.appear("gluww").applied
-    assert not scene.arrives(ghost)
-    assert scene.here.load().ticket == "gluww"
+def test_a_ghost_never_joins_a_holder(late: LateRequests) -> None:
+    ghost = late.ghost("insert", *late.lost.appearing("ghost"))
+    assert late.here.appear("gluww").applied
+    assert not late.arrives(ghost)
+    assert late.here.load().ticket == "gluww"

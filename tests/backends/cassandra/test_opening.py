@@ -112,7 +112,7 @@ async def test_nobody_listens(options: Options) -> None:
 async def test_a_node_that_was_away_for_long_is_soon_found_again(
     table: Table,
 ) -> None:
-    policy = table._wire._session.cluster.reconnection_policy
+    policy = table.client._session.cluster.reconnection_policy
     pauses = policy.new_schedule()
     assert max(islice(pauses, 1000)) < 3.0
 

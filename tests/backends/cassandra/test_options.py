@@ -74,7 +74,7 @@ def test_every_option() -> None:
         ("cassandra:///locks", "does not name hosts"),
         ("cassandra://h1,,h2/locks", "does not name hosts"),
         ("cassandra://h1,h2:x/locks", "port 'x'"),
-        ("cassandra://h1:9042,h2/locks", "port stands once"),
+        ("cassandra://h1:9042,h2/locks", "write the port once"),
         ("cassandra://h1:1,h2:2,h3:3/locks", "does not name hosts"),
         ("cassandra://h1,h2:70000/locks", "port '70000'"),
         ("cassandra://h1:0/locks", "port 0"),

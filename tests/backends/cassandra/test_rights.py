@@ -44,10 +44,10 @@ async def many_at_once(table: Table) -> None:
     host, keys = current_event_loop(), [("fence", number) for number in range(3)]
     versions = [uuid4() for _ in keys]
     for key, version in zip(keys, versions, strict=True):
-        appear = table.request("appear", "t", 1, version, "{}", 1, *key)
+        appear = table.request("insert", "t", 1, version, "{}", 1, *key)
         (applied,) = await table.ask(host, appear)
         assert applied[APPLIED]
-    together = table.request("seated_all", ["fence"], [0, 1, 2])
+    together = table.request("read_ballots", ["fence"], [0, 1, 2])
     with pytest.raises(Unsupported, match="Guardrail"):
         await table.ask(host, together)
     ballots = Ballots(table, host)
@@ -91,7 +91,7 @@ async def test_passwords_and_permissions(start_cassandra: StartCassandra) -> Non
             await opening.connect(bob, host)
         session.execute(f"GRANT SELECT ON {bob.quoted} TO bob")
         table = await opening.connect(bob, host)
-        appear = table.request("appear", "t", 1, uuid4(), "{}", 1, "order", 42)
+        appear = table.request("insert", "t", 1, uuid4(), "{}", 1, "order", 42)
         with pytest.raises(Unsupported, match="GRANT MODIFY"):
             await table.ask(host, appear)
         session.execute(f"GRANT MODIFY ON {bob.quoted} TO bob")

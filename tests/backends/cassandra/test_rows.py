@@ -36,7 +36,7 @@ def row(record: Doorman | None, **changes: Any) -> dict[str, Any]:  # noqa: ANN4
         "version": uuid4(),
         "record": None if record is None else dumps(record),
         "frame": None if record is None else 7,
-        "seated": BALLOT,
+        "ticket_written": BALLOT,
     } | changes
 
 
@@ -62,11 +62,11 @@ def test_a_seat_is_written_as_it_was_read(ticket: str, millis: int) -> None:
     assert seat_columns(MutexRecord(value)) == (ticket, millis)
 
 
-def test_a_burn_is_neither_held_nor_recorded() -> None:
+def test_a_placeholder_is_neither_held_nor_recorded() -> None:
     version = UUID(int=5)
     found = parse_row(
         {"[applied]": False}
-        | row(None, ticket=None, acquired_at=None, version=version, seated=None)
+        | row(None, ticket=None, acquired_at=None, version=version, ticket_written=None)
     )
     assert found.seat is None
     assert found.record is None
@@ -92,7 +92,7 @@ def test_a_grant_from_nothing_gets_the_ballot() -> None:
     assert step.seat == MutexRecord(f"t1,{WALL // 1_000_000}", 1_000_005)
     at = datetime.fromtimestamp(WALL // 1_000_000, UTC)
     seat = {"ticket": "t1", "acquired_at": at.replace(tzinfo=None)}
-    unsettled = parse_row(row(step.record, **seat, seated=None))
+    unsettled = parse_row(row(step.record, **seat, ticket_written=None))
     assert not unsettled.settled
     found = parse_row(row(step.record, **seat))
     assert found.settled
@@ -106,7 +106,9 @@ def test_without_our_seat_fences_count_from_the_next_one(ticket: str | None) -> 
     held = transition(None, None, Acquire((Claim("t1", 1_000_000),), Mode.WRITE), 5, 0)
     seated = None if ticket is None else BALLOT
     at = datetime(2026, 1, 2) if ticket else None  # noqa: DTZ001 - as the driver's
-    found = parse_row(row(held.record, ticket=ticket, acquired_at=at, seated=seated))
+    found = parse_row(
+        row(held.record, ticket=ticket, acquired_at=at, ticket_written=seated)
+    )
     assert found.settled
     assert found.record is not None
     assert found.record.last == 0

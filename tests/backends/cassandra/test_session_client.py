@@ -36,7 +36,7 @@ KEY = ("order", 42)
 
 
 def appear(table: Table, ticket: str = "gluww") -> Request:
-    return table.request("appear", ticket, 1000, uuid4(), "{}", 5, *KEY)
+    return table.request("insert", ticket, 1000, uuid4(), "{}", 5, *KEY)
 
 
 @both_layouts
@@ -67,7 +67,7 @@ def calling_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 async def test_the_loop_reads_its_answers(
     table: Table, calling_back: list[threading.Thread]
 ) -> None:
-    """Where a heartbeat is on its way just then, its aide may have been first."""
+    """Where a heartbeat is under way just then, the helper may have been first."""
     for _ in range(20):
         await table.ask(current_event_loop(), appear(table))
     assert len(calling_back) == 20
@@ -95,7 +95,7 @@ async def test_many_at_once(table: Table) -> None:
     asked = [
         table.ask(
             host,
-            table.request("appear", "t", 1000, uuid4(), "{}", 5, f"thing{number},x", 0),
+            table.request("insert", "t", 1000, uuid4(), "{}", 5, f"thing{number},x", 0),
         )
         for number in range(200)
     ]
@@ -170,7 +170,7 @@ async def test_a_session_of_the_users_is_used_and_left_alone(
     host = current_event_loop()
     try:
         table = await opening.use_session(session, options, host)
-        (statement, *_) = (table.request("appear").statement,)
+        (statement, *_) = (table.request("insert").statement,)
         assert not isinstance(statement.retry_policy, Meddler)
         rows = await table.ask(host, appear(table))
         assert rows[0][APPLIED] is True

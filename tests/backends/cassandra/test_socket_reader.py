@@ -1,4 +1,4 @@
-"""Who reads the driver's sockets: the loop, and its aide when the loop does not."""
+"""Who reads the driver's sockets: the loop, or a helper thread if the loop does not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(loop: FakeLoop, reader: SocketReader) -> Iterator[FakeConnection]:
     connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
-        reader.join(connection, near)
+        reader.add(connection, near)
         loop.turn()
         assert list(loop.readers) == [near]
         yield connection
@@ -34,18 +34,18 @@ def test_the_loop_reads_and_is_not_woken_for_what_it_reads(
 
     def read() -> None:
         take()
-        reader.inbox.put(got.append, "answer")
+        reader.callbacks.put(got.append, "answer")
 
     line.read = read  # type: ignore[method-assign]
     (readable,) = loop.readers.values()
     readable()
     assert got == ["answer"]
     assert not loop.calls
-    reader.inbox.put(got.append, "of another thread")
+    reader.callbacks.put(got.append, "of another thread")
     assert len(loop.calls) == 1
 
 
-def test_the_aide_reads_what_others_wait_for(
+def test_the_helper_reads_what_other_threads_wait_for(
     reader: SocketReader, line: FakeConnection
 ) -> None:
     for _ in range(20):
@@ -56,7 +56,7 @@ def test_the_aide_reads_what_others_wait_for(
     assert threading.current_thread() not in line.readers
 
 
-def test_the_aide_looks_again_while_they_wait(
+def test_the_helper_reads_again_while_they_wait(
     reader: SocketReader, line: FakeConnection
 ) -> None:
     """The first time nothing has arrived."""
@@ -67,7 +67,7 @@ def test_the_aide_looks_again_while_they_wait(
     assert len(line.readers) == 3
 
 
-def test_who_comes_just_before_the_aide_sleeps_is_seen(
+def test_a_request_just_before_the_helper_sleeps_is_seen(
     reader: SocketReader, line: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timers = reader._timers
@@ -97,7 +97,7 @@ def test_what_the_loop_has_read_is_not_read_again(
     assert not line.was_read.is_set()
 
 
-def test_nobody_is_forgotten_whatever_the_aide_does_just_then(
+def test_no_request_is_forgotten_whatever_the_helper_does(
     reader: SocketReader, line: FakeConnection
 ) -> None:
     """Three threads come just while it looks after the one before, or goes to sleep."""
@@ -143,7 +143,7 @@ def test_one_that_fails_keeps_no_other_from_being_ended(reader: SocketReader) ->
     assert late.wait(PATIENCE)
 
 
-def test_a_sooner_time_wakes_the_aide(reader: SocketReader) -> None:
+def test_a_sooner_time_wakes_the_helper(reader: SocketReader) -> None:
     soon = threading.Event()
     reader.later(1000.0, int)
     reader.later(0.01, soon.set)
@@ -153,7 +153,7 @@ def test_a_sooner_time_wakes_the_aide(reader: SocketReader) -> None:
 def test_a_socket_is_closed_once_the_loop_has_turned_away(
     loop: FakeLoop, reader: SocketReader, line: FakeConnection
 ) -> None:
-    reader.leave(line)
+    reader.remove(line)
     assert loop.events == []
     loop.turn()
     assert loop.events == ["turned away", "closed"]
@@ -165,8 +165,8 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
     connection = FakeConnection(loop)
     near, far = socketpair()
     with near, far:
-        reader.join(connection, near)
-        reader.leave(connection)
+        reader.add(connection, near)
+        reader.remove(connection)
         loop.turn()
     assert "closed" in loop.events
     assert not loop.readers
@@ -175,8 +175,8 @@ def test_one_that_ended_before_the_loop_came_to_it_is_closed_all_the_same(
 def test_closed_it_leaves_no_thread(loop: FakeLoop) -> None:
     before = set(threading.enumerate())
     reader = SocketReader(loop, threading.get_ident())
-    (aide,) = set(threading.enumerate()) - before
+    (helper,) = set(threading.enumerate()) - before
     reader.later(1000.0, int)
     reader.close()
-    aide.join(PATIENCE)
-    assert not aide.is_alive()
+    helper.join(PATIENCE)
+    assert not helper.is_alive()

@@ -1,7 +1,7 @@
 """Each request is sent and answered once, whoever asks and whatever the loop does.
 
-The loop is blocked unless the story says that it turns; then the aide has to see to
-what others wait for.
+The loop is blocked unless the history turns it. Meanwhile the helper thread has to read
+what other threads wait for.
 """
 
 from __future__ import annotations

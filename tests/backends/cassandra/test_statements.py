@@ -50,8 +50,8 @@ def test_a_refused_step_tells_the_row(desk: OneRow) -> None:
     version, next_one = uuid4(), uuid4()
     assert desk.appear("gluww", version).applied
     step = (next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *NEVER_STORED)
-    assert desk.do("keep", *step).applied
-    refused = desk.do("keep", *step)
+    assert desk.do("update_record", *step).applied
+    refused = desk.do("update_record", *step)
     assert not refused.applied
     assert (refused.version, refused.record, refused.frame) == (next_one, "{1}", 6)
     assert refused.ticket == "gluww"
@@ -61,10 +61,20 @@ def test_a_step_that_keeps_the_seat_keeps_its_ballot(desk: OneRow) -> None:
     version, next_one = uuid4(), uuid4()
     desk.appear("gluww", version)
     fence = desk.fence()
-    desk.do("keep", next_one, "{1}", 6, *KEY, version, "gluww", SINCE, *NEVER_STORED)
+    desk.do(
+        "update_record",
+        next_one,
+        "{1}",
+        6,
+        *KEY,
+        version,
+        "gluww",
+        SINCE,
+        *NEVER_STORED,
+    )
     assert desk.fence() == fence
     seat = next_one, "gluww", SINCE, *NEVER_STORED
-    desk.do("seat", "heir", SINCE, uuid4(), "{2}", 7, *KEY, *seat)
+    desk.do("replace", "heir", SINCE, uuid4(), "{2}", 7, *KEY, *seat)
     assert desk.fence() > fence
 
 
@@ -72,13 +82,15 @@ def test_a_queue_before_a_foreign_seat_goes_and_the_seat_stays(desk: OneRow) -> 
     desk.take("other")
     row, version = desk.load(), uuid4()
     seat = ("other", row.acquired_at)
-    assert desk.do("keep", version, "{}", 6, *KEY, None, *seat, *NEVER_STORED).applied
     assert desk.do(
-        "keep", None, None, None, *KEY, version, *seat, *NEVER_STORED
+        "update_record", version, "{}", 6, *KEY, None, *seat, *NEVER_STORED
+    ).applied
+    assert desk.do(
+        "update_record", None, None, None, *KEY, version, *seat, *NEVER_STORED
     ).applied
     row = desk.load()
     assert (row.ticket, row.version, row.record) == ("other", None, None)
-    assert not desk.do("vanish", *KEY, version, *seat).applied
+    assert not desk.do("delete", *KEY, version, *seat).applied
     assert desk.free("other")
     assert desk.load() is None
 
@@ -89,21 +101,21 @@ def test_a_step_that_lets_in_wants_the_record_and_its_time(desk: OneRow) -> None
     assert desk.appear("gluww", version).applied
     step = ("heir", SINCE, version, "{}", 9, *KEY, version, "gluww", SINCE)
     for cell in ("record", "frame"):
-        assert desk.do("seat", *step, None, None).applied
+        assert desk.do("replace", *step, None, None).applied
         step = (*step[:7], version, "heir", SINCE)
         desk.session.execute(
             f"UPDATE {desk.table} SET {cell} = null "  # noqa: S608 - two names
             "WHERE resource_type = 'order' AND resource_id = 42"
         )
-        assert not desk.do("seat", *step, None, None).applied
-        assert desk.do("seat", *step, *NEVER_STORED).applied
+        assert not desk.do("replace", *step, None, None).applied
+        assert desk.do("replace", *step, *NEVER_STORED).applied
 
 
 def test_a_foreign_seat_can_be_forced(desk: OneRow) -> None:
     desk.take("other")
     row = desk.load()
-    assert not desk.do("vanish", *KEY, None, "another", row.acquired_at).applied
-    assert desk.do("vanish", *KEY, None, "other", row.acquired_at).applied
+    assert not desk.do("delete", *KEY, None, "another", row.acquired_at).applied
+    assert desk.do("delete", *KEY, None, "other", row.acquired_at).applied
     assert desk.load() is None
 
 
@@ -122,7 +134,17 @@ def test_fences_rise_over_everything(desk: OneRow) -> None:
         if number % 4 == 0:  # its lease ran out: the next one steps over the row
             row, ticket = desk.load(), f"heir{number}"
             seat = row.version, row.ticket, row.acquired_at
-            step = ("seat", ticket, SINCE, uuid4(), "{}", 9, *KEY, *seat, *NEVER_STORED)
+            step = (
+                "replace",
+                ticket,
+                SINCE,
+                uuid4(),
+                "{}",
+                9,
+                *KEY,
+                *seat,
+                *NEVER_STORED,
+            )
             assert desk.do(*step).applied
             # In one row phases count on from the ballot, one a step at most: this one's
             # own ballot is above.

@@ -45,10 +45,10 @@ async def cycle(table: Table, key: tuple[str, int]) -> None:
     """Acquired and released."""
     host, version = current_event_loop(), uuid4()
     rows = await table.ask(
-        host, table.request("appear", "t", 1000, version, "{}", 5, *key)
+        host, table.request("insert", "t", 1000, version, "{}", 5, *key)
     )
     assert rows[0][APPLIED]
-    rows = await table.ask(host, table.request("vanish", *key, version, "t", 1000))
+    rows = await table.ask(host, table.request("delete", *key, version, "t", 1000))
     assert rows[0][APPLIED]
 
 

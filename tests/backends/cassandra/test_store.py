@@ -50,8 +50,8 @@ async def test_what_a_lock_costs(counted: CountingBackend) -> None:
             locks.rwlock("c", 8).reader,
         ):
             async with lock:
-                assert counted.taken() == {"appear": 1, "seated": 1}
-            assert counted.taken() == {"vanish": 1}
+                assert counted.taken() == {"insert": 1, "read_ballot": 1}
+            assert counted.taken() == {"delete": 1}
 
 
 @both_layouts
@@ -89,8 +89,8 @@ async def test_a_renewed_lock_is_released_at_once(counted: CountingBackend) -> N
             await renewed(held, 1)
             await wait_until(heard, 10)
             sent = counted.taken()
-            assert set(sent) == {"keep"}
-        assert counted.taken() == {"vanish": 1}
+            assert set(sent) == {"update_record"}
+        assert counted.taken() == {"delete": 1}
 
 
 @both_layouts
@@ -117,7 +117,7 @@ async def test_a_lock_for_ever_is_made_from_a_short_one(
     """Else a request that is carried out late could lock for ever."""
     async with connect(counted) as locks:
         held = await locks.mutex("order", 42, lease=None).acquire()
-        assert counted.taken() == {"appear": 1, "seated": 1, "keep": 1}
+        assert counted.taken() == {"insert": 1, "read_ballot": 1, "update_record": 1}
         assert '"expires":null' in desk.load().record
         assert held.expires_in is None
         assert await held.release()
@@ -132,7 +132,7 @@ async def test_one_that_could_not_be_made_to_last_is_taken_back(
     counted: CountingBackend, desk: OneRow
 ) -> None:
     """Its second transaction was not done, but the first one was."""
-    counted.unsent.add("keep")
+    counted.unsent.add("update_record")
     async with connect(counted) as locks:
         with pytest.raises(BackendUnavailable) as caught:
             await locks.mutex("order", 42, lease=None).acquire(timeout=0)

@@ -35,17 +35,19 @@ def desk(keyspace: Keyspace, options: Options) -> OneRow:
     return OneRow(keyspace.visit.session, options)
 
 
-async def test_a_burn_outlives_who_stepped_over_it(
+async def test_a_placeholder_outlives_the_grant_that_replaced_it(
     table: Table, desk: OneRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after its release nothing that is late gets in, until it has gone."""
-    monkeypatch.setattr(module, "TOMBSTONE_SECONDS", 3)
+    monkeypatch.setattr(module, "PLACEHOLDER_SECONDS", 3)
     cas = CassandraCas(table, current_event_loop())
     swapping = CasStepper(cas, lambda *_: None)
     nothing = cas.guess()
-    done, burnt = await cas.swap(ORDER, nothing, Doorman(), None, cas.times(nothing))
+    done, placeholder = await cas.swap(
+        ORDER, nothing, Doorman(), None, cas.times(nothing)
+    )
     assert done
-    assert burnt is not None
+    assert placeholder is not None
     late = desk.appearing("ghost")
     for ticket in ("t1", "t2"):
         take = replace(TAKE, claims=(Claim(ticket, 30_000_000),))
@@ -56,14 +58,14 @@ async def test_a_burn_outlives_who_stepped_over_it(
         row = desk.load()
         assert (row.ticket, row.record, row.frame) == (None, None, None)
         assert row.version is not None
-        assert not desk.do("appear", *late).applied
-    until(lambda: desk.take("other"), "the burn has gone", 15.0)
+        assert not desk.do("insert", *late).applied
+    until(lambda: desk.take("other"), "the placeholder has gone", 15.0)
 
 
 async def test_time_is_right_after_a_change_that_changes_nothing(
     table: Table, desk: OneRow
 ) -> None:
-    """A version that is burnt carries the wall clock of its own moment.
+    """A version that is placeholder carries the wall clock of its own moment.
 
     With that of a change long ago, whoever comes then takes the lease for run out.
     """

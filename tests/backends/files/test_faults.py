@@ -135,5 +135,5 @@ def test_the_directory_is_removed(tmp_path: Path) -> None:
     for path in place.iterdir():
         path.unlink()
     place.rmdir()
-    with pytest.raises(BackendError, match="is gone"):
+    with pytest.raises(BackendError, match="does not exist any more"):
         desk.take("ours")

@@ -24,10 +24,7 @@ ROOT = Path(__file__).parents[3]
 HOUR = 3600
 ONE = """
 import sys, anyio
-from aiorwlock_remote import Unsupported, connect
-from aiorwlock_remote.backends.files.clocks import ServerClock
-from aiorwlock_remote.embedded import boots
-from aiorwlock_remote.embedded.boot_id import Boot
+from aiorwlock_remote import connect
 
 async def main(url):
     async with connect(url) as locks:

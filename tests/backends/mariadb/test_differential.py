@@ -6,9 +6,10 @@ import pymysql
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.mariadb.connector import own_pool
+from aiorwlock_remote.backends.mariadb.driver import MariadbDriver
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import Comparison, compare
 from tests.servers.mariadb import connected
@@ -20,11 +21,12 @@ class MariadbTables:
     """See ``Database``."""
 
     def __init__(self, url: str) -> None:
-        self._options = options_of(parse(url))
+        self._driver = MariadbDriver(options_of(parse(url)))
         self._foreign: pymysql.Connection = connected(url)
 
     def desk(self, side: DriverLoop) -> MariadbExecutor:
-        return MariadbExecutor(side, own_pool(self._options, 1), self._options)
+        source = ConnectionPool(self._driver, 1)
+        return MariadbExecutor(side, source, self._driver)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

@@ -89,7 +89,7 @@ class TestMariadb(JoinSuite):
         """As it is from MariaDB 11.6.2 on: an error instead of no row."""
         async with connect(user.url) as locks, user.opened() as connection:
             await user.ask(connection, "SET SESSION innodb_snapshot_isolation = ON")
-            with pytest.raises(ConfigurationError, match="is not to be seen"):
+            with pytest.raises(ConfigurationError, match="is not visible"):
                 async with user.transaction(connection):
                     await user.ask(connection, BOOKED)
                     async with locks.mutex("order", 1).in_transaction(connection):

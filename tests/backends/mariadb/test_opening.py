@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Unsupported, connect
-from aiorwlock_remote.backends.mariadb import connector
+from aiorwlock_remote.backends.mariadb.dialect import MARIADB, MariadbDialect
+from aiorwlock_remote.backends.mariadb.executor import check_version
 from aiorwlock_remote.backends.mariadb.schema import statements_of
-from aiorwlock_remote.backends.mariadb.store import check_version
 from tests.servers.mariadb import OWNER, MariadbServer, run
 from tests.servers.process import IP, free_port
 
@@ -50,7 +50,8 @@ async def test_a_session_that_cannot_be_set_up_is_left(
     mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged in, and refused or cut off before it is of any use."""
-    monkeypatch.setattr(connector, "_SESSION", ("SET SESSION sql_mode = 'NONE SUCH'",))
+    unfit = ("SET SESSION sql_mode = 'NONE SUCH'",)
+    monkeypatch.setattr(MariadbDialect, "session", lambda *_: unfit)
     await refused(mariadb_tables, BackendError, "NONE SUCH")
     ours = (
         "SELECT id FROM information_schema.processlist"
@@ -180,10 +181,10 @@ async def test_by_its_socket(
 )
 async def test_versions(version: str, fit: bool) -> None:
     if fit:
-        check_version(version, "db")
+        check_version(MARIADB, version, "db")
         return
     with pytest.raises(Unsupported, match=r"MariaDB 10\.6 or later"):
-        check_version(version, "db")
+        check_version(MARIADB, version, "db")
 
 
 async def test_nobody_listens() -> None:

@@ -76,5 +76,5 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
 
 
 def test_what_is_no_pool() -> None:
-    with pytest.raises(ConfigurationError, match="not a pool of asyncmy"):
+    with pytest.raises(ConfigurationError, match="not an asyncio pool of asyncmy"):
         MariadbBackend(object())

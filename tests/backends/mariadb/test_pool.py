@@ -11,9 +11,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, Locks, connect
 from aiorwlock_remote.backends.mariadb import MariadbBackend, driver
-from aiorwlock_remote.backends.mariadb.connector import AsyncmyPool
-from aiorwlock_remote.backends.mariadb.driver import Error
-from aiorwlock_remote.cas.driver.external_pool import HealthCheckedPool
+from aiorwlock_remote.backends.mariadb.driver import AsyncmyPool
+from aiorwlock_remote.backends.mariadb.errors import Error
 from tests.backends.mariadb.pools import FOUND_ROWS, STRICT, pool_of
 from tests.renewals import renewed
 from tests.servers.mariadb import run
@@ -225,9 +224,8 @@ def alter(url: str) -> None:
 
 
 def pool_in(backend: MariadbBackend) -> Any:  # noqa: ANN401 - asyncmy's
-    assert isinstance(backend._lender, HealthCheckedPool)
-    assert isinstance(backend._lender._lender, AsyncmyPool)
-    return backend._lender._lender._pool
+    assert isinstance(backend._pool, AsyncmyPool)
+    return backend._pool._pool
 
 
 def kills(url: str) -> list[str]:

@@ -30,7 +30,7 @@ SETTINGS = (
 
 def invoices(url: str) -> None:
     """A table of the user's, whose key has no index: safe updates want one."""
-    needs = RowSql(RowTable("invoices"), 1, MARIADB).needs
+    needs = RowSql(RowTable("invoices"), 1, MARIADB).add_columns
     table = "CREATE TABLE invoices (id int) CHARACTER SET utf8mb4"
     run(url, table, "INSERT INTO invoices VALUES (1)", needs)
 

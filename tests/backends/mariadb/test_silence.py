@@ -17,11 +17,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, LockError, connect
 from aiorwlock_remote.backends.mariadb import MariadbBackend, errors
-from aiorwlock_remote.backends.mariadb.connector import CUSTOM, own_pool
-from aiorwlock_remote.backends.mariadb.driver import Connection, run
+from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, run
 from aiorwlock_remote.backends.mariadb.options import options_of
-from aiorwlock_remote.cas.driver.executor import PooledRunner
-from aiorwlock_remote.cas.driver.pool import ConnectionPool
+from aiorwlock_remote.cas.driver.pool import ConnectionPool, PooledRunner
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
@@ -47,9 +45,9 @@ def server(start_mariadb: StartMariadb, files: Certificates) -> Mariadb:
 
 
 def opened(url: str) -> tuple[PooledRunner[Connection], ConnectionPool[Connection]]:
-    options = options_of(parse(url))
-    own = own_pool(options, 1)
-    return PooledRunner(own, CUSTOM, options.where, options.call_timeout), own
+    driver = MariadbDriver(options_of(parse(url)))
+    own = ConnectionPool(driver, 1)
+    return PooledRunner(own, driver), own
 
 
 async def ask(connection: Connection) -> object:

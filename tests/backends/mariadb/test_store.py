@@ -52,7 +52,7 @@ async def test_half_a_doorman_is_no_doorman(mariadb_tables: str) -> None:
         lock = locks.mutex("order", 1)
         for _ in range(2):
             with pytest.raises(
-                BadRecord, match="a version stands there, and no record"
+                BadRecord, match="its row of doormans has a version but no record"
             ):
                 await lock.try_acquire()
         assert run(mariadb_tables, "SELECT * FROM mutex_locks") == []

@@ -17,9 +17,10 @@ from typing import Any
 import oracledb
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.oracle.connector import own_pool
+from aiorwlock_remote.backends.oracle.driver import OracleDriver
 from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options, options_of
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import compare
 
@@ -28,11 +29,12 @@ class OracleTables:
     """See ``Database``."""
 
     def __init__(self, options: Options, foreign: Any) -> None:  # noqa: ANN401 - a connection
-        self._options = options
+        self._driver = OracleDriver(options)
         self._foreign = foreign
 
     def desk(self, side: DriverLoop) -> OracleExecutor:
-        return OracleExecutor(side, own_pool(self._options, 1), self._options)
+        source = ConnectionPool(self._driver, 1)
+        return OracleExecutor(side, source, self._driver)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         await self._foreign.execute(

@@ -13,16 +13,16 @@ import oracledb
 import pytest
 
 from aiorwlock_remote import Unsupported
-from aiorwlock_remote.backends.oracle import connector
-from aiorwlock_remote.backends.oracle.connector import (
+from aiorwlock_remote.backends.oracle import driver as oracle
+from aiorwlock_remote.backends.oracle.driver import (
+    Connection,
     OracledbPool,
-    UntimedPool,
-    own_pool,
+    OracleDriver,
     run_call,
 )
-from aiorwlock_remote.backends.oracle.driver import Connection
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.servers.certificates import Certificates
@@ -34,11 +34,11 @@ pytestmark = pytest.mark.asyncio
 ASK = "SELECT 1 FROM dual"
 
 
-def quick(user: OracleUser, **more: float) -> Options:
+def quick(user: OracleUser, **more: float) -> OracleDriver:
     """Of little patience."""
     limits = "&".join(f"{name}={value}" for name, value in more.items())
     address = parse(f"{user.url}?call_timeout=0.2&connections=2&{limits}".rstrip("&"))
-    return options_of(address, connect_timeout=2.0)
+    return OracleDriver(options_of(address, connect_timeout=2.0))
 
 
 @asynccontextmanager
@@ -113,14 +113,14 @@ async def test_a_terminated_call_waits_for_the_goodbye_of_a_tls_peer(
 
 
 async def test_a_silent_server_is_given_up(user: OracleUser) -> None:
-    options = quick(user)
-    own = own_pool(options, 2)
-    await run_call(own, ask, options)
+    driver = quick(user)
+    own = ConnectionPool(driver, 2)
+    await run_call(own, ask, driver)
     user.hole("both")
     with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
-        await asyncio.wait_for(run_call(own, ask, options), 5)
+        await asyncio.wait_for(run_call(own, ask, driver), 5)
     user.well()
-    assert await run_call(own, ask, options) == (1,)
+    assert await run_call(own, ask, driver) == (1,)
     await own.close()
 
 
@@ -128,67 +128,68 @@ async def test_a_call_that_never_ends_is_abandoned(
     user: OracleUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the driver's own time-out had failed."""
-    monkeypatch.setattr(connector, "CLOSE_TIMEOUT", 0.1)
-    options = quick(user)
-    own = own_pool(options, 1)
+    monkeypatch.setattr(oracle, "CLOSE_TIMEOUT", 0.1)
+    driver = quick(user)
+    own = ConnectionPool(driver, 1)
 
     async def deaf(connection: Any) -> object:  # noqa: ANN401
         connection.call_timeout = 0
         return await ask(connection)
 
-    await run_call(own, ask, options)
+    await run_call(own, ask, driver)
     user.hole("both")
     with pytest.raises(BackendUnavailable, match="does not answer"):
-        await run_call(own, deaf, options)
+        await run_call(own, deaf, driver)
     user.well()
-    assert await run_call(own, ask, options) == (1,)  # over another connection
+    assert await run_call(own, ask, driver) == (1,)  # over another connection
     await own.close()
 
 
 async def test_logging_in_at_a_silent_server(user: OracleUser) -> None:
     with Proxy(user.double.port) as proxy:
-        options = replace(quick(user), port=proxy.port, connect_timeout=1.5)
-        own = own_pool(options, 1)
+        nearby = replace(quick(user).options, port=proxy.port, connect_timeout=1.5)
+        driver = OracleDriver(nearby)
+        own = ConnectionPool(driver, 1)
         proxy.black_hole(on=True)
         with pytest.raises(BackendUnavailable) as caught:
-            await run_call(own, ask, options)
+            await run_call(own, ask, driver)
         assert caught.value.nothing_done
         proxy.black_hole(on=False)
-        assert await run_call(own, ask, options) == (1,)
+        assert await run_call(own, ask, driver) == (1,)
         await own.close()
 
 
 async def test_as_many_as_allowed_and_everybody_gets_a_turn(user: OracleUser) -> None:
-    options = quick(user)
-    own = own_pool(options, 2)
+    driver = quick(user)
+    own = ConnectionPool(driver, 2)
     user.latency(0.005)
     user.forget_calls()
-    calls = [run_call(own, ask, options) for _ in range(40)]
+    calls = [run_call(own, ask, driver) for _ in range(40)]
     assert await asyncio.gather(*calls) == [(1,)] * 40
     assert len({call.session for call in user.calls()}) <= 2
     await own.close()
 
 
 async def test_one_that_cannot_connect_says_so_to_all(user: OracleUser) -> None:
-    options = quick(user)
-    own = own_pool(options, 2)
+    driver = quick(user)
+    own = ConnectionPool(driver, 2)
     user.account(28000)
-    calls = [run_call(own, ask, options) for _ in range(5)]
+    calls = [run_call(own, ask, driver) for _ in range(5)]
     told = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(error, Unsupported) for error in told), told
     user.account(0)
-    assert await run_call(own, ask, options) == (1,)
+    assert await run_call(own, ask, driver) == (1,)
     await own.close()
 
 
 async def test_a_killed_session_is_not_used_again(user: OracleUser) -> None:
-    options = quick(user)
-    own = own_pool(options, 1)
-    await run_call(own, ask, options)
+    driver = quick(user)
+    own = ConnectionPool(driver, 1)
+    await run_call(own, ask, driver)
     assert user.kill() == 1
     with pytest.raises(oracledb.DatabaseError):
-        await run_call(own, ask, options)
-    assert await run_call(own, ask, options) == (1,)
+        await run_call(own, ask, driver)
+    assert await run_call(own, ask, driver) == (1,)
     await own.close()
 
 
@@ -206,24 +207,22 @@ async def test_terminate_costs_a_pool_a_connection(user: OracleUser) -> None:
 
 
 def lent(
-    pool: oracledb.AsyncConnectionPool, options: Options
+    pool: oracledb.AsyncConnectionPool, driver: OracleDriver
 ) -> BorrowedConnections[Connection]:
-    return BorrowedConnections(
-        UntimedPool(OracledbPool(pool)), options.where, options.connect_timeout
-    )
+    return BorrowedConnections(OracledbPool(pool), driver)
 
 
 async def test_a_pool_keeps_its_size(user: OracleUser) -> None:
-    options = quick(user)
+    driver = quick(user)
     async with pool_of(user) as pool:
-        lines = lent(pool, options)
+        lines = lent(pool, driver)
         for _ in range(3):
-            await run_call(lines, ask, options)
+            await run_call(lines, ask, driver)
             user.hole("both")
             with pytest.raises((BackendUnavailable, oracledb.DatabaseError)):
-                await asyncio.wait_for(run_call(lines, ask, options), 5)
+                await asyncio.wait_for(run_call(lines, ask, driver), 5)
             user.well()
-        both = [run_call(lines, ask, options) for _ in range(2)]
+        both = [run_call(lines, ask, driver) for _ in range(2)]
         assert await asyncio.gather(*both) == [(1,)] * 2
         assert pool.busy == 0
 
@@ -232,16 +231,17 @@ async def test_a_pool_gets_its_connections_back_as_they_were(user: OracleUser) -
     async with pool_of(user) as pool:
         async with pool.acquire() as connection:
             connection.call_timeout = 12_345
-        await run_call(lent(pool, quick(user)), ask, quick(user))
+        driver = quick(user)
+        await run_call(lent(pool, driver), ask, driver)
         async with pool.acquire() as connection:
             assert connection.call_timeout == 12_345
 
 
 async def test_a_pool_without_a_free_connection(user: OracleUser) -> None:
-    options = Options(connect_timeout=0.2)
+    driver = OracleDriver(Options(connect_timeout=0.2))
     async with pool_of(user) as pool:
         async with pool.acquire(), pool.acquire():
             with pytest.raises(BackendUnavailable) as caught:
-                await run_call(lent(pool, options), ask, options)
+                await run_call(lent(pool, driver), ask, driver)
             assert caught.value.nothing_done
-        assert await run_call(lent(pool, options), ask, options) == (1,)
+        assert await run_call(lent(pool, driver), ask, driver) == (1,)

@@ -16,8 +16,8 @@ from aiorwlock_remote import (
     Unsupported,
     connect,
 )
-from aiorwlock_remote.backends.oracle import OracleBackend, store
-from aiorwlock_remote.backends.oracle.options import Options
+from aiorwlock_remote.backends.oracle import OracleBackend
+from aiorwlock_remote.backends.oracle.executor import check_version
 from aiorwlock_remote.backends.oracle.schema import statements_of
 from aiorwlock_remote.ports import Diagnosable
 from tests.backends.oracle.programs import run
@@ -216,12 +216,11 @@ def test_what_is_no_pool() -> None:
 
 
 def test_versions() -> None:
-    options = Options()
     for fine in ("12.2.0.1.0", "19.3.0.0.0", "23.4.0.24.0"):
-        store.check_version(fine, options)
+        check_version(fine, "db")
     for old in ("12.1.0.2.0", "11.2.0.4.0"):
         with pytest.raises(Unsupported):
-            store.check_version(old, options)
+            check_version(old, "db")
 
 
 def test_printing_the_schema_needs_no_driver() -> None:

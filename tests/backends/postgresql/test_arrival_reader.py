@@ -36,10 +36,10 @@ class Holder:
 
 def test_it_knows_then() -> None:
     holder = Holder(state("a"))
-    holder.newcomers.came(ORDER, "b")
+    holder.newcomers.arrived(ORDER, "b")
     holder.reads[0].set_result(state("b"))
     assert holder.known == state("b")
-    holder.newcomers.came(ORDER, "b")
+    holder.newcomers.arrived(ORDER, "b")
     assert len(holder.reads) == 1
 
 
@@ -47,7 +47,7 @@ def test_many_that_come_at_once_are_two_reads() -> None:
     """The second, as what the first one finds may be what was there before the last."""
     holder = Holder(state("a"))
     for version in "bcd":
-        holder.newcomers.came(ORDER, version)
+        holder.newcomers.arrived(ORDER, version)
     holder.reads[0].set_result(state("c"))
     assert len(holder.reads) == 2
     holder.reads[1].set_result(state("d"))
@@ -58,7 +58,7 @@ def test_many_that_come_at_once_are_two_reads() -> None:
 def test_what_was_found_with_the_last_one_is_enough() -> None:
     holder = Holder(state("a"))
     for version in "bc":
-        holder.newcomers.came(ORDER, version)
+        holder.newcomers.arrived(ORDER, version)
     holder.reads[0].set_result(state("c"))
     assert len(holder.reads) == 1
 
@@ -67,16 +67,16 @@ def test_who_is_not_in_reads_nothing() -> None:
     """It has left meanwhile, or was never there: a message is but a hint."""
     for known in (None, state("a", seat=None)):
         holder = Holder(known)
-        holder.newcomers.came(ORDER, "b")
+        holder.newcomers.arrived(ORDER, "b")
         assert holder.reads == []
 
 
 def test_a_read_that_fails_is_the_releases_business() -> None:
     holder = Holder(state("a"))
-    holder.newcomers.came(ORDER, "b")
-    holder.newcomers.came(ORDER, "c")
+    holder.newcomers.arrived(ORDER, "b")
+    holder.newcomers.arrived(ORDER, "c")
     holder.reads[0].set_exception(BackendUnavailable(what="away"))
     assert holder.known == state("a")
     assert len(holder.reads) == 1
-    holder.newcomers.came(ORDER, "d")
+    holder.newcomers.arrived(ORDER, "d")
     assert len(holder.reads) == 2

@@ -12,16 +12,16 @@ from aiorwlock_remote import connect
 LEAVE = """
 import asyncio, sys, trio
 from aiorwlock_remote import connect
-from aiorwlock_remote.cas.driver.pool import OwnLines
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 
-entered, take = False, OwnLines.take
+entered, take = False, ConnectionPool.take
 
 async def slowly(lines):
     if entered:
         await asyncio.sleep(0.03)  # the process could be gone by then
     return await take(lines)
 
-OwnLines.take = slowly
+ConnectionPool.take = slowly
 
 async def main():
     global entered

@@ -6,10 +6,11 @@ import psycopg
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.postgresql.connector import own_pool
+from aiorwlock_remote.backends.postgresql.driver import PostgresqlDriver
 from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.cas import table_cas as swapping_tables
+from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
 from tests.cas.differential import Comparison, compare
 
@@ -20,11 +21,12 @@ class PostgresqlTables:
     """See ``Database``."""
 
     def __init__(self, url: str) -> None:
-        self._options = options_of(parse(url))
+        self._driver = PostgresqlDriver(options_of(parse(url)))
         self._foreign = psycopg.connect(url, autocommit=True)
 
     def desk(self, side: DriverLoop) -> PostgresqlExecutor:
-        return PostgresqlExecutor(side, own_pool(self._options, 1), self._options)
+        source = ConnectionPool(self._driver, 1)
+        return PostgresqlExecutor(side, source, self._driver)
 
     async def delete(self, table: str, kind: str, number: int) -> None:
         where = "resource_type = %s AND resource_id = %s"

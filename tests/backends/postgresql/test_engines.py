@@ -114,7 +114,9 @@ async def test_what_it_says_when_it_cannot_connect(database: str) -> None:
 async def test_another_engine(database: str) -> None:
     engine = create_async_engine(driven(database, "psycopg"))
     for other in (engine, engine.sync_engine, database):
-        with pytest.raises(ConfigurationError, match="is no pool of asyncpg"):
+        with pytest.raises(
+            ConfigurationError, match="is not an asyncio pool of asyncpg"
+        ):
             PostgresqlBackend(other)
 
 

@@ -55,7 +55,8 @@ async def test_half_a_doorman_is_no_doorman(tables: str) -> None:
         lock = locks.mutex("order", 1)
         for _ in range(2):
             with pytest.raises(
-                BadRecord, match="order/1: a version stands there, and no record"
+                BadRecord,
+                match="order/1: its row of doormans has a version but no record",
             ):
                 await lock.try_acquire()
         run(tables, "UPDATE doormans SET version = NULL")

@@ -93,7 +93,7 @@ async def test_a_row_is_freed_without_its_wake_up(full: str, by: str) -> None:
     table = RowTable("invoices")
     texts = RowSql(table, 1, POSTGRESQL)
     run(full, "CREATE TABLE invoices (id int)", "INSERT INTO invoices VALUES (1)")
-    run(full, texts.needs)
+    run(full, texts.add_columns)
     entered = anyio.Event()
     async with connect(full) as locks, connect(full) as others, AsyncExitStack() as end:
         first = locks.row_lock("invoices", 1)

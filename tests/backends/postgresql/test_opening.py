@@ -106,7 +106,7 @@ async def test_no_rights(tables: str) -> None:
     run(tables, f"CREATE ROLE {role} LOGIN")
     try:
         url = tables.replace("postgres@", f"{role}@")
-        await refused(url, Unsupported, "not there, or not to be seen")
+        await refused(url, Unsupported, "does not exist, or is not visible")
         run(tables, f"GRANT SELECT ON mutex_locks, doormans TO {role}")
         with pytest.raises(Unsupported, match="GRANT SELECT, INSERT"):
             async with connect(url) as locks, locks.mutex("order", 1):

@@ -102,7 +102,7 @@ async def test_what_the_published_program_does_nobody_is_told_of(
 ) -> None:
     """The control: it is being told that wakes, and nothing else."""
     rings: list[int] = []
-    monkeypatch.setattr(manager.RowWaiters, "ring", lambda _: rings.append(1))
+    monkeypatch.setattr(manager.RowWaiters, "wake", lambda _: rings.append(1))
     assert plain.step("WLock")
     async with connect(tables) as ours, anyio.create_task_group() as group:
         group.start_soon(take, row(ours), "write")

@@ -58,7 +58,7 @@ def sets(url: str, *settings: str) -> None:
 async def test_whatever_is_set(tables: str) -> None:
     texts = RowSql(RowTable("invoices"), 1, POSTGRESQL)
     run(tables, "CREATE TABLE invoices (id int)", "INSERT INTO invoices VALUES (1)")
-    run(tables, texts.needs, texts.leases)
+    run(tables, texts.add_columns, texts.add_grants_column)
     sets(tables, *SETTINGS)
     async with connect(tables) as locks, connect(tables) as others:
         one, other = locks.mutex("order", 1), locks.mutex("a\\'b", 2)

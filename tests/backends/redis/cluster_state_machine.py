@@ -103,7 +103,7 @@ class Scene(Timeless):
         if anywhere:
             pending = self.cluster.call("ECHO", number)
         else:
-            pending = self.cluster.call_at("LOOK", key, number)
+            pending = self.cluster.call_for_key("LOOK", key, number)
         self.asked.append(Asked(number, b"", pending))
 
     def listen(self, channel: bytes) -> None:

@@ -56,7 +56,7 @@ class LinkScene(Timeless):
         )
         self.closes = link.aclose
         await link.open()
-        self.link, self.told_of = link, link._talk
+        self.link, self.told_of = link, link._protocol
 
     async def dials(
         self, options: Options, talk: RespProtocol, host: EventLoop
@@ -93,11 +93,11 @@ class LinkScene(Timeless):
 
     def is_told(self) -> None:
         """Whatever is told from now on is heard; what had waited was sent."""
-        self.told_of = self.the_link._talk
+        self.told_of = self.the_link._protocol
         line = self.line_of(self.told_of)
         assert line.open
         assert OWN in line.channels
-        assert not self.the_link._aside
+        assert not self.the_link._offline
 
     def line_of(self, talk: RespProtocol | None) -> Line:
         (line,) = [each for each in self.lines if each.talk is talk]
@@ -186,7 +186,7 @@ class LinkScene(Timeless):
     @rule()
     def all_goes_well(self) -> None:
         super().all_goes_well()
-        talk = self.link and self.link._talk
+        talk = self.link and self.link._protocol
         if self.closing is None and talk and not talk.in_flight:
             assert self.line_of(talk).channels == {OWN, *self.channels}
 
@@ -226,7 +226,7 @@ class LinkScene(Timeless):
 
     @invariant()
     def who_listens_is_told_to_look(self) -> None:
-        talk = self.link and self.link._talk
+        talk = self.link and self.link._protocol
         assert talk is None or self.closing or talk is self.told_of
 
     def is_over(self) -> None:
@@ -243,7 +243,7 @@ class LinkScene(Timeless):
         self.all_goes_well_for_long()
         assert all(asked.answers for asked in self.asked)
         assert self.asked[-1].pending.error is None
-        assert self.lines[-1].talk is self.the_link._talk is self.told_of
+        assert self.lines[-1].talk is self.the_link._protocol is self.told_of
 
     def ends(self) -> None:
         """Nothing is left of it."""

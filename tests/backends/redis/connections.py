@@ -80,4 +80,4 @@ async def eventually(
 async def killed(server: RedisServer, link: RedisConnection) -> None:
     """Kill the server; return when the link has noticed."""
     server.kill()
-    await eventually(lambda: link._talk is None, "the loss is noticed")
+    await eventually(lambda: link._protocol is None, "the loss is noticed")

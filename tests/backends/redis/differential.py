@@ -20,11 +20,10 @@ from unittest.mock import patch
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.commands import encode, encode_look
+from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.calls import Arg, pack
 from aiorwlock_remote.backends.redis.errors import from_reply
-from aiorwlock_remote.backends.redis.keys import Keys, channel
-from aiorwlock_remote.backends.redis.replies import decode_step
+from aiorwlock_remote.backends.redis.keys import Keys, wake_channel
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core import transition
 from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
@@ -86,7 +85,7 @@ class Comparison:
         self._wire, self._ears = Wire(port), Wire(port)
         self._wire.ask([("SELECT", db), ("FLUSHDB",)])
         for gate in HEARING:
-            self._ears.ask([("SUBSCRIBE", channel(gate))])
+            self._ears.ask([("SUBSCRIBE", wake_channel(gate))])
         self._shas: dict[str, bytes] = {}
         for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
@@ -123,7 +122,7 @@ class Comparison:
         _kept(told, lives)
 
     def _compare(self, keys: Keys, story: list[Told], seed: int) -> None:
-        look, look_args = encode_look(keys)
+        look, look_args = keys.look, keys.args
         state, readers, queue = keys.args[2:5]
         requests: list[tuple[Arg, ...]] = []
         for told in story:

@@ -178,7 +178,7 @@ class Net:
         patch(anyio.to_thread, "run_sync", self.threads.run_sync)
         names = {**vars(socket), "getaddrinfo": self._told}
         patch(addresses, "socket", SimpleNamespace(**names))
-        patch(addresses, "running", self.threads.start)
+        patch(addresses, "start_thread", self.threads.start)
         event = partial(Event, self.threads, loop)
         waits = SimpleNamespace(**{**vars(threading), "Event": event})
         patch(addresses, "threading", waits)

@@ -59,7 +59,7 @@ class Threads:
         return await told
 
     def start(self, function: Callable[[], object], name: str) -> None:
-        """As ``threads.running``."""
+        """As ``threads.start_thread``."""
         turn = threading.Semaphore(0)
 
         def run() -> None:

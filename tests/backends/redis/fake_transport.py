@@ -8,6 +8,7 @@ from typing import Any
 import hiredis
 
 from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.protocol import ProtocolHandler
 from aiorwlock_remote.errors import BackendError
 
 MORE = object()
@@ -48,7 +49,7 @@ class RecordingWire:
         return found
 
 
-class Told:
+class Told(ProtocolHandler):
     """What a conversation told its listener, in order."""
 
     def __init__(self) -> None:
@@ -58,29 +59,29 @@ class Told:
         self.unsent: list[Call[Any]] = []
         self.elsewhere: list[Call[Any]] = []
 
-    def heard(self, channel: bytes, payload: bytes) -> None:
+    def message_received(self, channel: bytes, payload: bytes) -> None:
         self.messages.append((channel, payload))
 
-    def holding(self) -> None:
+    def scripts_lost(self) -> None:
         self.events.append("holding")
 
     def ready(self) -> None:
         self.events.append("ready")
 
-    def unheard(self, channel: bytes) -> None:
+    def slot_unsubscribed(self, channel: bytes) -> None:
         self.events.append(f"unheard {channel.decode()}")
 
-    def refused(self, call: Call[Any], text: str) -> bool:
+    def redirected(self, call: Call[Any], text: str) -> bool:
         """Takes care of MOVED, as a cluster does."""
         if text.startswith("MOVED"):
             self.elsewhere.append(call)
             return True
         return False
 
-    def crowded(self) -> None:
+    def buffer_full(self) -> None:
         self.events.append("crowded")
 
-    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         self.events.append("ended")
         self.error = error
         self.unsent = list(unsent)

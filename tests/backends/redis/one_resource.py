@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiorwlock_remote.backends.redis.commands import (
-    decode_look,
-    decode_step,
-    encode,
-    encode_look,
-)
+from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.calls import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.scripts import ALL
+from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -72,8 +68,9 @@ class Desk:
 
     def look(self) -> Snapshot:
         """What is there."""
-        script, args = encode_look(self.keys)
-        return decode_look(self.keys.resource, self.ask("EVALSHA", script.sha, *args))
+        keys = self.keys
+        raw = self.ask("EVALSHA", keys.look.sha, *keys.args)
+        return decode_look(keys.resource, raw)
 
     def fields(self) -> dict[str, str]:
         """The state, without the empty fields."""

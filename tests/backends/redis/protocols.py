@@ -19,7 +19,7 @@ class Talk:
         self.told = Told()
         self.wire = RecordingWire()
         self.talk = RespProtocol("h:1", BOTH, self.told)
-        self.talk.wire = self.wire
+        self.talk.transport = self.wire
 
     def say(self, *args: str | int) -> Call[Any]:
         return self.send(Call(as_is, args))

@@ -173,7 +173,7 @@ class Scene(LinkScene):
         greeted = 0
         for _ in range(80):
             self.everything_goes_its_way()
-            talk = self.the_link._talk
+            talk = self.the_link._protocol
             if talk is not None:
                 greeted += 1
                 self.line_of(talk).cut()
@@ -186,7 +186,7 @@ class Scene(LinkScene):
     @property
     def is_there(self) -> bool:
         """At the primary."""
-        talk = self.the_link._talk
+        talk = self.the_link._protocol
         line = None if talk is None else self.line_of(talk)
         return line is not None and line.open and line in self.truth.primary.lines
 

@@ -24,8 +24,8 @@ from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, SlotMap
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
     MainLoopChannel,
+    RenewalChannel,
 )
-from aiorwlock_remote.backends.redis.connections import RenewalChannel
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable
@@ -107,7 +107,7 @@ def on_a_loop(port: int) -> RenewalChannel:
         url = f"redis://127.0.0.1:{port}"
         client: Redis = Redis.from_url(url, socket_timeout=LONG)
         options, lines = client_connections(client.connection_pool, LONG)
-        return ThreadLoopChannel(options, current_event_loop(), lines._dial_elsewhere)
+        return ThreadLoopChannel(options, current_event_loop(), lines._dial_anywhere)
 
     return asyncio.run(here())
 

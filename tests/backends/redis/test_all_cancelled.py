@@ -69,8 +69,8 @@ def test_just_when_it_is_to_reconnect(start_redis: StartRedis) -> None:
     async def run() -> None:
         heard = Heard()
         async with linked(server.url, heard) as link:
-            assert link._talk is not None
-            link._talk.drop(BackendUnavailable(what="lost"))
+            assert link._protocol is not None
+            link._protocol.drop(BackendUnavailable(what="lost"))
             late = link.run(INCR, (1, "k"), int)
             await cancel_all_others()
             assert await settled(link.run(INCR, (1, "k"), int)) == 2

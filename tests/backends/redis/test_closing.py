@@ -60,7 +60,7 @@ async def test_closing_without_a_connection(start_redis: StartRedis) -> None:
 async def test_closing_under_cancellation(start_redis: StartRedis) -> None:
     server = start_redis()
     async with linked(server.url) as link:
-        wire = link._talk.wire if link._talk else None
+        wire = link._protocol.transport if link._protocol else None
         server.pause()
         call = link.run(INCR, (1, "k"), int)
         with anyio.CancelScope() as scope:
@@ -102,8 +102,8 @@ async def test_closing_just_when_a_connection_is_there(
             return talk
 
         monkeypatch.setattr(link._connector, "reconnect", reconnect)
-        assert link._talk is not None
-        link._talk.drop(BackendUnavailable(what="cut"))
+        assert link._protocol is not None
+        link._protocol.drop(BackendUnavailable(what="cut"))
         await asked.wait()
         go_on.set()
         await link.aclose()

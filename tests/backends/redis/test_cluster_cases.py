@@ -145,7 +145,7 @@ def test_what_a_node_that_we_leave_has_to_be_told_twice_is_answered(
     scene.truth.move(b"a", two)
     late = SlotMap(ADDRESSES)
     late.owners = [ADDRESSES[1]] * len(late.owners)
-    scene.cluster.told(late)
+    scene.cluster.adopt_map(late)
 
 
 def test_a_node_has_not_answered_all_while_it_is_to_be_told_again(
@@ -158,7 +158,7 @@ def test_a_node_has_not_answered_all_while_it_is_to_be_told_again(
     scene.loop.turn()
     late = SlotMap(ADDRESSES)
     late.owners = [ADDRESSES[1]] * len(late.owners)
-    scene.cluster.told(late)
+    scene.cluster.adopt_map(late)
     scene.ask([b"{a}1"])
     (line,) = one.lines
     while line.carry_out():
@@ -182,7 +182,7 @@ def test_a_map_that_comes_last_of_all_changes_nothing(
     scene.loop.turn()
     late = SlotMap(ADDRESSES)
     late.owners = [ADDRESSES[owner]] * len(late.owners)
-    scene.cluster.told(late)
+    scene.cluster.adopt_map(late)
     scene.truth.doors.clear()
     for _ in range(3):
         scene.all_goes_well()
@@ -209,7 +209,7 @@ def test_a_node_that_we_left_carries_nothing_out_when_we_are_back(scene: Scene) 
     scene.loop.turn()
     wrong = SlotMap(ADDRESSES)
     wrong.owners = [ADDRESSES[2]] * len(wrong.owners)
-    scene.cluster.told(wrong)
+    scene.cluster.adopt_map(wrong)
     scene.ask([b"{a}1"])
     scene.truth.nodes[0].asleep = True
     scene.patience_ends()
@@ -252,7 +252,7 @@ def test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out(
     scene.truth.nodes[0].lines[-1].cut()
     for there in ADDRESSES[1:]:
         scene.truth.doors[there] = "refused"
-    scene.cluster.told(SlotMap(ADDRESSES[:2]))
+    scene.cluster.adopt_map(SlotMap(ADDRESSES[:2]))
     scene.all_goes_well_for_long()
 
 

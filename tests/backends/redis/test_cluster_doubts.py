@@ -12,7 +12,6 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
-from aiorwlock_remote.backends.redis.commands import encode_look
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -141,7 +140,8 @@ def test_the_keeper_has_a_map_of_its_own(redis_cluster: Cluster, prefix: str) ->
     old = slots.owners[slot_of(key)]
     told: list[SlotMap] = []
     batches = ClusterRenewalChannel(options, SystemClock(), ALL, slots, told.append)
-    request = encode_look(Keys(resource("moving", 1, prefix), cluster=True))
+    keys = Keys(resource("moving", 1, prefix), cluster=True)
+    request = keys.look, keys.args
     assert batches.lane(key) == old
     to = redis_cluster.another(slot_of(key))
     redis_cluster.move(slot_of(key), to)

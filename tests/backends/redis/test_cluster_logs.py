@@ -55,10 +55,10 @@ def test_many_slots_that_moved_wake_everybody_once() -> None:
     cluster.slots.owners = [node.server] * len(cluster.slots.owners)
     for key in KEYS:
         call: Call[object] = Call(as_is, (1, key), LEAVE)
-        assert cluster.refused(old, call, f"MOVED {slot_of(key)} two:2")
+        assert cluster.redirected(old, call, f"MOVED {slot_of(key)} two:2")
     host.tick()
     assert len(told) == 1
     assert {cluster.slots.owners[slot_of(key)] for key in KEYS} == {("two", 2)}
-    cluster.unheard(old, KEYS[0])
+    cluster.slot_unsubscribed(old, KEYS[0])
     host.tick()
     assert len(told) == 2

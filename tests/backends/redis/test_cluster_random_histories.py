@@ -178,7 +178,7 @@ class Story(Scene, RuleBasedStateMachine):
             nodes = owner, *(each.address for each in self.truth.nodes)
             told = [[host.encode(), port] for host, port in nodes]
             slots.learn([[0, SLOTS - 1, *told]], node.address)
-        self.cluster.told(slots)
+        self.cluster.adopt_map(slots)
 
 
 TestStory = Story.TestCase

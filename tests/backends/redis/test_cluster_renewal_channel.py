@@ -33,14 +33,14 @@ def test_a_node_without_slots_keeps_no_connection() -> None:
     sockets: dict[Any, FakeSocket] = {}
     for server in (ONE, TWO):
         sockets[server] = FakeSocket()
-        link: Any = batches._link(server)
+        link: Any = batches._connection(server)
         link._socket = sockets[server]
     slots.owners = [TWO] * SLOTS
     assert batches.lane(b"key") == TWO
     assert sockets[ONE].closed
     assert not sockets[TWO].closed
     slots.owners = [ONE] * SLOTS
-    with batches._link(TWO)._alone():  # another thread renews over it
+    with batches._connection(TWO)._alone():  # another thread renews over it
         assert batches.lane(b"key") == ONE
         assert not sockets[TWO].closed
     assert sockets[TWO].closed

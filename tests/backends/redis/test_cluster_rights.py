@@ -32,7 +32,7 @@ async def user_url(redis_cluster: Cluster) -> AsyncIterator[str]:
         server.ask("ACL", "DELUSER", "locks")
 
 
-async def hand_over(cluster: Cluster, url: str) -> None:
+async def submit(cluster: Cluster, url: str) -> None:
     """Somebody waits, after the slot was somewhere else and came back."""
     cluster.ask("mutex_locks/a,1", "DEL", "mutex_locks/a,1")
     slot = slot_of(b"mutex_locks/a,1")
@@ -60,7 +60,7 @@ async def test_the_documented_rights_are_enough(
 ) -> None:
     for server in redis_cluster.servers:
         server.ask("ACL", "SETUSER", "locks", *rules(), *cluster_rules())
-    await hand_over(redis_cluster, user_url)
+    await submit(redis_cluster, user_url)
     assert refused(redis_cluster) <= {b"info", b"config|get", b"client|kill"}
 
 
@@ -72,7 +72,7 @@ async def test_none_of_them_is_too_many(
     for server in redis_cluster.servers:
         server.ask("ACL", "SETUSER", "locks", *some)
     with suppress(BackendError, ExceptionGroup):
-        await hand_over(redis_cluster, user_url)
+        await submit(redis_cluster, user_url)
     assert right[1:].encode() in refused(redis_cluster)
 
 

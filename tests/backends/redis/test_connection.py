@@ -102,7 +102,7 @@ async def test_too_many_bytes_unsent_are_refused(
         block = b"x" * 1_000_000
         taken = [link.call("APPEND", "k", block) for _ in range(12)]
         await anyio.lowlevel.checkpoint()
-        await eventually(lambda: link._open is None, "crowding is noticed")
+        await eventually(lambda: link._unchecked is None, "crowding is noticed")
         with pytest.raises(BackendUnavailable, match="not sent"):
             link.run(INCR, (1, "n"), int).result()
         server.resume()
@@ -141,10 +141,10 @@ async def test_calls_are_held_back_while_the_scripts_are_loaded(
     fresh_redis: RedisServer,
 ) -> None:
     async with linked(fresh_redis.url) as link:
-        link.holding()
+        link.scripts_lost()
         held = [link.run(PUSH, (1, "list", n), int) for n in range(3)]
         assert fresh_redis.ask("EXISTS", "list") == 0
-        assert len(link._aside) == 3
+        assert len(link._offline) == 3
         link.ready()
         assert [await call for call in held] == [1, 2, 3]
 

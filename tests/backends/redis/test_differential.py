@@ -19,7 +19,7 @@ SEEN = {
     *(f"Acquire Refused {why}" for why in ("held", "ahead", "full", "barred")),
     *(f"Release Refused {why}" for why in ("held", "ahead", "full")),
     *("Acquire Refused other mode", "Release Released", "Withdraw Withdrawn"),
-    *("Renew Renewed", "Force Forced", "Downgrade Granted", "Downgrade NotHeld"),
+    *("Renew Renewed", "ForceRelease Forced", "Downgrade Granted", "Downgrade NotHeld"),
     *("Adopt Granted", "Adopt NotHeld"),
     *("Downgrade NoneType", "Upgrade NoneType"),  # illegal
     *("Upgrade Granted", "Upgrade NotHeld", "Upgrade Waiting", "Upgrade Conflict"),

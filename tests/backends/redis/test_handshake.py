@@ -123,7 +123,7 @@ def test_the_password_is_in_no_error(text: str) -> None:
     [
         (b"redis_version:5.0.14\r\n", r"version is 5\.0\.14; Redis 7\.0 or later"),
         (INFO, r"version 7\.0\.15 does not know the command HELLO; was it renamed"),
-        (ReplyError("NOAUTH"), "tells no version does not know the command HELLO"),
+        (ReplyError("NOAUTH"), "of unknown version does not know the command HELLO"),
     ],
 )
 def test_hello_is_not_known(info: object, said: str) -> None:

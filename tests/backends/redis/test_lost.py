@@ -159,8 +159,8 @@ async def test_channels_that_change_while_it_reconnects(
     async with linked(server.url, heard, channels=[b"one"]) as link:
         link.subscribe(b"early")
         server.pause()
-        assert link._talk is not None
-        link._talk.drop(BackendUnavailable(what="lost"))
+        assert link._protocol is not None
+        link._protocol.drop(BackendUnavailable(what="lost"))
         link.subscribe(b"late")
         link.unsubscribe(b"early")
         server.resume()
@@ -203,9 +203,9 @@ async def test_what_was_gathered_in_the_lost_tick_goes_over_the_next(
     fresh_redis: RedisServer,
 ) -> None:
     async with linked(fresh_redis.url) as link:
-        assert link._talk is not None
+        assert link._protocol is not None
         sent, *kept = [link.run(PUSH, (1, "list", n), int) for n in range(4)]
-        link._talk.drop(BackendUnavailable(what="lost"))
+        link._protocol.drop(BackendUnavailable(what="lost"))
         kept.append(link.run(PUSH, (1, "list", 4), int))
         assert isinstance(sent.error, BackendUnavailable)
         answers = [await call for call in kept]
@@ -219,13 +219,13 @@ async def test_what_was_not_told_of_channels_is_not_told_later(
 ) -> None:
     """The next connection hears what is listened to by then, whatever was said last."""
     async with linked(fresh_redis.url) as link:
-        assert link._talk is not None
+        assert link._protocol is not None
         link.subscribe(b"wanted")
         await link.call("PING")
         under_way = link.run(PUSH, (1, "list", 0), int)
         link.unsubscribe(b"wanted")
         link.subscribe(b"unwanted")
-        link._talk.drop(BackendUnavailable(what="lost"))
+        link._protocol.drop(BackendUnavailable(what="lost"))
         link.subscribe(b"wanted")
         link.unsubscribe(b"unwanted")
         assert under_way.done()

@@ -51,8 +51,8 @@ async def test_why_it_goes_on_failing(
         server.start()
         await eventually(lambda: len(said(caplog)) == 3, "another reason")
         await tried(link, 3)
-        assert said(caplog)[2:] == [("redis_away", link._connector.outage.why)]
-        assert "NOAUTH" in link._connector.outage.why
+        assert said(caplog)[2:] == [("redis_away", link._connector.outage.reason)]
+        assert "NOAUTH" in link._connector.outage.reason
         server._config.pop("requirepass")
         server.restart()
         await eventually(lambda: heard.reconnects == 1, "it is back")
@@ -68,11 +68,11 @@ def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         outage.lost(BackendUnavailable(what="silent"))
         for _ in range(3):
-            outage.goes_on(BackendUnavailable(what="refused"))
-            outage.goes_on(BackendUnavailable(what="silent"))
-            outage.goes_on(BackendUnavailable(what="no such host"))
-        assert outage.why == "no such host"
-        outage.end()
+            outage.retry_failed(BackendUnavailable(what="refused"))
+            outage.retry_failed(BackendUnavailable(what="silent"))
+            outage.retry_failed(BackendUnavailable(what="no such host"))
+        assert outage.reason == "no such host"
+        outage.recovered()
         assert [event for event, _ in said(caplog)] == [
             *("redis_lost", "redis_away", "redis_away", "redis_reconnected"),
         ]
@@ -83,10 +83,10 @@ def test_a_first_connection_was_not_lost(caplog: pytest.LogCaptureFixture) -> No
     """To a node of a cluster, in the background: nothing to tell unless it fails."""
     caplog.set_level(logging.INFO, LOGGER)
     outage = OutageLog("h:1")
-    outage.end()
+    outage.recovered()
     assert said(caplog) == []
-    outage.goes_on(BackendUnavailable(what="refused"))
-    outage.end()
+    outage.retry_failed(BackendUnavailable(what="refused"))
+    outage.recovered()
     assert [event for event, _ in said(caplog)] == ["redis_away", "redis_reconnected"]
 
 
@@ -95,6 +95,6 @@ def test_a_defect_is_told_with_its_traceback_once(
 ) -> None:
     outage = OutageLog("h:1")
     for _ in range(3):
-        outage.goes_on(ZeroDivisionError("of ours"))
+        outage.retry_failed(ZeroDivisionError("of ours"))
     (record,) = caplog.records
     assert record.exc_info is not None

@@ -147,7 +147,7 @@ async def test_a_message_is_only_a_hint(
 ) -> None:
     """What the Sentinels themselves say counts; others' primaries are not ours."""
     monkeypatch.setattr(failover, "ASK_DELAYS", (0.0,))
-    hear, asking = FailoverListener.heard, list[bool]()
+    hear, asking = FailoverListener.message_received, list[bool]()
 
     def heard(listener: FailoverListener, channel: bytes, payload: bytes) -> None:
         hear(listener, channel, payload)
@@ -159,7 +159,7 @@ async def test_a_message_is_only_a_hint(
         found.append(find(finder, timeout))
         return found[-1]
 
-    monkeypatch.setattr(FailoverListener, "heard", heard)
+    monkeypatch.setattr(FailoverListener, "message_received", heard)
     monkeypatch.setattr(PrimaryFinder, "find", asked)
     async with scene.connect() as locks:
         async with locks.mutex("order", 1).acquire(lease=600) as held:
@@ -243,7 +243,9 @@ async def listened(locks: Locks) -> None:
     store: Any = locks._session.runtime.store
     listener: FailoverListener = store._listener
     await eventually(
-        lambda: listener._link._talk is not None and not listener._asking._running,
+        lambda: (
+            listener._connection._protocol is not None and not listener._asking._running
+        ),
         "subscribed",
     )
 
@@ -253,8 +255,9 @@ async def moved(locks: Locks) -> None:
     store: Any = locks._session.runtime.store
 
     def is_there() -> bool:
-        talk = store._link._talk
-        return finder_of(locks).switches == 1 and talk is not None and talk._current()
+        protocol = store._endpoint._protocol
+        current = protocol is not None and bool(protocol._is_current())
+        return finder_of(locks).switches == 1 and current
 
     await eventually(is_there, "connected to the new primary")
 

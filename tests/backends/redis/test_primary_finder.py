@@ -225,7 +225,7 @@ class Ended:
         self.error: BackendError | None = None
         self.open = True
 
-    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         assert not unsent
         self.error = error
 
@@ -241,7 +241,7 @@ def test_a_grant_of_a_former_primary_is_not_believed(asked: Asked) -> None:
     asked.says((1, A), (1, A), (1, A))
     finder, holder, granted = asked.finder, Ended(), Call(int, ("GRANT",))
     talk = RespProtocol("here", (), holder, lambda: finder.switches == 0)  # type: ignore[arg-type]
-    talk.wire = holder  # type: ignore[assignment]
+    talk.transport = holder  # type: ignore[assignment]
     talk.send_all([Call(int, ("FIRST",)), granted])
     talk.received(b":1\r\n")
     asked.says((2, B), (2, B), (2, B))

@@ -90,7 +90,7 @@ def test_what_a_callback_raises_harms_nobody(
     assert first.result() == 1
     assert isinstance(second.error, BackendError)
     assert third.result() == 3
-    assert caplog.messages == ["callback failed"] * 2
+    assert caplog.messages == ["callback_failed"] * 2
 
 
 def test_subscriptions_are_answered_by_a_push_or_an_error(talk: Talk) -> None:

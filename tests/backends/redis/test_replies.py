@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aiorwlock_remote.backends.redis.codec import decode
 from aiorwlock_remote.backends.redis.connection.calls import Raw
-from aiorwlock_remote.backends.redis.replies import decode
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,

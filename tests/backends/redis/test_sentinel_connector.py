@@ -137,7 +137,9 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
             host = current_event_loop()
             own = BlockingConnection(read(through(port)), SystemClock(), BOTH)
             batches = FallbackChannel(
-                own, MainLoopChannel(server.url, host, link), host
+                own,
+                MainLoopChannel(server.url, host, link.send_at_once),
+                host.clock,
             )
             batch = [(INCR, (1, "k"))]
             assert await anyio.to_thread.run_sync(batches.run_many, batch, 5) == [1]

@@ -50,4 +50,4 @@ def test_of_who_asks(answer: Raw) -> None:
 def test_of_whom_to_ring(answer: Raw) -> None:
     sets = MutexSets(0, StoreSettings("gate"), cluster=False)
     with pytest.raises(BackendError, match="cannot be read"):
-        sets.ringing(bool)(answer)
+        sets.waking(bool)(answer)

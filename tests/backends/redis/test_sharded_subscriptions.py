@@ -110,9 +110,9 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     options = Options(seeds=SERVERS)
     routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
-        gate=b"gate",
+        client_id=b"gate",
         node_of=heard.nodes.find,
-        search=search,
+        refresher=search,
     )
     heard.one.connected = False
     calls = [Call(as_is, (1, KEY, n), LEAVE) for n in range(2)]
@@ -125,8 +125,8 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     assert [call for call in heard.two.sent if call.script] == calls
     assert [wait.error is not None for wait in waits] == [True, True]
     assert all(call.args[0] == "SSUBSCRIBE" for call in heard.one.unsent)
-    assert not search._doubted
+    assert not search._stale
     heard.slots.owners = [None] * len(heard.slots.owners)
     routes.send(Call(as_is, (1, KEY, 3), LEAVE))
-    routes.look()
-    assert search._doubted
+    routes.retry_due()
+    assert search._stale

@@ -61,18 +61,18 @@ class FakeNode:
         self.sent: deque[Call[Any]] = deque()
         self.unsent: list[Call[Any]] = []
 
-    def hand_over(self, call: Call[Any]) -> Call[Any]:
+    def submit(self, call: Call[Any]) -> Call[Any]:
         (self.sent if self.connected else self.unsent).append(call)
         return call
 
-    def last_word(self) -> Call[Any]:
-        return self.hand_over(Call(as_is, ("PING",), must_go=True))
+    def barrier(self) -> Call[Any]:
+        return self.submit(Call(as_is, ("PING",), must_go=True))
 
     def send(self, *calls: Call[Any]) -> None:
         for call in calls:
-            _ = self.hand_over(call)
+            _ = self.submit(call)
 
-    def under_way(self) -> list[Call[Any]]:
+    def unanswered(self) -> list[Call[Any]]:
         return list(self.sent)
 
     def newest_first(self) -> Iterator[Call[Any]]:
@@ -122,9 +122,9 @@ class Moving(RuleBasedStateMachine):
             self.slots,
             nodes,
             ShardedSubscriptions(self.slots, nodes),
-            gate=b"gate",
+            client_id=b"gate",
             node_of=nodes.find,
-            search=TopologyRefresher(self.host, nobody, lambda: True),
+            refresher=TopologyRefresher(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
         self.done: dict[bytes, list[int]] = {key: [] for key in KEYS}
@@ -154,13 +154,13 @@ class Moving(RuleBasedStateMachine):
         owner = self.owner[key]
         if owner != node.server:
             text = f"MOVED {slot_of(key)} {owner[0]}:{owner[1]}"
-            self.routes.refused(
+            self.routes.redirect(
                 told, call, text, found := parse_moved(text, node.server)
             )
             assert found is not None
             self.slots.note(found)
         elif key in self.open:
-            self.routes.refused(told, call, "TRYAGAIN later", None)
+            self.routes.redirect(told, call, "TRYAGAIN later", None)
         else:
             self.done[key].append(number)
             call.answered(number)
@@ -187,7 +187,7 @@ class Moving(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.05, 0.05, 0.05, PATIENCE]))
     def look(self, seconds: float) -> None:
         self.host.clock.seconds += seconds
-        self.routes.look()
+        self.routes.retry_due()
 
     @precondition(lambda self: any(n.connected for n in self.nodes.all()))
     @rule(server=st.sampled_from(SERVERS))
@@ -205,7 +205,7 @@ class Moving(RuleBasedStateMachine):
         node = self.nodes.by_server[server]
         node.connected = True
         for call in node.take_unsent():
-            _ = node.hand_over(call)
+            _ = node.submit(call)
 
     @invariant()
     def in_order_and_once(self) -> None:
@@ -222,7 +222,7 @@ class Moving(RuleBasedStateMachine):
             self.connect(node.server)
         for _ in range(20):
             self.host.clock.seconds += 0.05
-            self.routes.look()
+            self.routes.retry_due()
             for node in self.nodes.all():
                 self.answer(node.server, len(node.sent))
         assert all(call.done() for call in self.made)

@@ -48,9 +48,9 @@ class Burst:
         self.routes = SlotRouter(
             *(Options(seeds=SERVERS), host, self.slots, nodes),
             ShardedSubscriptions(self.slots, nodes),
-            gate=b"gate",
+            client_id=b"gate",
             node_of=nodes.find,
-            search=TopologyRefresher(host, nobody, lambda: True),
+            refresher=TopologyRefresher(host, nobody, lambda: True),
         )
         self.clock = host.clock
         self.calls = [self._call(number) for number in range(calls)]
@@ -81,7 +81,7 @@ def test_many_slots_that_moved_are_told_one_by_one(
             continue
         slot = slot_of(call.args[1])
         text = f"MOVED {slot} {TWO[0]}:{TWO[1]}"
-        burst.routes.refused(told, call, text, found := parse_moved(text, ONE))
+        burst.routes.redirect(told, call, text, found := parse_moved(text, ONE))
         assert found is not None
         burst.slots.note(found)
     assert set(burst.scripts(burst.two)) == set(burst.calls)
@@ -112,12 +112,12 @@ def test_a_slot_that_nobody_serves_is_tried_ever_more_seldom(
                 call.answered(b"PONG")
             else:
                 tries += 1
-                burst.routes.refused(told, call, text, found)
+                burst.routes.redirect(told, call, text, found)
 
     def look(seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):
             burst.clock.seconds += 0.05
-            burst.routes.look()
+            burst.routes.retry_due()
             answer("CLUSTERDOWN The cluster is down")
 
     answer("CLUSTERDOWN The cluster is down")

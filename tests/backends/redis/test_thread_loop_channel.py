@@ -39,7 +39,7 @@ def own_loop(
 
     client: Redis = Redis.from_url(url, socket_timeout=socket_timeout)
     options, lines = client_connections(client.connection_pool, 5.0)
-    batches = ThreadLoopChannel(options, asyncio.run(here()), lines._dial_elsewhere)
+    batches = ThreadLoopChannel(options, asyncio.run(here()), lines._dial_anywhere)
     try:
         yield batches
     finally:
@@ -157,7 +157,7 @@ async def opened(url: str) -> tuple[MainLoopChannel, RedisConnection]:
         on_reconnect=heard.reconnected,
         dial=lines.dial,
     )
-    return MainLoopChannel(options.where, host, link), link
+    return MainLoopChannel(options.where, host, link.send_at_once), link
 
 
 def test_on_the_users_loop_in_order_with_errors_in_their_places(

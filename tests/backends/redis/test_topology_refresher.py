@@ -58,19 +58,19 @@ class Scene:
         nodes: Any = (self.away, self.there)
         for node in nodes:
             self.cluster._nodes.add(node)
-        patch.setattr(self.cluster._search, "_ask", self._ask)
+        patch.setattr(self.cluster._refresher, "_ask", self._ask)
         self.cluster.slots.owners = self.slots
         self.cluster._adopt()
 
     def lose(self) -> None:
         node: Any = self.away
         self.away.connected = False
-        self.cluster.lost(node)
+        self.cluster.node_lost(node)
 
     def refuse(self, text: str) -> None:
         node: Any = self.there
         call: Call[object] = Call(as_is, (1, KEY), LEAVE)
-        assert self.cluster.refused(node, call, text)
+        assert self.cluster.redirected(node, call, text)
 
     def within(self, seconds: float) -> int:
         """How often in the last ``seconds``."""
@@ -144,11 +144,11 @@ def test_news_are_looked_after_at_once(news: str) -> None:
         if news == "MOVED":
             scene.refuse(f"MOVED {slot_of(KEY)} third:3")
         elif news == "unheard":
-            scene.cluster.unheard(other, KEY)
+            scene.cluster.slot_unsubscribed(other, KEY)
         elif news == "lost":
-            scene.cluster.lost(other)
+            scene.cluster.node_lost(other)
         elif news == "told":
-            scene.cluster.told(scene.cluster.slots)
+            scene.cluster.adopt_map(scene.cluster.slots)
         else:
             owners = list(scene.slots)
             owners[slot_of(KEY)] = None
@@ -178,7 +178,7 @@ def test_nobody_is_asked_any_more_when_all_are_there() -> None:
         await long_away(scene)
         scene.away.connected = True
         node: Any = scene.away
-        scene.cluster.back(node)
+        scene.cluster.node_connected(node)
         await trio.sleep(10)
         before = len(scene.asked)
         await trio.sleep(MINUTE)

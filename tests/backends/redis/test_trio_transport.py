@@ -72,7 +72,7 @@ def test_what_could_not_be_sent_is_not_overtaken() -> None:
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         talk = RespProtocol("h", BOTH, Told())
-        wire = talk.wire = PlainTrioTransport(talk, current_event_loop(), ours)
+        wire = talk.transport = PlainTrioTransport(talk, current_event_loop(), ours)
         await trio.testing.wait_all_tasks_blocked()
         wire.write(block)
         assert wire.unsent() > 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from aiorwlock_remote.cli.bench import (
     HEAD,
     Measurement,
-    as_dict,
     figures,
     quantile,
     rows,
@@ -57,7 +58,7 @@ def test_what_was_made_to_last_has_no_rate() -> None:
 
 def test_what_never_came_to_be_has_no_figures() -> None:
     _, none = figures([REQUEST, NONE])
-    assert as_dict(none) == {
+    assert asdict(none) == {
         "name": "none",
         "meaning": "never came to be",
         "count": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.cli.bench_peer import MIN_TURNS, Turn, handed_over, take_turns
+from aiorwlock_remote.cli.bench_peer import MIN_TURNS, Turn, hand_over_times, take_turns
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from aiorwlock_remote.cli.bench_peer import MIN_TURNS, Turn, handed_over, take_t
 def test_a_turn_of_ones_own_is_no_hand_over(
     ours: list[Turn], theirs: list[Turn], expected: list[float]
 ) -> None:
-    assert handed_over(ours, theirs) == expected
+    assert hand_over_times(ours, theirs) == expected
 
 
 @pytest.mark.anyio

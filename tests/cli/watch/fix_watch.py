@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from aiorwlock_remote import Holder, LockInfo, Queued
+from aiorwlock_remote.cli.watch.command import Clock
 from aiorwlock_remote.cli.watch.state import Change
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import ModeName
@@ -58,7 +59,7 @@ def brief(changes: Sequence[Change]) -> list[str]:
     ]
 
 
-class Time:
+class Time(Clock):
     """Passes only by ``sleep`` and ``pass_by``; ends the test when it is over."""
 
     def __init__(self, until: float, stop: Callable[[], object]) -> None:
@@ -67,15 +68,12 @@ class Time:
         self._until, self._stop = until, stop
 
     def now(self) -> float:
-        """Seconds since noon."""
         return self.seconds
 
     def wall(self) -> datetime:
-        """The time of day."""
         return NOON + timedelta(seconds=self.seconds)
 
     async def sleep(self, seconds: float) -> None:
-        """Over at once."""
         self.slept.append(round(seconds, 6))
         self.pass_by(seconds)
         if self.seconds >= self._until:

@@ -27,7 +27,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 async def seen(eye: StoreScanner) -> list[str]:
-    return [one.target.label for one in await eye.look()]
+    return [one.target.label for one in await eye.scan()]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) ->
         (tmp_path / "there").rename(tmp_path / "away")
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="does not exist"):
-                await eye.look()
+                await eye.scan()
         assert not (tmp_path / "there").exists()
         (tmp_path / "away").rename(tmp_path / "there")
         assert len(await seen(eye)) == 2
@@ -70,7 +70,7 @@ async def test_a_store_put_in_place_of_another_is_what_is_seen(
         if left.url.startswith("sqlite"):
             (tmp_path / "there" / "locks.db").touch()
         with pytest.raises(ConfigurationError, match="is empty"):
-            await eye.look()
+            await eye.scan()
         async with connect(left.url) as locks:
             assert not await locks.mutex("order", 1).locked()
         assert await seen(eye) == []

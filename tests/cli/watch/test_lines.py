@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiorwlock_remote.cli.watch.screen import LineOutput
+from aiorwlock_remote.cli.watch.command import LineOutput
 from aiorwlock_remote.cli.watch.state import Change, as_line
 from tests.cli.watch.fix_watch import NOON
 
@@ -34,11 +34,11 @@ async def test_a_full_pipe_keeps_no_signal_waiting(pipe: tuple[int, int]) -> Non
     lines = LineOutput(as_line, writing)
     for error in ("x" * 200_000, "y"):
         with anyio.move_on_after(0.01) as scope:
-            await lines.tell([down(error)], NOON)
+            await lines.write([down(error)], NOON)
         assert scope.cancelled_caught
     told = os.read(reading, 300_000)
     assert told.startswith(LINE + b"xxx")
-    await lines.tell([down("z"), down("\x1b\udc80")], NOON)
+    await lines.write([down("z"), down("\x1b\udc80")], NOON)
     assert os.read(reading, 1000) == LINE + b"z\n" + LINE + rb"\x1b\udc80" + b"\n"
 
 
@@ -48,7 +48,7 @@ async def test_a_file_takes_them_all(tmp_path: Path) -> None:
     with path.open("wb") as file:
         lines = LineOutput(as_line, file.fileno())
         lines.check()
-        await lines.tell([down("x" * 200_000), down("y")], NOON)
+        await lines.write([down("x" * 200_000), down("y")], NOON)
     assert path.read_bytes() == LINE + b"x" * 200_000 + b"\n" + LINE + b"y\n"
 
 

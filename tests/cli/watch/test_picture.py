@@ -141,7 +141,7 @@ def test_the_last_changes_stand_below() -> None:
 
 def test_a_store_that_does_not_answer() -> None:
     view = view_of(door(1, holder()))
-    view.asks(1.0)
+    view.asked(1.0)
     assert len(drawn(view, now=2.9)) == 3
     assert drawn(view, now=3.0)[1] == ("no answer for 2.0 s", BAD)
     view.failed("it is down", NOON + timedelta(seconds=3))

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockInfo
 from aiorwlock_remote.cli.watch.command import pause, poll_loop
-from aiorwlock_remote.cli.watch.state import Change, WatchState
+from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
 from tests.cli.watch.fix_watch import Time, brief, door, holder
 
 pytestmark = pytest.mark.asyncio
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 Answer = Sequence[LockInfo] | Exception
 
 
-class Told:
+class Told(WatchOutput):
     """Sees it all."""
 
     def __init__(self, *, readers: int = 99) -> None:
@@ -31,7 +31,7 @@ class Told:
         if self._readers < 0:
             raise BrokenPipeError
 
-    async def tell(self, changes: Sequence[Change], when: datetime) -> None:
+    async def write(self, changes: Sequence[Change], when: datetime) -> None:
         self.lines += [(when, text) for text in brief(changes)]
 
     def paint(self) -> None:

@@ -1,1 +1,1 @@
-"""Our own backends, as the conformance suite gets at them."""
+"""The harnesses of our own backends."""

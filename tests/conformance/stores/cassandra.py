@@ -1,4 +1,4 @@
-"""Cassandra, as the conformance suite gets at it."""
+"""The harness of Cassandra."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class CassandraHarness(Harness):
     keyspace: ClassVar[Keyspace]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Rows of its own."""
+        """Return rows of its own."""
         prefix = f"{uuid4().hex}:"
         url = f"{self.keyspace.url}?clock_skew=0"  # all processes have one clock
         return StoreLocation(url, prefix, PlainCassandra(self.keyspace, prefix))
 
 
 class PublishedCassandraHarness(CassandraHarness):
-    """In the published table, where all the ids of a type take turns.
+    """In the published table, through a user's session that all tests share.
 
-    And through a session of the user's, which all tests share. The driver's own timers
-    and futures refer to each other.
+    All ids of a type take turns there. The driver's timers and futures refer to each
+    other.
     """
 
     garbage = 150
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """Rows of its own."""
+        """Return rows of its own."""
         session = self.keyspace.visit.session
         backend = CassandraBackend(session, self.keyspace.name, clock_skew=0)
         return replace(super().fresh(folder), backend=backend)

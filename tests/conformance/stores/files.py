@@ -1,4 +1,4 @@
-"""``file://``, as the conformance suite gets at it."""
+"""The harness of ``file://``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FileHarness(Harness):
     has_foreigner = True
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """A directory of its own."""
+        """Return a directory of its own."""
         place = folder / "locks"  # some tests keep other files beside it
         place.mkdir()
         return StoreLocation(place.as_uri(), foreigner=PlainFiles(place))

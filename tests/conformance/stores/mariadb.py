@@ -1,4 +1,4 @@
-"""MariaDB, as the conformance suite gets at it."""
+"""The harness of MariaDB."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class MariadbHarness(Harness):
     url: ClassVar[str]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Rows of its own."""
+        """Return rows of its own."""
         prefix = f"{uuid4().hex}:"
         return StoreLocation(self.url, prefix, PlainMariadb(self.url, prefix))

@@ -1,4 +1,4 @@
-"""``memory://``, as the conformance suite gets at it."""
+"""The harness of ``memory://``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aiorwlock_remote.testing.conformance import (
 
 
 class MemoryHarness(Harness):
-    """``memory://``: nobody is really foreign there, so its seat is changed by hand."""
+    """``memory://``: as no other program reaches it, a test changes the record."""
 
     capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     has_foreigner = True
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """A shelf of its own."""
+        """Return a database of its own."""
         name = uuid4().hex
         return StoreLocation(
             f"memory://{name}", foreigner=OnTheShelf(named_database(name))
@@ -33,7 +33,7 @@ class MemoryHarness(Harness):
 
 
 class OnTheShelf(ForeignClient):
-    """Changes the seat, and nothing else, as a foreign program would."""
+    """Changes the mutex record, and nothing else, as a foreign program would."""
 
     def __init__(self, kept: MemoryDatabase) -> None:
         self._shelf = kept

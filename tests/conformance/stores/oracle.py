@@ -1,4 +1,4 @@
-"""Oracle, by its double, as the conformance suite gets at it."""
+"""The harness of Oracle, by its double."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class OracleHarness(Harness):
     user: ClassVar[OracleUser | OracleDatabase]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Rows of its own."""
+        """Return rows of its own."""
         prefix, user = f"{uuid4().hex}:", self.user.at(self.profile)
         return StoreLocation(user.url, prefix, PlainOracle(user, prefix))
 
 
 class Oracle122Harness(OracleHarness):
-    """The same at an old server."""
+    """The harness of an old server."""
 
     profile = "12.2"
 
 
 class Oracle23Harness(OracleHarness):
-    """The same at a new one."""
+    """The harness of a new server."""
 
     profile = "23ai"
 
@@ -64,7 +64,7 @@ class OraclePoolHarness(OracleHarness):
     capabilities = OracleHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """Rows of its own, and a pool for each ``Locks``."""
+        """Return rows of its own, and a pool for each ``Locks``."""
         login = self.user.at(self.profile).login
         return replace(super().fresh(folder), backend=PoolEach(login))
 
@@ -78,7 +78,7 @@ class PoolEach:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Store:
-        """As ``OracleBackend``."""
+        """Open a store with its own pool."""
         pool = oracledb.create_pool_async(**self._login, min=2, max=4)
         try:
             store = await OracleBackend(pool).open(host, bell, settings)

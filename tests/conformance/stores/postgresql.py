@@ -1,4 +1,4 @@
-"""PostgreSQL, and PgBouncer before it, as the conformance suite gets at it."""
+"""The harnesses of PostgreSQL, with and without PgBouncer."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class PostgresqlHarness(Harness):
     url: ClassVar[str]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Rows of its own."""
+        """Return rows of its own."""
         prefix = f"{uuid4().hex}:"
         return StoreLocation(self.url, prefix, PlainPostgresql(self.url, prefix))
 
 
 class PooledPostgresqlHarness(PostgresqlHarness):
-    """The same behind PgBouncer."""
+    """The harness of PostgreSQL behind PgBouncer."""
 
     through: ClassVar[str]
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """Rows of its own."""
+        """Return rows of its own."""
         return replace(super().fresh(folder), url=self.through)

@@ -1,4 +1,4 @@
-"""Redis, in all the ways it is reached, as the conformance suite gets at it."""
+"""The harnesses of Redis, in all the ways it is reached."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class RedisHarness(Harness):
     server: ClassVar[RedisServer]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Keys of its own."""
+        """Return keys of its own."""
         prefix = f"{uuid4().hex}:"
         url = self.server.url
         return StoreLocation(url, prefix, foreigner=PlainRedis(url, prefix))
 
 
 class ClientHarness(RedisHarness):
-    """The same through a client of redis-py; other processes use the URL."""
+    """``RedisBackend`` with a client of redis-py; other processes use the URL."""
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """Keys and a client of its own, which opens no connection itself."""
+        """Return keys and a client of its own, which opens no connection itself."""
         client = Redis.from_url(self.server.url, **self.settings())
         return replace(super().fresh(folder), backend=RedisBackend(client))
 
     def settings(self) -> dict[str, Any]:
-        """What users set, and what must not matter."""
+        """Return options that users set, and that must not matter."""
         return {"protocol": 2, "decode_responses": True}
 
 
@@ -59,7 +59,7 @@ class LoopBoundHarness(ClientHarness):
     capabilities = RedisHarness.capabilities & ~Capability.OFF_LOOP_RENEWAL
 
     def settings(self) -> dict[str, Any]:
-        """Credentials that come from a provider."""
+        """Return credentials that come from a provider."""
         provider = redis.UsernamePasswordCredentialProvider("default", "any")
         return {"protocol": 3, "credential_provider": provider}
 
@@ -70,7 +70,7 @@ class SentinelHarness(RedisHarness):
     group: ClassVar[SentinelGroup]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Keys of its own."""
+        """Return keys of its own."""
         prefix = f"{uuid4().hex}:"
         foreigner = PlainRedis(self.group.primary.url, prefix)
         return StoreLocation(self.group.url, prefix, foreigner=foreigner)
@@ -83,7 +83,7 @@ class RightsHarness(RedisHarness):
     """
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Keys and a user of its own."""
+        """Return keys and a user of its own."""
         name = uuid4().hex
         prefix = f"{name}:"
         patterns = under(prefix, rules())
@@ -97,7 +97,7 @@ class TlsHarness(RedisHarness):
     """``rediss://`` at a server that demands a certificate of its clients."""
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Keys of its own; redis-py names the same files otherwise."""
+        """Return keys of its own; redis-py has other names for the files."""
         prefix, files = f"{uuid4().hex}:", self.server.certificates
         assert files is not None
         theirs = (
@@ -114,7 +114,7 @@ class ClusterHarness(RedisHarness):
     cluster: ClassVar[Cluster]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
-        """Keys of its own."""
+        """Return keys of its own."""
         prefix = f"{uuid4().hex}:"
         url = self.cluster.url
         return StoreLocation(url, prefix, foreigner=PlainCluster(url, prefix))

@@ -1,4 +1,4 @@
-"""``sqlite://``, as the conformance suite gets at it."""
+"""The harness of ``sqlite://``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SqliteHarness(Harness):
     has_foreigner = True
 
     def fresh(self, folder: Path) -> StoreLocation:
-        """A file of its own."""
+        """Return a file of its own."""
         path = folder / "locks.db"
         return StoreLocation(f"sqlite:///{path}", foreigner=PlainSqlite(path))
 

@@ -1,1 +1,1 @@
-"""Connections made as a user's own client makes them."""
+"""Connections that are opened as a user's own client opens them."""

@@ -1,4 +1,4 @@
-"""``RedisBackend``: locks at the server that a client of the user's is made for."""
+"""``RedisBackend``: locks on the server of a user's own Redis or Valkey client."""
 
 from __future__ import annotations
 
@@ -14,53 +14,52 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(Protocol):
-    """``redis.asyncio.Redis`` or ``valkey.asyncio.Valkey``, as far as we need it."""
+    """What is used of a ``redis.asyncio.Redis`` or a ``valkey.asyncio.Valkey``."""
 
     @property
     def connection_pool(self) -> Any:  # noqa: ANN401 - of either library
-        """Knows how connections are made."""
+        """The pool whose connection class and settings are used."""
 
 
 @final
 class RedisBackend:
-    """Takes the place of a URL: ``connect(RedisBackend(client))``.
+    """A user's client in the place of a URL: ``connect(RedisBackend(client))``.
 
     ``client`` is a ``redis.asyncio.Redis`` (redis-py 6 or later) or a
-    ``valkey.asyncio.Valkey``, also one made by ``Sentinel.master_for``. It is asked how
-    connections are made, and nothing else: locks use connections of their own, made the
-    same way but without retries, and outside of the client's pool. It is never closed
-    here, and may be closed while locks are in use. One backend serves any number of
-    ``connect``. asyncio only.
+    ``valkey.asyncio.Valkey``, also one made by ``Sentinel.master_for``. Only its
+    settings are used: locks have connections of their own, opened the same way but
+    without retries, and outside of the client's pool. The client is never closed, and
+    the user may close it while locks are in use. One backend serves any number of
+    ``connect``. It works on asyncio only.
     """
 
     def __init__(self, client: AsyncClient) -> None:
-        """No I/O.
+        """Read the client's settings, without any I/O.
 
         Raises:
-            ConfigurationError: it is not such a client: a cluster's, one that blocks,
-                one of Sentinel's replicas.
+            ConfigurationError: It is no such client, but a cluster's, one that blocks,
+                or one of Sentinel's replicas.
         """
-        self._client = client  # kept: a pool of Sentinel's must not vanish
+        # Kept, so that a pool of Sentinel's is not garbage collected with its client.
+        self._client = client
         self._pool: Any = _checked(client)
 
     def __repr__(self) -> str:
-        """Without the client, whose ``repr`` may show its password."""
+        # Not the client itself, whose repr may show its password.
         return f"<RedisBackend of {_kind(self._client)}>"
 
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[RedisStore]:
-        """As ``Opener``."""
-        trio = sys.modules.get("trio")  # never imported for asyncio's sake
+        """Connect, and return the store; see ``Opener``."""
+        trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():
             raise ConfigurationError(
                 what=f"{_kind(self._client)} works on asyncio only",
                 hint="on trio, give connect() a redis:// URL",
             )
         try:
-            from aiorwlock_remote.backends.redis import (  # noqa: PLC0415 - it needs hiredis
-                store,
-            )
+            from aiorwlock_remote.backends.redis import store  # noqa: PLC0415 - it needs hiredis
             from aiorwlock_remote.backends.redis.clients.connections import (  # noqa: PLC0415 - likewise
                 client_connections,
             )
@@ -70,9 +69,11 @@ class RedisBackend:
                 hint="pip install 'aiorwlock-remote[redis]'",
             ) from exc
 
+        # The imports above, which are slow, do not count towards connect_timeout: only
+        # what is awaited does.
         async def opened() -> RedisStore:
-            options, lines = client_connections(self._pool, settings.connect_timeout)
-            opened = store.RedisStore(options, host, bell, settings, lines)
+            options, factory = client_connections(self._pool, settings.connect_timeout)
+            opened = store.RedisStore(options, host, bell, settings, factory)
             await opened.open()
             return opened
 
@@ -80,10 +81,10 @@ class RedisBackend:
 
 
 def _checked(client: object) -> object:
-    """Its pool.
+    """Return the client's pool.
 
     Raises:
-        ConfigurationError: it is no client that we can use.
+        ConfigurationError: It is no client that can be used.
     """
     kind = _kind(client)
     if hasattr(client, "nodes_manager"):

@@ -1,16 +1,4 @@
-"""Connections as a client of redis-py or valkey-py makes them, but of our own.
-
-Why not the client's pool, or its commands: a pool gives every command another
-connection, so a release may overtake the acquire it follows; a cancelled command makes
-the client drop its connection, and a failed one makes it send EVALSHA again, by default
-three times, though the first may have been carried out. So we ask the client's pool for
-nothing but its connection class and its settings. A connection made of these connects
-as the user wanted it (address, TLS, Sentinel, credentials, subclasses), without
-retries; then our link takes over its two streams and speaks RESP3 on them, whatever
-protocol and decoding the client has.
-
-Renewals where a user's client opens the connection, which only asyncio can do.
-"""
+"""Connections as a client of redis-py or valkey-py opens them, but of our own."""
 
 from __future__ import annotations
 
@@ -34,15 +22,19 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
 from aiorwlock_remote.backends.redis.connection.calls import Call, Request, as_is
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    ProtocolHandler,
+    RespProtocol,
+)
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     FallbackChannel,
     MainLoopChannel,
+    RenewalChannel,
 )
 from aiorwlock_remote.backends.redis.connections import (
     ConnectionCallbacks,
+    ConnectionFactory,
     Endpoint,
-    RenewalChannel,
     open_connection,
 )
 from aiorwlock_remote.backends.redis.errors import from_client, from_failure
@@ -55,179 +47,39 @@ from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import EventLoop
 
-LISTENING_TURNS = 3
-"""Turns of a loop in which it hears what has come while it stood still."""
-
 T = TypeVar("T")
-
-
-class ThreadLoopChannel:
-    """A connection on an event loop that runs in the keeper's thread, when needed.
-
-    Opens at the first use, and again at the next use after anything went wrong: also
-    when the server was silent for ``command_timeout``, as there may be time left to
-    renew elsewhere.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        host: EventLoop,
-        dial: Dial,
-        finder: PrimaryFinder | None = None,
-    ) -> None:
-        """Unconnected. ``finder``: the store's, if Sentinels watch the server."""
-        self._options = options
-        self._connector = Connector(options, host, ALL, self, dial, finder)
-        self._runner: asyncio.Runner | None = None
-        self._talk: RespProtocol | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._limit: asyncio.Timeout | None = None
-        self._given_up = False
-
-    def open(self, timeout: float) -> None:
-        """As ``BlockingConnection``."""
-        self._run(self._ready(timeout))
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
-        return self._run(self._exchange(batch, timeout))
-
-    def give_up(self) -> None:
-        """As ``Batches``: the time is up."""
-        self._given_up = True
-        self.abort()
-
-    def abort(self) -> None:
-        """As ``Batches``."""
-        loop = self._loop
-        if loop is not None:
-            with suppress(RuntimeError):  # closed meanwhile
-                loop.call_soon_threadsafe(self._hurry)
-
-    def close(self) -> None:
-        """Close the connection and the loop."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.run(self._drop())
-            runner.close()
-
-    # What a conversation tells: there is one batch at a time, and no messages.
-
-    def heard(self, channel: bytes, payload: bytes) -> None:
-        """Nobody subscribed."""
-
-    def unheard(self, channel: bytes) -> None:
-        """Likewise."""
-
-    def refused(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - not ours
-        """An error is an answer."""
-        return False
-
-    def holding(self) -> None:
-        """Nothing more comes before the batch is answered."""
-
-    def ready(self) -> None:
-        """Likewise."""
-
-    def crowded(self) -> None:
-        """Likewise."""
-
-    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
-        """The batch fails, the next one opens a new connection."""
-        for call in unsent:
-            call.failed(error)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-            self._loop = self._runner.get_loop()
-        return self._runner.run(work)
-
-    async def _ready(self, timeout: float) -> RespProtocol:
-        """A connection, which the server did not close while the loop stood still."""
-        for _ in range(LISTENING_TURNS):
-            await asyncio.sleep(0)
-        talk = self._talk
-        if talk is not None and (_hung_up(talk) or not talk.alive):
-            await self._drop()
-            talk = None
-        if talk is None:
-            async with self._in_time(timeout):
-                self._talk = talk = await self._connector.connect(())
-        return talk
-
-    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        talk = await self._ready(timeout)
-        patience = min(self._options.command_timeout, deadline - loop.time())
-        try:
-            async with self._in_time(patience):
-                talk.send_all(calls)
-                for call in calls:
-                    with suppress(BackendError, IllegalCommand):
-                        await call
-        except BaseException:
-            await self._drop()
-            raise
-        error = calls[-1].error
-        if error is not None and not talk.alive:
-            raise error
-        return [call.error or call.result() for call in calls]
-
-    def _hurry(self) -> None:
-        if self._limit is not None:
-            with suppress(RuntimeError):  # it is over
-                self._limit.reschedule(0)
-
-    @asynccontextmanager
-    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
-        seconds = 0 if self._given_up else seconds
-        try:
-            async with asyncio.timeout(seconds) as self._limit:
-                yield
-        except TimeoutError as exc:
-            raise from_failure(exc, self._options.where) from exc
-
-    async def _drop(self) -> None:
-        talk, self._talk = self._talk, None
-        if talk is not None:
-            await talk.wire.aclose()
-
-
-def _hung_up(talk: RespProtocol) -> bool:
-    return isinstance(talk.wire, StreamTransport) and talk.wire.hung_up
-
 
 Kwargs = dict[str, Any]
 DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
 
-_GREETING = ("db", "client_name")
-"""Said by our own greeting."""
-_REPEATING = ("retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
+LISTENING_TURNS = 3
+"""Turns of a loop after which it has read what arrived while it stood still."""
+
+_HANDSHAKE = ("db", "client_name")
+"""Settings that go into our own handshake."""
+_RETRIES = ("retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
 _NOT_OURS = (
-    # Moving a connection in maintenance is the pool's business, and RESP3's.
+    # To move a connection during maintenance is up to the pool, and to its RESP3.
     *("maint_notifications_config", "maint_notifications_pool_handler"),
     *("orig_host_address", "orig_socket_timeout", "orig_socket_connect_timeout"),
     *("himport_registry", "event_dispatcher", "decode_responses"),
 )
 _PLAIN = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 _OF_SENTINEL = ("SentinelManagedConnection", "SentinelManagedSSLConnection")
-_OF_THE_LOOP = ("credential_provider", "redis_connect_func", "valkey_connect_func")
-"""Code of the user's, which may belong to the user's event loop."""
+_USER_CODE = ("credential_provider", "redis_connect_func", "valkey_connect_func")
+"""Settings that are code of the user's, which may depend on the user's event loop."""
 
 
 def client_connections(
     pool: ClientObject, connect_timeout: float
 ) -> tuple[Options, ClientConnectionFactory]:
-    """What the pool of a client says.
+    """Return the options that a client's pool has, and a factory of such connections.
 
     Raises:
-        ConfigurationError: its database is not a number.
+        ConfigurationError: The database in the settings is not a number.
     """
     given: Kwargs = pool.connection_kwargs
+    # The client's own patience with a silent server, if its user has set one.
     silence = given.get("socket_timeout")
     options = Options(
         host=str(given.get("host") or "localhost"),
@@ -247,97 +99,227 @@ def client_connections(
     return options, ClientConnectionFactory(pool)
 
 
-class ClientConnectionFactory:
-    """Connections made by the class and the settings of a pool."""
+# Why neither the client's pool nor its commands are used: a pool gives every command
+# another connection, so a release may overtake the acquire it follows. A cancelled
+# command makes the client drop its connection. A failed one makes it send EVALSHA
+# again, three times by default, though the first may have been carried out
+# (test_client.py: test_a_lost_reply_is_not_repeated_though_the_client_would). So the
+# pool is asked for its connection class and its settings only. A connection made of
+# these connects as the user wants it (address, TLS, Sentinel, credentials, subclasses),
+# without retries. Then RespProtocol takes over its two streams and speaks RESP3 on
+# them, whatever protocol and decoding the client has
+# (test_protocol_and_decoding_do_not_matter).
+class ClientConnectionFactory(ConnectionFactory):
+    """Connections made of the class and the settings of a client's pool."""
 
     def __init__(self, pool: ClientObject) -> None:
-        """Nothing is opened, and nothing of the pool is changed."""
+        """Read the pool; nothing of it is changed, now or later."""
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
 
     async def open(
         self,
         options: Options,
-        host: EventLoop,
-        own: bytes,
+        loop: EventLoop,
+        wake_channel: bytes,
         finder: PrimaryFinder | None,
-        **ears: Unpack[ConnectionCallbacks],
+        **callbacks: Unpack[ConnectionCallbacks],
     ) -> RedisConnection:
-        """As ``Lines``."""
-        dial = self._checking(self.dial, finder)
         return await open_connection(
-            *(options, host, ALL), channels=(own,), dial=dial, finder=finder, **ears
+            *(options, loop, ALL),
+            channels=(wake_channel,),
+            dial=self._checking(self.dial, finder),
+            finder=finder,
+            **callbacks,
         )
 
-    @staticmethod
-    def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
-        """Refuse the former primary, where a Sentinel that is behind sends the client.
-
-        The client believes the first one that answers; ``finder`` has asked them all.
-        """
-        if finder is None:
-            return dial
-
-        async def checked(
-            options: Options, talk: RespProtocol, host: EventLoop
-        ) -> StreamTransport:
-            wire = await dial(options, talk, host)
-            if finder.was_left(wire.server):
-                wire.abort()
-                await wire.aclose()
-                raise BackendUnavailable(
-                    what=f"{options.where}: sent to the primary before the failover",
-                    nothing_done=True,
-                )
-            return wire
-
-        return checked
-
-    async def dial(
-        self, options: Options, talk: RespProtocol, host: EventLoop
-    ) -> StreamTransport:
-        """On the user's loop, where Sentinel is asked by the user's own clients."""
-        del host
-        pool = self._pool
-        return await _connected(options, talk, pool.connection_class, _settings(pool))
-
-    def batches(
+    def renewal_channel(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
     ) -> RenewalChannel:
-        """A loop of its own wherever the settings can be used on another one."""
-        on_the_loop = MainLoopChannel(options.where, host, endpoint)
+        fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
         if not self.off_loop:
-            return on_the_loop
-        dial = self._checking(self._dial_elsewhere, finder)
-        own = ThreadLoopChannel(options, host, dial, finder)
-        return FallbackChannel(own, on_the_loop, host)
+            return fallback
+        dial = self._checking(self._dial_anywhere, finder)
+        own = ThreadLoopChannel(options, loop, dial, finder)
+        return FallbackChannel(own, fallback, loop.clock)
 
-    async def _dial_elsewhere(
-        self, options: Options, talk: RespProtocol, host: EventLoop
+    async def dial(
+        self, options: Options, protocol: RespProtocol, loop: EventLoop
     ) -> StreamTransport:
-        """The same on any other loop: nothing that has been used is used again."""
-        del host
+        """Connect on the user's loop; the user's own Sentinel clients may be used."""
+        del loop
+        pool = self._pool
+        return await _connected(
+            options, protocol, pool.connection_class, _settings(pool)
+        )
+
+    async def _dial_anywhere(
+        self, options: Options, protocol: RespProtocol, loop: EventLoop
+    ) -> StreamTransport:
+        """Connect on any loop, by no object that was used on another one."""
+        del loop
         pool, settings = self._pool, _settings(self._pool)
         made = pool.connection_class
         if made.__name__ in _OF_SENTINEL:
+            # Sentinel's connection class asks through its pool, whose clients belong to
+            # the user's loop. Its plain base class connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
                 settings["host"], settings["port"] = await _primary_of(pool)
             except Exception as exc:
                 raise from_client(exc, options.where) from exc
-        return await _connected(options, talk, made, settings)
+        return await _connected(options, protocol, made, settings)
+
+    @staticmethod
+    def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
+        """Return a dial that refuses the former primary.
+
+        A client believes the first Sentinel that answers, even one that has not heard
+        of the failover; ``finder`` has asked all of them (test_planned_failover.py).
+        """
+        if finder is None:
+            return dial
+
+        async def checked(
+            options: Options, protocol: RespProtocol, loop: EventLoop
+        ) -> StreamTransport:
+            transport = await dial(options, protocol, loop)
+            if finder.was_left(transport.server):
+                transport.abort()
+                await transport.aclose()
+                raise BackendUnavailable(
+                    what=f"{options.where}: sent to the primary before the failover",
+                    nothing_done=True,
+                )
+            return transport
+
+        return checked
+
+
+class ThreadLoopChannel(ProtocolHandler):
+    """A renewal channel over an event loop that runs in the keeper's thread.
+
+    For connections that only asyncio can open. Connects at the first use, and anew at
+    the next use after any error: also if the server was silent for ``command_timeout``,
+    because time may be left to renew at another server.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        loop: EventLoop,
+        dial: Dial,
+        finder: PrimaryFinder | None = None,
+    ) -> None:
+        """Prepare the channel; ``dial`` runs on its own loop, not on the store's."""
+        self._options = options
+        self._connector = Connector(options, loop, ALL, self, dial, finder)
+        self._runner: asyncio.Runner | None = None
+        self._protocol: RespProtocol | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timeout: asyncio.Timeout | None = None
+        self._given_up = False
+
+    def open(self, timeout: float) -> None:
+        self._run(self._ensure_open(timeout))
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        return self._run(self._exchange(batch, timeout))
+
+    def give_up(self) -> None:
+        self._given_up = True
+        self.abort()
+
+    def abort(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # closed meanwhile
+                loop.call_soon_threadsafe(self._expire)
+
+    def close(self) -> None:
+        """Close the connection and the loop."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.run(self._drop())
+            runner.close()
+
+    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        for call in unsent:
+            call.failed(error)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+            self._loop = self._runner.get_loop()
+        return self._runner.run(work)
+
+    async def _ensure_open(self, timeout: float) -> RespProtocol:
+        # The loop stood still since the last batch: let it read that the server closed
+        # the connection (test_a_connection_that_was_closed_while_idle_is_not_used).
+        for _ in range(LISTENING_TURNS):
+            await asyncio.sleep(0)
+        protocol = self._protocol
+        if protocol is not None and (_hung_up(protocol) or not protocol.alive):
+            await self._drop()
+            protocol = None
+        if protocol is None:
+            async with self._in_time(timeout):
+                self._protocol = protocol = await self._connector.connect(())
+        return protocol
+
+    async def _exchange(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        protocol = await self._ensure_open(timeout)
+        patience = min(self._options.command_timeout, deadline - loop.time())
+        try:
+            async with self._in_time(patience):
+                protocol.send_all(calls)
+                for call in calls:
+                    with suppress(BackendError, IllegalCommand):
+                        await call
+        except BaseException:
+            await self._drop()
+            raise
+        # The last one alone decides: if the connection is lost, all later calls fail.
+        error = calls[-1].error
+        if error is not None and not protocol.alive:
+            raise error
+        return [call.error or call.result() for call in calls]
+
+    def _expire(self) -> None:
+        if self._timeout is not None:
+            with suppress(RuntimeError):  # the batch has ended
+                self._timeout.reschedule(0)
+
+    @asynccontextmanager
+    async def _in_time(self, seconds: float) -> AsyncIterator[None]:
+        seconds = 0 if self._given_up else seconds
+        try:
+            async with asyncio.timeout(seconds) as self._timeout:
+                yield
+        except TimeoutError as exc:
+            raise from_failure(exc, self._options.where) from exc
+
+    async def _drop(self) -> None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            await protocol.transport.aclose()
+
+
+def _hung_up(protocol: RespProtocol) -> bool:
+    transport = protocol.transport
+    return isinstance(transport, StreamTransport) and transport.hung_up
 
 
 async def _connected(
-    options: Options,
-    talk: RespProtocol,
-    made: ClientObject,
-    settings: Kwargs,
+    options: Options, protocol: RespProtocol, made: ClientObject, settings: Kwargs
 ) -> StreamTransport:
     try:
         connection = made(**settings)
@@ -347,8 +329,9 @@ async def _connected(
         ) from exc
     try:
         await connection.connect()
-        return take_over(talk, connection, options.where)
+        return take_over(protocol, connection, options.where)
     except BaseException as exc:
+        # Also if it was cancelled (test_a_connection_in_the_making_is_closed).
         with anyio.CancelScope(shield=True):
             await disconnect(connection)
         if isinstance(exc, Exception):
@@ -357,11 +340,12 @@ async def _connected(
 
 
 def _settings(pool: ClientObject) -> Kwargs:
-    left_out = {*_GREETING, *_REPEATING, *_NOT_OURS}
+    left_out = {*_HANDSHAKE, *_RETRIES, *_NOT_OURS}
     given = cast("Kwargs", pool.connection_kwargs)
     kept = {name: value for name, value in given.items() if name not in left_out}
-    # Without these, some versions retry once. RESP2 until our own HELLO: then nothing
-    # but answers is sent, and the library's parser has read all that came.
+    # Without retry=None some versions retry once. RESP2 until our own HELLO: the server
+    # sends nothing but replies then, so the library's parser has read all that came and
+    # leaves nothing in its buffer.
     return {**kept, "retry": None, "retry_on_timeout": False, "protocol": 2}
 
 
@@ -375,7 +359,7 @@ def _db(given: Kwargs) -> int:
 
 
 def _sentinels_of(pool: ClientObject) -> Sentinels | None:
-    """The Sentinels that the client asks; None if only its own code can ask them."""
+    """Return the client's Sentinels; None if only code of the user's can ask them."""
     manager: ClientObject = pool.sentinel_manager
     if not _is_theirs(type(cast("object", manager)), "Sentinel"):
         return None
@@ -387,7 +371,7 @@ def _sentinels_of(pool: ClientObject) -> Sentinels | None:
         made, given = theirs.connection_class, theirs.connection_kwargs
         if not _is_theirs(made, *_PLAIN) or not given.get("host"):
             return None
-        if any(given.get(name) is not None for name in _OF_THE_LOOP):
+        if any(given.get(name) is not None for name in _USER_CODE):
             return None
         servers.append((str(given["host"]), int(given.get("port") or SENTINEL_PORT)))
         if made.__name__ == "SSLConnection":
@@ -402,13 +386,12 @@ def _sentinels_of(pool: ClientObject) -> Sentinels | None:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls(TlsOptions):
-    """TLS as the connections of a client have it."""
+    """TLS as the connections of a client use it."""
 
     made: ClientObject = None
     given: Kwargs = field(default_factory=dict[str, Any], repr=False)
 
     def context(self, where: str) -> ssl.SSLContext:
-        """As ``TlsOptions``."""
         try:
             context: ssl.SSLContext = self.made(**self.given).ssl_context.get()
         except Exception as exc:
@@ -420,12 +403,12 @@ class ClientTls(TlsOptions):
 
 
 def _can_be_cloned(pool: ClientObject) -> bool:
-    """Whether all of it is the library's own, without code of the user's."""
+    """Whether another loop can open such connections: no code of the user's is used."""
     manager: ClientObject = getattr(pool, "sentinel_manager", None)
     given = [pool.connection_kwargs]
     if manager is not None:
         given.append(manager.sentinel_kwargs)
-    if any(some.get(name) is not None for some in given for name in _OF_THE_LOOP):
+    if any(some.get(name) is not None for some in given for name in _USER_CODE):
         return False
     made = pool.connection_class
     if manager is None:
@@ -441,7 +424,7 @@ def _is_theirs(kind: type, *names: str) -> bool:
 
 
 async def _primary_of(pool: ClientObject) -> tuple[str, int]:
-    """Where Sentinel says it is, asked by clients of this loop."""
+    """Return the address that Sentinel names, asked by new clients of this loop."""
     theirs = pool.sentinel_manager
     more: Kwargs = {}
     if getattr(theirs, "_force_master_ip", None) is not None:

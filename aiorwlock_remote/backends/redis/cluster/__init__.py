@@ -1,1 +1,1 @@
-"""A Redis cluster: which node has what, and one link to each."""
+"""A Redis cluster: the slot map, and a connection to each node that is needed."""

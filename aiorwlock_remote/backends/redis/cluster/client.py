@@ -1,14 +1,14 @@
-"""A Redis cluster behind the face of one connection.
+"""A Redis cluster behind the interface of one connection.
 
 Each command goes to the node that has its key's slot. A node that has given the slot
-away says so (MOVED); while the slot is being moved, or its node replaced, nobody
-carries anything out (ASK, TRYAGAIN, CLUSTERDOWN): then the calls of that slot wait,
-for ``connect_timeout`` at most. A script names a key that never exists, so that a node
-refuses it before its first step while any of the slot's keys may be elsewhere.
+away says so (MOVED). While the slot is being moved, or its node replaced, no node
+carries anything out (ASK, TRYAGAIN, CLUSTERDOWN): the calls of that slot wait, for
+``connect_timeout`` at most.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -44,52 +44,55 @@ from aiorwlock_remote.backends.redis.connection.protocol import REDIRECTIONS
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
+
 
 class ClusterClient:
-    """A link to every node that is needed, as one.
+    """Connections to all nodes that are needed, used as one ``RedisConnection``.
 
-    Like ``Link``: commands for one key are carried out in the order they were handed
-    over; what was sent over a connection that is lost is never sent again; what was
-    not carried out waits for ``connect_timeout``. Used in its loop's thread only.
+    It keeps the promises of ``RedisConnection`` for the commands of one key. Used in
+    its loop's thread only.
     """
 
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         scripts: Sequence[Script],
-        own: bytes,
+        wake_channel: bytes,
         *,
         on_message: Callable[[bytes, bytes], object],
         on_reconnect: Callable[[], object],
         dial: Dial = dial_url,
     ) -> None:
-        """Unconnected. ``own``: a channel of this process; all of them end like it.
+        """Prepare the client; ``open`` connects it. Arguments as ``RedisConnection``.
 
-        ``on_reconnect()`` is called whenever messages may have been lost.
+        ``wake_channel`` is a channel of this client; all its channels end like it.
+        ``on_reconnect`` is called whenever messages may have been lost.
         """
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
-        self._own = own
-        self._host = host
+        self._wake_channel = wake_channel
+        self._loop = loop
         self._on_reconnect = on_reconnect
-        self._nodes = NodePool(options, host, scripts, self, on_message, dial)
+        self._nodes = NodePool(options, loop, scripts, self, on_message, dial)
         self._channels = ShardedSubscriptions(self.slots, self._nodes)
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
-        self._search = TopologyRefresher(
-            host, self._discovery.ask, self._nodes.all_connected
+        self._refresher = TopologyRefresher(
+            loop, self._discovery.ask, self._nodes.all_connected
         )
-        self._routes = SlotRouter(
-            *(options, host, self.slots, self._nodes, self._channels),
-            gate=own.rpartition(b"/")[2],
+        self._router = SlotRouter(
+            *(options, loop, self.slots, self._nodes, self._channels),
+            client_id=wake_channel.rpartition(b"/")[2],
             node_of=self._node,
-            search=self._search,
+            refresher=self._refresher,
         )
-        self._telling = self._closing = False
+        self._notifying = self._closing = False
         self._adopted: list[Server | None] | None = self.slots.owners
 
     def run(
@@ -100,147 +103,165 @@ class ClusterClient:
         *,
         must_go: bool = False,
     ) -> Pending[T]:
-        """As ``Link``."""
         call = Call(decode, args, script, must_go)
-        self._routes.send(call)
+        self._router.send(call)
         return call
 
     def call(self, *args: Arg) -> Pending[Any]:
-        """Ask any node."""
-        there = [node for node in self._nodes.all() if node.connected]
-        if there:
-            return there[0].call(*args)
+        """Send a command to any node."""
+        connected = [node for node in self._nodes.all() if node.connected]
+        if connected:
+            return connected[0].call(*args)
         owner = next(iter(self.slots.primaries), None)
         call: Call[Any] = Call(as_is, args)
         if owner is None:
             call.failed(not_sent(self._options.where, "no node has slots"))
         else:
-            _ = self._node(owner).hand_over(call)
+            _ = self._node(owner).submit(call)
         return call
 
-    def call_at(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the node that has the key behind its name."""
+    def call_for_key(self, *args: Arg) -> Pending[Any]:
+        """Send a command to the node of the key ``args[1]``."""
         call = KeyedCall(as_is, args)
-        self._routes.send(call)
+        self._router.send(call)
         return call
 
-    def everywhere(self) -> dict[str, SendCommand]:
-        """How to ask each node that has slots, by its name."""
+    def servers(self) -> dict[str, SendCommand]:
+        """Return how to send a command to each node that has slots, by its name."""
         return {
             shown(server): self._node(server).call for server in self.slots.primaries
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send a script, the others right behind it; they fail if it has to wait."""
-        self._routes.send(call, *more)
+        """Send a call and ``more`` right behind it; they fail if the call must wait."""
+        self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send them in one write where this key is, if there is a connection."""
+        """Send calls in one write to the key's node, or return False."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
     def subscribe(self, channel: bytes) -> None:
-        """Hear what is told of a key, wherever it is, from now on."""
+        """Subscribe to a key's events, at whichever node has the key."""
         self._channels.add_key(channel)
         self._channels.move_keys()
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Not any more."""
         self._channels.remove_key(channel)
 
     async def open(self) -> None:
         """Learn the map from the first seed that answers, and connect to one node.
 
         Raises:
-            BackendError: no seed answers within ``connect_timeout``, or it is not fit
-                for us, or no node with slots can be reached.
-            ConfigurationError: it is no cluster.
+            BackendError: No seed answers within ``connect_timeout`` or can be used for
+                locks, or no node with slots can be reached.
+            ConfigurationError: The seeds are no cluster.
         """
         with anyio.move_on_after(self._options.connect_timeout):
             node = await self._discovery.first()
-            # Whether the user may is to be known now. A node that has not got the slot
-            # any more looks at that first: then what it says is an answer, too.
-            mine = (b"%b/%d" % (self._own, number) for number in count())
+            # Whether the user may SSUBSCRIBE must be known now, not at the first wait.
+            # A node that has just given the channel's slot away checks rights first, so
+            # its MOVED is an answer, too
+            # (test_a_node_looks_at_rights_before_it_sends_elsewhere).
+            names = (b"%b/%d" % (self._wake_channel, number) for number in count())
             owners = self.slots.owners
-            channel = next(c for c in mine if owners[slot_of(c)] == node.server)
-            await node.hand_over(SubscribeCall("SSUBSCRIBE", channel))
+            channel = next(c for c in names if owners[slot_of(c)] == node.server)
+            await node.submit(SubscribeCall("SSUBSCRIBE", channel))
             return
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
     async def aclose(self) -> None:
-        """As ``Link``, all nodes at once; 1 s also for what has to go elsewhere."""
+        """Close all nodes at once, as ``RedisConnection.aclose``.
+
+        Calls that must go to another node first have ``CLOSE_TIMEOUT`` seconds more.
+        """
         try:
-            await self._routes.finish()
+            await self._router.finish()
         finally:
-            self._closing = True  # each node has its last calls
-            mending, looking = self._routes.close(), self._search.errand
-            looking.call_off()
+            # From here on each node has its last calls, and a map that is learnt late
+            # must open no connection
+            # (test_a_map_that_comes_last_of_all_changes_nothing).
+            self._closing = True
+            retrying, refreshing = self._router.close(), self._refresher.task
+            refreshing.stop()
             try:
                 await self._nodes.aclose()
             finally:
-                await mending.wait_closed()
-                await looking.wait_closed()
+                await retrying.wait_closed()
+                await refreshing.wait_closed()
 
-    def told(self, slots: SlotMap) -> None:
-        """The keeper has another map, and went by it already."""
+    def adopt_map(self, slots: SlotMap) -> None:
+        """Take over the map by which the keeper's renewals go already."""
         self.slots.follow(slots)
         self._adopt()
-        self._search.doubt(soon=True)
+        self._refresher.refresh(soon=True)
 
-    # What the nodes tell.
+    # What the nodes report
 
-    def back(self, node: NodeConnection) -> None:
-        """A node can be asked (again)."""
+    def node_connected(self, node: NodeConnection) -> None:
         del node
         self._changed()
 
-    def lost(self, node: NodeConnection) -> None:
-        """A node is away; somebody may take its place."""
+    def node_lost(self, node: NodeConnection) -> None:
         self._channels.lost(node)
-        self._search.doubt(soon=True)
+        self._refresher.refresh(soon=True)
 
-    def unheard(self, node: NodeConnection, channel: bytes) -> None:
-        """A slot was given away."""
+    def slot_unsubscribed(self, node: NodeConnection, channel: bytes) -> None:
+        where = shown(node.server)
+        log_event(
+            log,
+            "listener_lost",
+            logging.DEBUG,
+            server=where,
+            channel=channel.decode(errors="replace"),
+        )
         self._channels.forget(channel, node)
-        self._search.doubt(soon=True)
+        self._refresher.refresh(soon=True)
         self._changed()
 
-    def refused(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
-        """A node does not have the slot, or not quite."""
+    def redirected(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
         if text.partition(" ")[0] not in REDIRECTIONS:
             return False
-        told = parse_moved(text, node.server)
-        new = told is not None and self.slots.owners[told.slot] != told.server
-        self._search.doubt(soon=new)
-        if isinstance(call, SubscribeCall):  # sent again before the next call
+        moved = parse_moved(text, node.server)
+        new = moved is not None and self.slots.owners[moved.slot] != moved.server
+        self._refresher.refresh(soon=new)
+        if isinstance(call, SubscribeCall):
+            # Subscribed at the new node before the next call that needs the channel.
             self._channels.forget(cast("bytes", call.args[1]), node)
             call.answered(None)
             return True
         if not is_routed_by_slot(call):
             return False
-        self._routes.refused(node, call, text, told)
-        if told is not None and new:
-            self.slots.note(told)
-            self._adopted = None  # of the next map, too, all has to be done
+        self._router.redirect(node, call, text, moved)
+        if moved is not None and new:
+            log_event(
+                *(log, "topology_changed", logging.DEBUG),
+                server=shown(moved.server),
+                slot=moved.slot,
+            )
+            self.slots.note(moved)
+            # Not adopted: when the whole map is learnt, even one that equals this one,
+            # the calls of all moved slots have still to be sent on.
+            self._adopted = None
             self._changed()
         return True
 
-    # The map.
+    # The map
 
     def _node(self, server: Server) -> NodeConnection:
         node = self._nodes.find(server)
         if node is None:
             node = self._nodes.start(server)
-            self._search.hasten()
+            self._refresher.hurry()
         return node
 
     def _adopt(self) -> None:
-        """The slots are as the map now says."""
         if self._closing or self.slots.owners == self._adopted:
             return
         self._adopted = self.slots.owners
-        self._search.hasten()
-        self._routes.slots_changed()
+        # More may change with what has changed: a failover moves many slots.
+        self._refresher.hurry()
+        self._router.slots_changed()
         primaries = set(self.slots.primaries)
         for node in self._nodes.all():
             if node.server not in primaries:
@@ -249,12 +270,13 @@ class ClusterClient:
         self._changed()
 
     def _changed(self) -> None:
-        """Told soon, and once: each slot that moved is found out by itself."""
-        if not self._telling:
-            self._telling = True
-            self._host.call_soon(self._tell)
+        # Waiters are notified once for a thousand slots that moved in this tick
+        # (test_many_slots_that_moved_wake_everybody_once).
+        if not self._notifying:
+            self._notifying = True
+            self._loop.call_soon(self._notify)
 
-    def _tell(self) -> None:
-        self._telling = False
+    def _notify(self) -> None:
+        self._notifying = False
         self._channels.move_keys()
         self._on_reconnect()

@@ -1,7 +1,4 @@
-"""The connection to one node of a cluster.
-
-The nodes of a cluster that we have a connection to, or want one to.
-"""
+"""The nodes of a cluster that this client is connected to, or wants to be."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -25,46 +22,33 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import EventLoop
 
-
-class NodeListener(Protocol):
-    """The cluster: whoever knows what becomes of a call elsewhere."""
-
-    def back(self, node: NodeConnection) -> None:
-        """There is a connection (again); what had waited for it was sent."""
-
-    def lost(self, node: NodeConnection) -> None:
-        """The connection is gone; the next one is on its way."""
-
-    def refused(self, node: NodeConnection, call: Call[Any], text: str) -> bool:
-        """Whether an error is taken care of, and the call left unanswered for now."""
-
-    def unheard(self, node: NodeConnection, channel: bytes) -> None:
-        """Nothing more comes on a channel of a slot: the node gave it away."""
+if TYPE_CHECKING:
+    from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 
 
 class NodeConnection(RedisConnection):
-    """A link that tells the cluster what happens to it."""
+    """The connection to one node, which reports to the cluster's client."""
 
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         scripts: Sequence[Script],
         server: Server,
         before: Peer | None,
         *,
-        cluster: NodeListener,
+        cluster: ClusterClient,
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """Unconnected. ``options`` are the cluster's.
+        """Prepare the connection to ``server``, by the cluster's ``options``.
 
-        ``before``: an earlier connection to it, by a link that was closed.
+        ``before`` is the last connection of an object that was closed, to be killed.
         """
         super().__init__(
-            *(replace(options, host=server[0], port=server[1]), host, scripts),
+            *(replace(options, host=server[0], port=server[1]), loop, scripts),
             on_message=on_message,
-            on_reconnect=self._back,
+            on_reconnect=lambda: self._cluster.node_connected(self),
             dial=dial,
         )
         self.server: Server = server
@@ -74,131 +58,131 @@ class NodeConnection(RedisConnection):
 
     @property
     def peer(self) -> Peer | None:
-        """Our last connection, as the server sees it."""
+        """The last connection, as the server sees it."""
         return self._connector.peer
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as we know."""
-        return self._talk is not None
+        """Whether there is a connection, as far as is known."""
+        return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """An earlier connection to the server is to be ended before there is ours."""
+        """Kill this earlier connection to the server before there is another."""
         if not self.connected:
             self.before = self._connector.peer = before
 
     def start(self) -> None:
-        """Connect in the background; until then it is as if the connection was lost."""
+        """Connect in the background; until then calls wait as after a loss."""
         self._reconnecting.start()
 
-    def under_way(self) -> list[Call[Any]]:
-        """What was sent and not answered, in order."""
-        return [] if self._talk is None else self._talk.under_way()
+    def unanswered(self) -> list[Call[Any]]:
+        """Return the calls that were sent and not answered, in order."""
+        return [] if self._protocol is None else self._protocol.unanswered()
 
     def newest_first(self) -> Iterator[Call[Any]]:
-        """The same, the last one first."""
-        return iter(()) if self._talk is None else self._talk.newest_first()
+        """Iterate over the unanswered calls from the last one backwards."""
+        return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
-        """Done when what was sent is answered, and what must go, too; at once if there
-        is nothing of the kind.
-        """
-        last = BarrierCall()
-        if self._aside.must_go() or self._oldest() is not None:
-            return self.hand_over(last)
-        last.set_result(None)
-        return last
+        """Return a call that is done when everything sent, or bound to go, is answered.
 
-    def last_word(self) -> Call[None]:
-        """Done when what was sent is answered, even of a node that is being closed."""
-        last, talk = BarrierCall(), self._talk
-        if talk is None or not self._closed:
-            return self.hand_over(last)
-        if self._held:  # sent when it knows the scripts again
-            self._aside.put(last, self._host.clock.now())
+        It is done at once if there is nothing of the kind.
+        """
+        barrier = BarrierCall()
+        if self._offline.must_go() or self._oldest() is not None:
+            return self.submit(barrier)
+        barrier.set_result(None)
+        return barrier
+
+    def barrier(self) -> Call[None]:
+        """Return a call that is done when everything sent is answered.
+
+        Works on a node that is being closed as well, which takes no other new call
+        (test_what_is_refused_by_a_node_that_we_leave_is_answered).
+        """
+        barrier, protocol = BarrierCall(), self._protocol
+        if protocol is None or not self._closed:
+            return self.submit(barrier)
+        if self._reloading:
+            self._offline.put(barrier, self._loop.clock.now())
         else:
-            talk.send(last, last.packed())
-        return last
+            protocol.send(barrier, barrier.packed())
+        return barrier
 
     def take_unsent(self) -> Iterable[Call[Any]]:
-        """What was not sent yet, in order; from now on the caller's."""
-        return self._aside.take()
+        """Remove and return the calls that were not sent yet, in order."""
+        return self._offline.take()
 
-    def unheard(self, channel: bytes) -> None:
-        """A slot is gone."""
-        self._cluster.unheard(self, channel)
+    def slot_unsubscribed(self, channel: bytes) -> None:
+        self._cluster.slot_unsubscribed(self, channel)
 
-    def refused(self, call: Call[Any], text: str) -> bool:
-        """The cluster knows."""
-        return self._cluster.refused(self, call, text)
+    def redirected(self, call: Call[Any], text: str) -> bool:
+        return self._cluster.redirected(self, call, text)
 
-    def ended(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
-        """The connection is lost, if there was one."""
-        there_was = self.connected
-        super().ended(error, unsent)
-        if there_was:
-            self._cluster.lost(self)
-
-    def _back(self) -> None:
-        self._cluster.back(self)
+    def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
+        was_connected = self.connected
+        super().connection_lost(error, unsent)
+        if was_connected:
+            self._cluster.node_lost(self)
 
 
 class NodePool:
-    """A connection is made when it is first needed, and closed with the last slot."""
+    """One connection a node: made when first needed, closed with its last slot."""
 
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         scripts: Sequence[Script],
-        cluster: NodeListener,
+        cluster: ClusterClient,
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """None yet."""
-        self._host = host
+        """Create an empty pool; all arguments are those of ``NodeConnection``."""
+        self._loop = loop
         self._cluster = cluster
-        self._made = partial(
+        self._new_node = partial(
             NodeConnection,
-            *(options, host, scripts),
+            *(options, loop, scripts),
             cluster=cluster,
             on_message=on_message,
             dial=dial,
         )
         self._nodes: dict[Server, NodeConnection] = {}
         self._retired: list[NodeConnection] = []
-        self._left: dict[Server, Peer | None] = {}
+        self._last_peers: dict[Server, Peer | None] = {}
         self._closed = False
 
     def make(self, server: Server) -> NodeConnection:
-        """An unconnected one, for a question; whoever made it closes it."""
-        return self._made(server, self._left.get(server))
+        """Return an unconnected node outside the pool; the caller closes it."""
+        return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """From now on it is ours: what waited for a connection to it has one.
-
-        Unless there is one, or was one meanwhile: that one's was not ended before.
-        """
-        if node.server in self._nodes or self._left.get(node.server) != node.before:
+        """Add a connected node of ``make``; False if the pool cannot use it."""
+        server = node.server
+        # The pool has a node for the server, or had one meanwhile, whose last
+        # connection this node did not kill: commands of that one could still be carried
+        # out.
+        if server in self._nodes or self._last_peers.get(server) != node.before:
             return False
-        self._nodes[node.server] = node
-        self._cluster.back(node)
+        self._nodes[server] = node
+        self._cluster.node_connected(node)
         return True
 
     def find(self, server: Server | None) -> NodeConnection | None:
-        """The one there is."""
+        """Return the node of a server, or None if the pool has none."""
         return None if server is None else self._nodes.get(server)
 
     def all(self) -> list[NodeConnection]:
-        """Those that have slots, or had them a moment ago."""
+        """Return the nodes that have slots, or had them a moment ago."""
         return list(self._nodes.values())
 
     def all_connected(self) -> bool:
-        """Whether none of them is away."""
+        """Whether no node is waiting for its connection."""
         return all(node.connected for node in self._nodes.values())
 
     def start(self, server: Server) -> NodeConnection:
-        """A new one, which connects in the background, unless all are closed."""
+        """Add a new node, which connects in the background if the pool is open."""
         node = self._nodes[server] = self.make(server)
         if self._closed:
             node.abort()
@@ -207,41 +191,46 @@ class NodePool:
         return node
 
     def retire(self, node: NodeConnection) -> None:
-        """Close it in the background, when all is answered or 1 s is over."""
+        """Remove a node, and close it in the background when its calls are answered."""
         del self._nodes[node.server]
         self._retired.append(node)
+        # Lost before it was retired: nothing will be known later that is not known now
+        # (test_a_node_that_we_left_when_we_had_lost_it_carries_nothing_out).
         if not node.connected:
-            self._leave(node)
+            self._remember(node)
 
         async def close() -> None:
             try:
                 await node.aclose()
             finally:
-                self._leave(node)
+                self._remember(node)
             if not self._closed:
                 self._retired.remove(node)
 
-        self._host.spawn(close)
-
-    def _leave(self, node: NodeConnection) -> None:
-        """What was not answered there is not to be carried out when we are back."""
-        self._left[node.server] = node.peer
-        again = self._nodes.get(node.server)
-        if again is not None:
-            again.follow(node.peer)
+        self._loop.spawn(close)
 
     async def aclose(self) -> None:
-        """Close all, at the same time; at once if it is cancelled."""
+        """Close all nodes at the same time; at once if the caller is cancelled."""
         self._closed = True
         nodes = (*self._nodes.values(), *self._retired)
-        last = [node.closing() for node in nodes]
+        barriers = [node.begin_close() for node in nodes]
         try:
             with anyio.move_on_after(CLOSE_TIMEOUT):
-                for answered in last:
+                for barrier in barriers:
                     with suppress(BackendError):
-                        await answered
+                        await barrier
         finally:
+            # All of them first: a second cancellation may cut the waits below.
             for node in nodes:
                 node.abort()
             for node in nodes:
                 await node.aclose()
+
+    def _remember(self, node: NodeConnection) -> None:
+        # A command that was not answered there must not be carried out after newer ones
+        # when this client comes back, so the next connection kills this one
+        # (test_a_node_that_we_left_carries_nothing_out_when_we_are_back).
+        self._last_peers[node.server] = node.peer
+        again = self._nodes.get(node.server)
+        if again is not None:
+            again.follow(node.peer)

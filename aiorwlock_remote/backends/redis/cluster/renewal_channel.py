@@ -32,16 +32,16 @@ from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
 
 MAX_REDIRECTS = 3
-"""How often a renewal is sent on, before it is left for the next time."""
+"""How often a renewal is redirected before it is left for the next batch."""
 
 
 class ClusterRenewalChannel:
-    """Sends each renewal to the node that has its slot. Any thread may, at once.
+    """Sends each renewal to the node that has its slot. Threads may use it at once.
 
-    The map is the store's, until a node says otherwise: that one must not change under
-    the loop, whose calls may be under way to whom it names. When a node fails the
-    others are asked, so that locks are kept over a failover even while the loop is
-    blocked.
+    Its map is the store's until a node says otherwise. The store's own map must not
+    change under the loop, whose calls may be in flight to the nodes it names. When a
+    node fails, the others are asked for the map, so that locks are kept over a failover
+    even while the loop is blocked (test_cluster_renewals.py).
     """
 
     def __init__(
@@ -50,38 +50,40 @@ class ClusterRenewalChannel:
         clock: Clock,
         scripts: Sequence[Script],
         slots: SlotMap,
-        tell: Callable[[SlotMap], object],
+        on_new_map: Callable[[SlotMap], object],
     ) -> None:
-        """Connects at the first renewal. ``tell(map)`` is called in any thread: it is
-        another one now.
+        """Prepare the channel; it connects at the first renewal.
+
+        ``slots`` is the store's map; ``on_new_map`` is called, in any thread, with a
+        map that differs from the store's.
         """
-        self._tell = tell
+        self._on_new_map = on_new_map
         self._options = options
         self._clock = clock
         self._scripts = scripts
-        self._told, self._seen = slots, slots.owners
+        self._store_map, self._followed = slots, slots.owners
         self._slots = SlotMap(options.seeds)
         self._slots.follow(slots)
-        self._links: dict[Server, BlockingNodeConnection] = {}
+        self._connections: dict[Server, BlockingNodeConnection] = {}
         self._lock = threading.Lock()
         self._given_up = False
 
     def lane(self, key: bytes) -> Server | None:
-        """The node that has a key, as far as is known."""
-        told = self._told.owners
-        if told is not self._seen:  # the loop has learnt something
-            self._seen = told
-            self._slots.follow(self._told)
+        """Return the node that has a key, as far as is known."""
+        owners = self._store_map.owners
+        if owners is not self._followed:  # the loop has learnt a newer map
+            self._followed = owners
+            self._slots.follow(self._store_map)
             self._retire()
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``; never raises for a node."""
+        """Run all scripts, as ``RenewalChannel``; never raises because of one node."""
         deadline = self._clock.now() + timeout
-        nobody = BackendUnavailable(
+        unserved = BackendUnavailable(
             what=f"{self._options.where}: no node has the slot", nothing_done=True
         )
-        outcomes: list[Any] = [nobody] * len(batch)
+        outcomes: list[Any] = [unserved] * len(batch)
         left = list(range(len(batch)))
         for _ in range(MAX_REDIRECTS):
             left = self._round(batch, left, outcomes, deadline)
@@ -90,21 +92,19 @@ class ClusterRenewalChannel:
         return [o.error() if isinstance(o, Redirected) else o for o in outcomes]
 
     def give_up(self) -> None:
-        """As ``Batches``, at every node."""
         with self._lock:
             self._given_up = True
-            for link in self._links.values():
-                link.give_up()
+            for connection in self._connections.values():
+                connection.give_up()
 
     def abort(self) -> None:
-        """A cluster's nodes are left one by one: see ``lane``."""
+        """Do nothing: a cluster's nodes are left one by one, see ``lane``."""
 
     def close(self) -> None:
-        """Close all connections."""
         with self._lock:
-            for link in self._links.values():
-                link.close()
-            self._links.clear()
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
 
     def _round(
         self,
@@ -113,7 +113,7 @@ class ClusterRenewalChannel:
         outcomes: list[Any],
         deadline: float,
     ) -> list[int]:
-        """Send what is left; what is to be sent again, to another node."""
+        """Send what is left; return what is to be sent again, to another node."""
         by_node: defaultdict[Server, list[int]] = defaultdict(list)
         for i in left:
             server = self.lane(_key(batch[i]))
@@ -124,8 +124,9 @@ class ClusterRenewalChannel:
             seconds = deadline - self._clock.now()
             if seconds <= 0:
                 break
+            connection = self._connection(server)
             try:
-                found = self._link(server).run_many([batch[i] for i in some], seconds)
+                found = connection.run_many([batch[i] for i in some], seconds)
             except BackendError as exc:
                 found = [exc] * len(some)
                 self._ask_another(server, deadline)
@@ -133,120 +134,121 @@ class ClusterRenewalChannel:
                 outcomes[i] = outcome
                 if isinstance(outcome, Redirected) and outcome.moved is not None:
                     self._slots.note(outcome.moved)
-                    self._tell(self._slots)
+                    self._on_new_map(self._slots)
+                # The map has changed with the redirection or the failure: another
+                # round.
                 if self.lane(_key(batch[i])) != server:
                     again.append(i)
         return again
 
-    def _link(self, server: Server) -> BlockingNodeConnection:
+    def _connection(self, server: Server) -> BlockingNodeConnection:
         with self._lock:
-            link = self._links.get(server)
-            if link is None:
-                link = BlockingNodeConnection(
+            connection = self._connections.get(server)
+            if connection is None:
+                connection = BlockingNodeConnection(
                     server, self._options, self._clock, self._scripts
                 )
-                self._links[server] = link
+                self._connections[server] = connection
+            # A connection that was made after `give_up` has not heard of it.
             if self._given_up:
-                link.give_up()
-            return link
+                connection.give_up()
+            return connection
 
     def _ask_another(self, failed: Server, deadline: float) -> None:
-        """Who has the slots of a node that failed? One of the others may know."""
+        """Learn from another node which server has the slots of a node that failed."""
         others = [server for server in self._slots.known if server != failed]
         for tried, server in enumerate(others):
             seconds = (deadline - self._clock.now()) / (len(others) - tried + 1)
             if seconds <= 0:
                 return
             try:
-                self._slots.learn(self._link(server).slots(seconds), server)
+                self._slots.learn(self._connection(server).slots(seconds), server)
             except BackendError:
                 continue
             self._retire()
-            self._tell(self._slots)
+            self._on_new_map(self._slots)
             return
 
     def _retire(self) -> None:
-        """Leave the nodes that have no slots (any more)."""
-        there = set(self._slots.primaries)
+        """Close the connections to nodes that have no slots (any more)."""
+        primaries = set(self._slots.primaries)
         with self._lock:
-            for server in self._links.keys() - there:
-                self._links.pop(server).retire()
+            for server in self._connections.keys() - primaries:
+                self._connections.pop(server).retire()
 
 
 class Redirected:
-    """A node did not carry it out; where it says to go, if it does."""
+    """The outcome of a request that a node did not carry out: its slot is elsewhere."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
-        """``text``: what it said."""
+        """``text``: the error of the node ``server``, which messages call ``where``."""
         self.moved: Moved | None = parse_moved(text, server)
         self._what = f"{where}: {text}"
 
     def error(self) -> BackendError:
-        """For whoever does not go there."""
+        """Return what to raise if the request is not sent to the other node."""
         return BackendUnavailable(what=self._what, nothing_done=True)
 
 
 class BlockingNodeConnection(BlockingConnection):
-    """A blocking connection to one node, for one thread after the other."""
+    """A blocking connection to one node, which threads use one after the other."""
 
     def __init__(
-        self,
-        server: Server,
-        options: Options,
-        clock: Clock,
-        scripts: Sequence[Script],
+        self, server: Server, options: Options, clock: Clock, scripts: Sequence[Script]
     ) -> None:
-        """Unconnected. ``options`` are the cluster's."""
+        """Prepare a connection to the node ``server``, by the cluster's ``options``."""
         super().__init__(
             replace(options, host=server[0], port=server[1]), clock, scripts
         )
         self._server = server
-        self._one = threading.Lock()
+        self._in_use = threading.Lock()
         self._retired = False
 
     def retire(self) -> None:
-        """Close it, as soon as nobody uses it."""
+        """Close the connection as soon as no thread uses it."""
         self._retired = True
-        if self._one.acquire(blocking=False):
+        # A thread that waits for a reply closes the connection itself, see `_alone`.
+        if self._in_use.acquire(blocking=False):
             try:
                 self.close()
             finally:
-                self._one.release()
+                self._in_use.release()
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``BlockingConnection``; ``Redirected`` where the node does not have the
-        slot.
+        """Run all scripts, as ``BlockingConnection``.
+
+        ``Redirected`` takes the place of a reply if the node does not have the slot.
         """
         with self._alone():
             return super().run_many(batch, timeout)
 
-    def slots(self, timeout: float) -> Any:  # noqa: ANN401 - as it came
-        """What the node knows of the cluster.
+    def slots(self, timeout: float) -> Any:  # noqa: ANN401 - not decoded
+        """Return the node's reply to CLUSTER SLOTS.
 
         Raises:
-            BackendError: it did not tell.
+            BackendError: The node cannot be reached, or refused the command.
         """
         with self._alone():
-            (answer,) = self._run([Call(as_is, ("CLUSTER", "SLOTS"))], timeout)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            (reply,) = self._run([Call(as_is, ("CLUSTER", "SLOTS"))], timeout)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with self._one:
+        with self._in_use:
             try:
                 yield
             finally:
                 if self._retired:
                     self.close()
 
-    def _mapped(self, answer: object) -> object:
-        if isinstance(answer, hiredis.ReplyError):
-            text = str(answer)
+    def _mapped(self, reply: object) -> object:
+        if isinstance(reply, hiredis.ReplyError):
+            text = str(reply)
             if text.partition(" ")[0] in {"MOVED", "ASK"}:
                 return Redirected(text, self._server, self._options.where)
-        return super()._mapped(answer)
+        return super()._mapped(reply)
 
 
 def _key(request: Request) -> bytes:

@@ -1,7 +1,8 @@
-"""The channels of slots that a process hears, each at the node that has the slot."""
+"""The channels that a client listens to, each at the node that has its slot."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from aiorwlock_remote._util.pending import Pending
@@ -12,102 +13,108 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     SubscribeCall,
 )
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.logs import log_event
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CHANNELS = 1024
 UNUSED_AFTER = 10.0
-"""Seconds. Whoever waits asks more often than that, so a channel that was not needed
-for so long is heard for nobody."""
+"""Seconds. A waiting client asks more often than that, so a channel that was not needed
+for so long has no waiters."""
 
 
 @dataclass(slots=True)
-class _Hearing:
+class _Subscription:
     node: NodeConnection | None
-    needed: float
+    needed_at: float
 
 
 class ShardedSubscriptions:
-    """Channels of places, dropped when long unused, and of keys, kept until told.
-
-    A script that wakes somebody sees at once whether anybody listens. So whoever may
-    get a place listens before: the subscription goes ahead in the same write.
-    """
+    """Wake-up channels, dropped when long unused, and events of keys."""
 
     def __init__(self, slots: SlotMap, nodes: NodePool) -> None:
-        """None yet."""
+        """Create it without channels; ``slots`` says where each belongs."""
         self._slots = slots
         self._nodes = nodes
-        self._places: dict[bytes, _Hearing] = {}  # by last use
+        self._wakeups: dict[bytes, _Subscription] = {}  # the longest unused first
         self._keys: dict[bytes, NodeConnection | None] = {}
 
     def need(self, channel: bytes, node: NodeConnection, now: float) -> None:
-        """Hear this place's channel at the node, from before what is sent next."""
-        places = self._places
-        hearing = places.pop(channel, None)
-        if hearing is not None and hearing.node is node:
-            hearing.needed = now
-            places[channel] = hearing
+        """Subscribe to a wake-up channel at ``node``, before what is sent next."""
+        # Removed and put back, so that the dict is in the order of the last use.
+        wakeups = self._wakeups
+        subscription = wakeups.pop(channel, None)
+        if subscription is not None and subscription.node is node:
+            subscription.needed_at = now
+            wakeups[channel] = subscription
             return
-        if len(places) >= MAX_CHANNELS:
-            self._drop_one(now)
-        places[channel] = _Hearing(node, now)
+        if len(wakeups) >= MAX_CHANNELS:
+            self._drop_unused(now)
+        # A script passes over a client that does not listen. So the subscription goes
+        # ahead of the script that may create a queue entry, in the same write.
+        wakeups[channel] = _Subscription(node, now)
         self._subscribe("SSUBSCRIBE", channel, node)
 
     def add_key(self, channel: bytes) -> None:
-        """Hear what its node tells of a key."""
+        """Add a channel of a key's events; ``move_keys`` subscribes to it."""
         self._keys.setdefault(channel, None)
 
     def remove_key(self, channel: bytes) -> None:
-        """Not any more."""
+        """End the subscription to a key's events."""
         node = self._keys.pop(channel, None)
         if node is not None and node.connected:
-            node.hand_over(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
+            node.submit(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
 
     def move_keys(self) -> None:
-        """Hear of each key at the node that has it now, if there is a connection."""
-        for channel, last_reply_at in self._keys.items():
+        """Subscribe to the events of each key at the node that has the key now."""
+        for channel, before in self._keys.items():
             owner = self._slots.owners[slot_of(channel.partition(b":")[2])]
             node = self._nodes.find(owner)
-            if node is last_reply_at or node is None or not node.connected:
+            if node is before or node is None or not node.connected:
                 continue
             self._keys[channel] = node
             self._subscribe("SUBSCRIBE", channel, node)
-            if last_reply_at is not None and last_reply_at.connected:
-                last_reply_at.hand_over(
-                    SubscribeCall("UNSUBSCRIBE", channel)
-                ).log_failure()
+            if before is not None and before.connected:
+                before.submit(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
 
     def lost(self, node: NodeConnection) -> None:
-        """Nothing is heard there any more."""
-        for hearing in self._places.values():
-            if hearing.node is node:
-                hearing.node = None
-        for channel, last_reply_at in self._keys.items():
-            if last_reply_at is node:
+        """Forget all subscriptions of a node whose connection was lost."""
+        for subscription in self._wakeups.values():
+            if subscription.node is node:
+                subscription.node = None
+        for channel, subscribed in self._keys.items():
+            if subscribed is node:
                 self._keys[channel] = None
 
     def forget(self, channel: bytes, node: NodeConnection) -> None:
-        """It is not heard there (any more); another node may have the slot."""
-        hearing = self._places.get(channel)
-        if hearing is not None and hearing.node is node:
-            del self._places[channel]
+        """Forget one subscription of a node that has given the slot away."""
+        subscription = self._wakeups.get(channel)
+        if subscription is not None and subscription.node is node:
+            del self._wakeups[channel]
         if self._keys.get(channel) is node:
             self._keys[channel] = None
 
     def _subscribe(self, verb: str, channel: bytes, node: NodeConnection) -> None:
-        """What comes too late to be sent is asked for anew, when it is next needed."""
-
-        def answered(asked: Pending[None]) -> None:
-            if isinstance(asked.error, BackendUnavailable):
+        def answered(call: Pending[None]) -> None:
+            # Not sent in time: subscribed anew when the channel is next needed.
+            if isinstance(call.error, BackendUnavailable):
                 self.forget(channel, node)
+            elif call.error is None and log.isEnabledFor(logging.DEBUG):
+                log_event(
+                    log,
+                    "listener_subscribed",
+                    logging.DEBUG,
+                    channel=channel.decode(errors="replace"),
+                )
 
-        asked = node.hand_over(SubscribeCall(verb, channel))
-        asked.log_failure()
-        asked.add_done_callback(answered)
+        call = node.submit(SubscribeCall(verb, channel))
+        call.log_failure()
+        call.add_done_callback(answered)
 
-    def _drop_one(self, now: float) -> None:
-        channel, oldest = next(iter(self._places.items()))
-        if now - oldest.needed < UNUSED_AFTER:
+    def _drop_unused(self, now: float) -> None:
+        channel, oldest = next(iter(self._wakeups.items()))
+        if now - oldest.needed_at < UNUSED_AFTER:
             return
-        del self._places[channel]
+        del self._wakeups[channel]
         if oldest.node is not None and oldest.node.connected:
-            oldest.node.hand_over(ShardUnsubscribeCall(channel)).log_failure()
+            oldest.node.submit(ShardUnsubscribeCall(channel)).log_failure()

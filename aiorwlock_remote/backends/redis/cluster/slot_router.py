@@ -1,12 +1,8 @@
-"""Calls on their way to the nodes of a cluster, in order, whatever moves meanwhile.
-
-What nodes were sent and have not answered, by slot.
-
-Calls to a slot that is on the move, kept in order until they can be sent again.
-"""
+"""Sends calls to the nodes of a cluster, in order, while slots move between them."""
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -15,6 +11,7 @@ from typing import Any, cast
 
 import anyio
 
+from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
@@ -22,7 +19,6 @@ from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
 )
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.connection.calls import Call, KeyedCall
 from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
@@ -34,243 +30,127 @@ from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
-
-class InFlightBySlot:
-    """Looks at each call once, however many slots are asked for while it is under way.
-
-    A node that gives away thousands of slots says so call by call: to look through all
-    that it was sent for each of them would take the square of their number.
-    """
-
-    def __init__(self) -> None:
-        """Nothing was looked at."""
-        self._seen: defaultdict[NodeConnection, _Seen] = defaultdict(_Seen)
-
-    def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
-        """The calls of a slot, in order, each told once; some may be answered since."""
-        seen = self._seen[node]
-        seen.catch_up(node)
-        return list(seen.by_slot.pop(slot, ()))
-
-    def forget(self) -> None:
-        """Nobody will ask soon."""
-        self._seen.clear()
-
-
-class _Seen:
-    """One node. Calls go behind all others, so the new ones are behind the last."""
-
-    def __init__(self) -> None:
-        self._last: Call[Any] | None = None
-        # A dict for its order. A call that was sent again is in it once.
-        self.by_slot: defaultdict[int, dict[Call[Any], None]] = defaultdict(dict)
-
-    def catch_up(self, node: NodeConnection) -> None:
-        new: list[Call[Any]] = []
-        for call in node.newest_first():
-            if call is self._last:
-                break
-            new.append(call)
-        else:  # answered, and all that was seen before it
-            self.by_slot.clear()
-        for call in reversed(new):
-            if is_routed_by_slot(call):
-                group = self.by_slot[slot_of_call(call)]
-                group.pop(call, None)
-                group[call] = None
-        if new:
-            self._last = new[0]
-
-
-def is_routed_by_slot(call: Call[Any]) -> bool:
-    """Whether it goes to where its key is, and is sent on if that is elsewhere."""
-    return call.script is not None or isinstance(call, KeyedCall)
-
-
-def slot_of_call(call: Call[Any]) -> int:
-    """The slot of the key that says where it goes."""
-    return slot_of(cast("bytes", call.args[1]))
-
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_RETRY_INTERVAL = 0.5
-"""Seconds between two tries of a slot, at most: calls wait for it."""
-
-
-class SlotQueue:
-    """One slot. Nothing is sent to its new node before the old one has answered all.
-
-    Else a release could be carried out there before the acquire that it follows, which
-    the old node is about to refuse. For the same reason nothing is sent again that a
-    later call on the same key has overtaken: refused by a node that took the slot back
-    before it came to the later one.
-    """
-
-    def __init__(self, where: str, patience: float, why: str) -> None:
-        """``patience``: seconds until whoever awaits a call is told ``why``."""
-        self._calls = OfflineQueue(where, patience)
-        self._refused: list[Call[Any]] = []
-        self._behind: list[Call[Any]] = []
-        self._tries = 0
-        self.due: float = 0.0
-        """When it is tried again, at the earliest."""
-        self.why: str = why
-        self.drained: bool = False
-        self.pause: bool = False
-        """Whether it is tried again after a pause, with one call first."""
-
-    @property
-    def size(self) -> int:
-        """How many calls can be sent, once they may."""
-        return len(self._calls)
-
-    def must_go(self) -> bool:
-        """Whether anything that must go waits here."""
-        return not self.drained or self._calls.must_go()
-
-    def put(self, call: Call[Any], now: float) -> None:
-        """A new call, behind all others."""
-        self._calls.put(call, now)
-
-    def refuse(self, call: Call[Any]) -> None:
-        """One that a node refused, unchanged, in the order of the answers."""
-        self._refused.append(call)
-
-    def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """These are under way, in order; all will be answered."""
-        self._behind = list(calls)
-        self.drained = self.pause = False
-
-    def wait_for_none(self) -> None:
-        """Nothing is under way."""
-        self.drained = self.pause = True
-
-    def collect(self, now: float) -> list[Call[Any]]:
-        """All are answered; what was refused is the next. Returns the overtaken."""
-        behind, refused = set(self._behind), set(self._refused)
-        first = [call for call in self._refused if call not in behind]
-        self._refused = []
-        done: set[object] = set()
-        again: list[Call[Any]] = []
-        overtaken: list[Call[Any]] = []
-        for call in reversed([*first, *self._behind]):
-            if call not in refused:
-                done.add(call.args[1])
-            elif call.args[1] in done:
-                overtaken.append(call)
-            else:
-                again.append(call)
-        self._calls.put_back(again[::-1], now)
-        self.drained = True
-        return overtaken
-
-    def take(self) -> Iterable[Call[Any]]:
-        """All of them, in order; none is left."""
-        return self._calls.take()
-
-    def take_first(self, now: float, random: float) -> Call[Any] | None:
-        """The first one, if there is any, to see whether the slot is served again.
-
-        Each time the next is due later: many slots may wait for one node that is away.
-        """
-        self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
-        self._tries += 1
-        return self._calls.take_first()
-
-    def fail_late(self, now: float) -> None:
-        """Tell those whose time of patience is over, each once."""
-        self._calls.fail_late(now, self.why)
-
-    def fail_all(self, why: str) -> None:
-        """Tell all; none is left."""
-        self._calls.fail_all(why)
-
-
+"""Seconds between two tries of a slot at most: calls wait for it."""
 SLOT_RETRY_INTERVAL = 0.05
-"""Seconds, about, until a slot that is on the move is tried again."""
+"""Seconds, about, until a slot that is moving is tried again."""
 
 
 class SlotRouter:
-    """Sends each call to the node that has its slot, or keeps it until there is one."""
+    """Sends each call to the node that has its slot, or queues it until there is one.
+
+    Invariants (test_slot_router.py, and real orders of events in
+    test_cluster_random_histories.py):
+
+    * Calls for one key are carried out in the order they were handed over, each once:
+      a slot's calls wait in its ``SlotQueue`` until the old node has answered all that
+      it was sent (``test_sending_on_at_once_breaks_the_order``).
+    * A refused call is not sent again if a later call with its key was carried out.
+    * Each call ends: it is carried out, or fails with ``nothing_done`` after
+      ``connect_timeout`` seconds, as in ``OfflineQueue``.
+    * A script that may create a queue entry runs only after SSUBSCRIBE for its slot was
+      sent to the same node (test_sharded_subscriptions.py).
+    * The cost of a slot that moves does not grow with the other slots' calls
+      (test_slot_router_cost.py).
+    """
 
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         slots: SlotMap,
         nodes: NodePool,
         channels: ShardedSubscriptions,
-        gate: bytes,
+        client_id: bytes,
         node_of: Callable[[Server], NodeConnection],
-        search: TopologyRefresher,
+        refresher: TopologyRefresher,
     ) -> None:
-        """Nothing is on its way. ``gate``: how our channels end.
+        """Create a router without calls.
 
-        ``search`` is told where the map has no node for a slot.
+        The wake-up channels of this client end with ``client_id``. ``node_of`` returns
+        the node of a server, a new one if there is none.
         """
         self._node_of = node_of
-        self._search = search
+        self._refresher = refresher
         self._where, self._patience = options.where, options.connect_timeout
-        self._clock = host.clock
+        self._clock = loop.clock
         self._slots = slots
         self._nodes = nodes
         self._channels = channels
-        self._gate = gate
-        self._holds: dict[int, SlotQueue] = {}
-        self._under_way = InFlightBySlot()
+        self._client_id = client_id
+        self._queues: dict[int, SlotQueue] = {}
+        self._in_flight = InFlightBySlot()
         self._closed = False
-        self._mending = BackgroundTask(host, self._mend)
+        self._retrying = BackgroundTask(loop, self._retry)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send a script, the others right behind it; they fail if it has to wait."""
+        """Send a call and ``more`` right behind it; they fail if the call must wait."""
         slot = slot_of_call(call)
-        hold, owner = self._holds.get(slot), self._slots.owners[slot]
+        queue, owner = self._queues.get(slot), self._slots.owners[slot]
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
-        elif hold is None and owner is not None:
+        elif queue is None and owner is not None:
             self._send_to(self._node_of(owner), call, more)
             return
-        elif hold is not None and hold.size >= MAX_CALLS and not call.must_go:
+        elif queue is not None and len(queue) >= MAX_CALLS and not call.must_go:
             call.failed(self._unsent("too much is under way"))
         else:
-            if hold is None:
-                hold = self._hold(slot, None, f"no node has slot {slot}")
-                self._search.doubt(soon=True)
-            hold.put(call, self._clock.now())
-            self._mending.start()  # it may have been cancelled with the loop's tasks
+            if queue is None:
+                queue = self._enqueue(slot, None, f"no node has slot {slot}")
+                self._refresher.refresh(soon=True)
+            queue.put(call, self._clock.now())
+            # A program may have cancelled this task with all others of the loop.
+            self._retrying.start()
         for other in more:
             other.failed(self._unsent(f"slot {slot} is on the move"))
 
-    def refused(
-        self, node: NodeConnection, call: Call[Any], text: str, told: Moved | None
+    def redirect(
+        self, node: NodeConnection, call: Call[Any], text: str, moved: Moved | None
     ) -> None:
-        """A node did not carry it out: the slot is elsewhere, or on its way there."""
+        """Take over a call that ``node`` refused: its slot is, or will be, elsewhere.
+
+        Args:
+            node: The node that has not carried out the call.
+            call: The call.
+            text: The error.
+            moved: Where the slot is now, if the error says so.
+        """
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
             return
         slot = slot_of_call(call)
-        hold = self._holds.get(slot) or self._hold(slot, node, text)
-        hold.why = text
-        # Sent on at once, but not round in circles.
-        hold.pause = hold.pause or told is None or call.since > 0
-        if told is not None:
-            hold.due = 0.0
-        hold.refuse(call)
+        queue = self._queues.get(slot)
+        if queue is None:  # an empty queue is false
+            queue = self._enqueue(slot, node, text)
+        queue.why = text
+        # Sent on at once where the error names a node, but only the first time: two
+        # nodes that name each other would send it round in circles.
+        queue.pause = queue.pause or moved is None or call.queued_at > 0
+        if moved is not None:
+            queue.due = 0.0
+        queue.refuse(call)
 
     def slots_changed(self) -> None:
-        """Whatever has to go to another node now, goes there."""
+        """Send the calls of moved slots to their new nodes."""
         nodes, owners = self._nodes.all(), self._slots.owners
+        # First the slots with calls in flight at their former nodes: new calls must
+        # wait until those are answered there.
         for node in nodes:
-            for call in node.under_way():
+            for call in node.unanswered():
                 if not is_routed_by_slot(call):
                     continue
                 slot = slot_of_call(call)
-                if owners[slot] != node.server and slot not in self._holds:
-                    self._hold(slot, node, f"slot {slot} is on the move")
+                if owners[slot] != node.server and slot not in self._queues:
+                    self._enqueue(slot, node, f"slot {slot} is on the move")
+        # Then the calls that their former nodes have not sent yet.
         primaries = set(self._slots.primaries)
         for node in nodes:
-            elsewhere = False  # WAIT is for what is in front of it
+            elsewhere = False  # WAIT belongs to the call in front of it
             for call in node.take_unsent():
                 if is_routed_by_slot(call):
                     elsewhere = owners[slot_of_call(call)] != node.server
@@ -279,41 +159,41 @@ class SlotRouter:
                 elif elsewhere and call.args[0] == "WAIT":
                     call.failed(self._unsent("its slot is on the move"))
                 elif node.server in primaries:
-                    _ = node.hand_over(call)
+                    _ = node.submit(call)
                 else:
                     call.failed(self._unsent("its node was replaced"))
 
-    def look(self) -> None:
-        """Try again what waits, and fail what has waited for too long."""
+    def retry_due(self) -> None:
+        """Try the slots that are due, and fail the calls that waited too long."""
         now = self._clock.now()
-        for slot, hold in list(self._holds.items()):
-            hold.fail_late(now)
-            if hold.drained and now >= hold.due:
-                self._try_again(slot, hold, now)
+        for slot, queue in list(self._queues.items()):
+            queue.fail_late(now, queue.why)
+            if queue.drained and now >= queue.due:
+                self._try_again(slot, queue, now)
 
     async def finish(self) -> None:
-        """Wait until all that must go has gone, wherever it had to; 1 s at most."""
+        """Wait until all calls that must go are answered; ``CLOSE_TIMEOUT`` at most."""
         with anyio.move_on_after(CLOSE_TIMEOUT):
             while True:
-                last = [node.settled() for node in self._nodes.all()]
-                busy = [call for call in last if not call.done()]
-                for answered in busy:
+                barriers = [node.settled() for node in self._nodes.all()]
+                busy = [barrier for barrier in barriers if not barrier.done()]
+                for barrier in busy:
                     with suppress(BackendError):
-                        await answered
+                        await barrier
                 if busy:
-                    continue  # what they refused may be at another node now
-                if not any(hold.must_go() for hold in self._holds.values()):
+                    continue  # a call that they refused may be at another node now
+                if not any(queue.must_go() for queue in self._queues.values()):
                     return
                 await anyio.sleep(SLOT_RETRY_INTERVAL)
 
     def close(self) -> BackgroundTask:
-        """Nothing waits any more; what is called off, and soon over."""
+        """Fail what is queued; return the task that was stopped, to be waited for."""
         self._closed = True
-        self._mending.call_off()
-        for hold in self._holds.values():
-            hold.fail_all(CLOSED_BY_US)
-        self._holds.clear()
-        return self._mending
+        self._retrying.stop()
+        for queue in self._queues.values():
+            queue.fail_all(CLOSED_BY_US)
+        self._queues.clear()
+        return self._retrying
 
     def _unsent(self, why: str) -> BackendUnavailable:
         return not_sent(self._where, why)
@@ -323,62 +203,197 @@ class SlotRouter:
     ) -> None:
         script, args = call.script, call.args
         if script is not None and script.waits:
-            # The last key is where its channels begin.
-            channel = cast("bytes", args[cast("int", args[0])]) + self._gate
+            # The last key of a script is the prefix of its slot's channels (keys.py).
+            channel = cast("bytes", args[cast("int", args[0])]) + self._client_id
             self._channels.need(channel, node, self._clock.now())
         if not node.connected:
-            self._search.go_on()
+            # The search for the node may have been cancelled with all tasks of the loop
+            # (test_who_asks_is_reason_to_look_for_a_node_that_is_away).
+            self._refresher.task.start()
         if more:
             node.send(call, *more)
         else:
-            _ = node.hand_over(call)
+            _ = node.submit(call)
 
-    def _hold(self, slot: int, node: NodeConnection | None, why: str) -> SlotQueue:
-        hold = self._holds[slot] = SlotQueue(self._where, self._patience, why)
-        self._drain(slot, hold, node)
-        self._mending.start()
-        return hold
+    def _enqueue(self, slot: int, node: NodeConnection | None, why: str) -> SlotQueue:
+        log_event(log, "slot_queued", logging.DEBUG, slot=slot, reason=why)
+        queue = self._queues[slot] = SlotQueue(self._where, self._patience, why)
+        self._drain(slot, queue, node)
+        self._retrying.start()
+        return queue
 
-    def _drain(self, slot: int, hold: SlotQueue, node: NodeConnection | None) -> None:
-        """Wait until the node has answered all that it was sent."""
+    def _drain(self, slot: int, queue: SlotQueue, node: NodeConnection | None) -> None:
+        """Keep the queue until the node has answered all that it was sent."""
         if node is None or not node.connected:
-            hold.wait_for_none()
+            queue.wait_for_none()
             return
-        hold.wait_for(self._under_way.take(node, slot))
-        node.last_word().add_done_callback(lambda _: self._drained(slot, hold))
+        queue.wait_for(self._in_flight.take(node, slot))
+        node.barrier().add_done_callback(lambda _: self._drained(slot, queue))
 
-    def _drained(self, slot: int, hold: SlotQueue) -> None:
-        for call in hold.collect(self._clock.now()):
+    def _drained(self, slot: int, queue: SlotQueue) -> None:
+        # The node took the slot back after it had refused them, and carried out a later
+        # call with the same key: in this order they may not be repeated.
+        for call in queue.collect(self._clock.now()):
             call.failed(self._unsent("a later command of ours was carried out"))
         if self._closed:
-            hold.fail_all(CLOSED_BY_US)
-        elif not hold.pause:
-            self._let_go(slot)
+            queue.fail_all(CLOSED_BY_US)
+        elif not queue.pause:
+            self._send_queued(slot)
 
-    def _let_go(self, slot: int) -> None:
-        hold = self._holds.pop(slot, None)
-        if not self._holds:
-            self._under_way.forget()
-        if hold is not None:
-            for call in hold.take():
+    def _send_queued(self, slot: int) -> None:
+        queue = self._queues.pop(slot, None)
+        if not self._queues:
+            self._in_flight.forget()
+        if queue is not None:
+            for call in queue.take():
                 self.send(call)
 
-    async def _mend(self) -> None:
-        while self._holds:
+    async def _retry(self) -> None:
+        while self._queues:
+            # At random, so that clients do not all come at the same moment.
             await anyio.sleep(SLOT_RETRY_INTERVAL * (0.5 + random.random()))
-            self.look()
+            self.retry_due()
 
-    def _try_again(self, slot: int, hold: SlotQueue, now: float) -> None:
-        """With the first call alone: if it is refused, the others need not go."""
+    def _try_again(self, slot: int, queue: SlotQueue, now: float) -> None:
         owner = self._slots.owners[slot]
-        if owner is None and hold.size:
-            self._search.doubt()
+        if owner is None and queue:
+            self._refresher.refresh()
             return
         node = self._nodes.find(owner)
-        there = node is not None and node.connected
-        first = hold.take_first(now, random.random()) if there else None
+        # The first call alone: if it is refused, the others need not travel.
+        first = None
+        if node is not None and node.connected:
+            first = queue.take_probe(now, random.random())
         if first is not None and node is not None:
             self._send_to(node, first)
-            self._drain(slot, hold, node)
-        else:  # they wait for the connection, or there is none
-            self._let_go(slot)
+            self._drain(slot, queue, node)
+        else:  # nothing is queued, or the calls can wait at the node for its connection
+            self._send_queued(slot)
+
+
+class SlotQueue(OfflineQueue):
+    """The calls for one slot that is moving, in order, until they can be sent again.
+
+    Nothing is sent to the new node before the old one has answered all: a release could
+    be carried out there before the acquire it follows, which the old node is about to
+    refuse.
+    """
+
+    def __init__(self, where: str, patience: float, why: str) -> None:
+        """Create an empty queue; ``why`` is what late calls fail with."""
+        super().__init__(where, patience)
+        self._refused: list[Call[Any]] = []
+        self._awaited: list[Call[Any]] = []
+        self._tries = 0
+        self.due: float = 0.0
+        """Loop time of the next try, at the earliest."""
+        self.why: str = why
+        self.drained: bool = False
+        """Whether the old node has answered all that it was sent."""
+        self.pause: bool = False
+        """Whether the next try comes after a pause, with one call first."""
+
+    def must_go(self) -> bool:
+        """Whether a call that must go is queued, or may still be refused."""
+        return not self.drained or super().must_go()
+
+    def refuse(self, call: Call[Any]) -> None:
+        """Add a call that a node refused; to be called in the order of the replies."""
+        self._refused.append(call)
+
+    def wait_for(self, calls: Iterable[Call[Any]]) -> None:
+        """Expect replies to these calls, in order, before anything is sent."""
+        self._awaited = list(calls)
+        self.drained = self.pause = False
+
+    def wait_for_none(self) -> None:
+        """Expect no replies: nothing is in flight."""
+        self.drained = self.pause = True
+
+    def collect(self, now: float) -> list[Call[Any]]:
+        """Put the refused calls in front, once all replies are there.
+
+        Returns:
+            The refused calls that a later one has overtaken: they must not be repeated.
+        """
+        awaited, refused = set(self._awaited), set(self._refused)
+        first = [call for call in self._refused if call not in awaited]
+        self._refused = []
+        carried_out: set[object] = set()
+        again: list[Call[Any]] = []
+        overtaken: list[Call[Any]] = []
+        for call in reversed([*first, *self._awaited]):
+            if call not in refused:
+                carried_out.add(call.args[1])
+            elif call.args[1] in carried_out:
+                overtaken.append(call)
+            else:
+                again.append(call)
+        self.put_back(again[::-1], now)
+        self.drained = True
+        return overtaken
+
+    def take_probe(self, now: float, random: float) -> Call[Any] | None:
+        """Remove and return the first call, if any, to see whether the slot is served.
+
+        The next try is due later each time: many slots may wait for one node.
+        """
+        self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
+        self._tries += 1
+        return self.take_first()
+
+
+class InFlightBySlot:
+    """The unanswered calls of all nodes, by slot; looks at each call once.
+
+    A node that gives away thousands of slots says so call by call. Searching all calls
+    in flight for each of them would take the square of their number
+    (test_slot_router_cost.py).
+    """
+
+    def __init__(self) -> None:
+        self._indexes: defaultdict[NodeConnection, _NodeIndex] = defaultdict(_NodeIndex)
+
+    def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
+        """Return the calls of a slot in order, each once; some may be answered now."""
+        index = self._indexes[node]
+        index.catch_up(node)
+        return list(index.by_slot.pop(slot, ()))
+
+    def forget(self) -> None:
+        """Drop the index: no slot is moving."""
+        self._indexes.clear()
+
+
+class _NodeIndex:
+    def __init__(self) -> None:
+        self._last: Call[Any] | None = None
+        # The dicts are sets that keep their order: a call sent again is in them once.
+        self.by_slot: defaultdict[int, dict[Call[Any], None]] = defaultdict(dict)
+
+    def catch_up(self, node: NodeConnection) -> None:
+        # New calls go behind all others, so they are those behind the last one seen.
+        new: list[Call[Any]] = []
+        for call in node.newest_first():
+            if call is self._last:
+                break
+            new.append(call)
+        else:  # the last one is answered, and with it all that was seen before
+            self.by_slot.clear()
+        for call in reversed(new):
+            if is_routed_by_slot(call):
+                calls = self.by_slot[slot_of_call(call)]
+                calls.pop(call, None)
+                calls[call] = None
+        if new:
+            self._last = new[0]
+
+
+def is_routed_by_slot(call: Call[Any]) -> bool:
+    """Whether a call goes to the node of its key, and is redirected if that changes."""
+    return call.script is not None or isinstance(call, KeyedCall)
+
+
+def slot_of_call(call: Call[Any]) -> int:
+    """Return the slot of the key that decides where the call goes."""
+    return slot_of(cast("bytes", call.args[1]))

@@ -1,7 +1,7 @@
-"""The slots of a Redis cluster: which a key belongs to, and which node has it.
+"""The slots of a Redis cluster: which one a key belongs to, and which node has it.
 
-After the specification of Redis Cluster: CRC16 (XMODEM) of the key, or of what stands
-between its first ``{`` and the next ``}``, modulo 16,384.
+As the specification of Redis Cluster says, a key's slot is CRC16 (XMODEM) of the key,
+or of what stands between its first ``{`` and the next ``}``, modulo 16,384.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,
 
 
 def hash_tag(key: bytes) -> bytes:
-    """The part of a key that counts."""
+    """Return the part of a key that decides on its slot."""
     first = key.find(b"{")
     if first >= 0:
         last = key.find(b"}", first)
@@ -31,22 +31,23 @@ def hash_tag(key: bytes) -> bytes:
     return key
 
 
-@lru_cache(maxsize=4096)  # each slot that moves looks at all that is under way
+# Cached: for each slot that moves, `SlotRouter` looks at all calls in flight.
+@lru_cache(maxsize=4096)
 def slot_of(key: bytes) -> int:
-    """The slot of a key."""
+    """Return the slot of a key."""
     return crc_hqx(hash_tag(key), 0) % SLOTS
 
 
 def key_in_same_slot(key: bytes, part: bytes) -> bytes:
-    """The name of a key in the same slot: ``{key}part``, or ``k{e}ypart``."""
+    """Return another key in the slot of ``key``: ``{key}part``, or ``k{e}ypart``."""
     return key + part if hash_tag(key) != key else b"{%b}%b" % (key, part)
 
 
 def check_same_slot(*keys: bytes) -> None:
-    """Check that a script can use all of these.
+    """Check that one script can use all of these keys.
 
     Raises:
-        ConfigurationError: they lie in several slots.
+        ConfigurationError: They lie in several slots.
     """
     if len({slot_of(key) for key in keys}) > 1:
         name = keys[0].decode(errors="replace")
@@ -58,16 +59,17 @@ def check_same_slot(*keys: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A node that said: not mine (any more), but that one's."""
+    """A node's reply that a slot belongs to another server."""
 
     slot: int
     server: Server
 
 
 def parse_moved(text: str, asked: Server) -> Moved | None:
-    """What a MOVED says; its host may be left out: the one that was asked.
+    """Return what a MOVED error says, or None if it names no server.
 
-    None if it says nothing of use: a node that does not know the other's name says "?".
+    A node that does not know the other's address says "?". One that knows itself by no
+    address leaves the host out: it is the host that was ``asked``.
     """
     found = _MOVED.fullmatch(text)
     if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:
@@ -76,57 +78,61 @@ def parse_moved(text: str, asked: Server) -> Moved | None:
 
 
 class SlotMap:
-    """Who has which slot, as far as we were told. One thread changes it, any may read.
+    """Which server has which slot, as far as is known.
 
-    ``owners`` is replaced by another list at each change, never changed itself.
+    One thread changes the map, any may read it: ``owners`` is replaced by another list
+    at each change, never changed itself.
     """
 
     def __init__(self, seeds: Sequence[Server]) -> None:
-        """``seeds``: whom to ask first."""
+        """Create an empty map; ``seeds`` can be asked for its content."""
         self.owners: list[Server | None] = [None] * SLOTS
         self._known: tuple[Server, ...] = tuple(seeds)
         self._seeds: tuple[Server, ...] = self._known
 
     @property
     def primaries(self) -> list[Server]:
-        """All that have slots."""
+        """All servers that have slots."""
         return [owner for owner in dict.fromkeys(self.owners) if owner is not None]
 
     @property
     def known(self) -> list[Server]:
-        """All that can be asked, replicas too."""
+        """All servers that can be asked for the map, replicas included."""
         return list(dict.fromkeys((*self._known, *self._seeds)))
 
-    def note(self, told: Moved) -> None:
-        """One slot has another owner."""
+    def note(self, moved: Moved) -> None:
+        """Change the owner of one slot."""
+        # A copy: other threads may be reading the present list.
         owners = self.owners.copy()
-        owners[told.slot] = told.server
+        owners[moved.slot] = moved.server
         self.owners = owners
 
     def follow(self, other: SlotMap) -> None:
-        """The same as that one's from now on, until either changes."""
+        """Take over the content of another map; later changes are not shared."""
         self.owners, self._known = other.owners, other._known
 
-    def learn(self, answer: Any, asked: Server) -> None:  # noqa: ANN401 - as it came
-        """The whole map: what a node answered to CLUSTER SLOTS.
+    def learn(self, reply: Any, asked: Server) -> None:  # noqa: ANN401 - not decoded
+        """Replace the whole map by a node's reply to CLUSTER SLOTS.
 
         Raises:
-            BackendError: nothing that could be used, and nothing is changed. A node
-                that was thrown out of its cluster knows of no slots at all.
+            BackendError: The reply cannot be used, and nothing is changed. A node that
+                was removed from its cluster knows of no slots at all.
         """
         owners: list[Server | None] = [None] * SLOTS
         known: dict[Server, None] = {}
         try:
-            for first, last, *nodes in answer:
+            for first, last, *nodes in reply:
                 servers = [_server(node, asked) for node in nodes]
                 known.update((server, None) for server in servers if server is not None)
                 owners[first : last + 1] = [servers[0]] * (last + 1 - first)
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise Unsupported(
-                what=f"{shown(asked)}: what it says of the slots cannot be read ({exc})"
+                what=f"{shown(asked)}: its CLUSTER SLOTS cannot be read ({exc})"
             ) from exc
         if len(owners) != SLOTS:
-            raise Unsupported(what=f"{shown(asked)}: it says that there are more slots")
+            raise Unsupported(
+                what=f"{shown(asked)}: its CLUSTER SLOTS has more than {SLOTS} slots"
+            )
         if not known:
             raise BackendUnavailable(
                 what=f"{shown(asked)}: it knows of no node that has slots",

@@ -1,10 +1,8 @@
-"""Learns the map of a cluster from whichever node answers.
-
-When the map of a cluster is asked for again.
-"""
+"""Learns the slot map of a cluster: from which node, and when again."""
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -13,10 +11,10 @@ from typing import Any, TypeVar
 
 import anyio
 
+from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server, shown
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
-from aiorwlock_remote.backends.redis.connection.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import (
@@ -25,17 +23,22 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 NODE_TIMEOUT = 1.0
 """Seconds for one node to answer, while others may."""
+MAX_SEARCH_INTERVAL = 5.0
+"""Seconds between two questions at most, while a node stays away."""
 
 T = TypeVar("T")
 Failure = BackendError | ConfigurationError
 
 
 class Discovery:
-    """Asks CLUSTER SLOTS: one node at a time, those we are connected to first."""
+    """Asks for CLUSTER SLOTS: one node at a time, connected ones first."""
 
     def __init__(
         self,
@@ -44,53 +47,38 @@ class Discovery:
         nodes: NodePool,
         adopt: Callable[[], object],
     ) -> None:
-        """Nothing is known yet. ``adopt()`` is called whenever a map was learnt: before
-        anything is sent by it.
+        """Prepare to fill ``slots`` by asking ``nodes``.
+
+        ``adopt`` is called whenever the map was replaced, before anything is sent by
+        it.
         """
-        self._adopt = adopt
         self._options = options
         self._slots = slots
         self._nodes = nodes
+        self._adopt = adopt
 
     async def first(self) -> NodeConnection:
-        """Ask the seeds, in order; a node with slots that we are connected to.
-
-        All of that within ``connect_timeout``, if one of them answers.
+        """Ask the seeds in order; return a connected node that has slots.
 
         Raises:
-            BackendError: none of them can tell, or no node with slots can be reached.
-            ConfigurationError: they are no cluster.
+            BackendError: No seed can answer within ``connect_timeout``, or no node with
+                slots can be reached.
+            ConfigurationError: The seeds are no cluster.
         """
-        await self._try(self._options.seeds, self._ask_new)
-        there = self._nodes.all()
-        if there:
-            return there[0]
-        return await self._try(self._slots.primaries, self._join)
-
-    async def _try(
-        self, servers: Sequence[Server], do: Callable[[Server], Awaitable[T]]
-    ) -> T:
-        """The first that succeeds; each has a share of the time."""
-        patience = self._options.connect_timeout / (len(servers) + 1)
-        failures: list[Failure] = []
-        for server in servers:
-            try:
-                with anyio.fail_after(patience):
-                    return await do(server)
-            except (BackendError, ConfigurationError) as exc:
-                failures.append(exc)
-            except TimeoutError:
-                failures.append(
-                    BackendUnavailable(what=f"{shown(server)}: no answer in time")
-                )
-        raise _most_telling(self._options.where, failures)
+        await self._try_each(self._options.seeds, self._ask_new)
+        # A seed that has slots has stayed connected. A replica, or a node whose slots
+        # have moved away, has not.
+        connected = self._nodes.all()
+        if connected:
+            return connected[0]
+        return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask whoever is known, in any order; whether somebody answered."""
+        """Ask the known nodes in random order; return whether one of them answered."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
-        there = {node.server for node in connected}
-        others = [server for server in self._slots.known if server not in there]
+        asked = {node.server for node in connected}
+        others = [server for server in self._slots.known if server not in asked]
         random.shuffle(others)
         patience = min(NODE_TIMEOUT, self._options.connect_timeout)
         for ask in (
@@ -103,15 +91,40 @@ class Discovery:
                 return True
         return False
 
+    async def _try_each(
+        self, servers: Sequence[Server], function: Callable[[Server], Awaitable[T]]
+    ) -> T:
+        """Return the first success; each server has a share of ``connect_timeout``."""
+        patience = self._options.connect_timeout / (len(servers) + 1)
+        failures: list[Failure] = []
+        for server in servers:
+            try:
+                with anyio.fail_after(patience):
+                    return await function(server)
+            except (BackendError, ConfigurationError) as exc:
+                failures.append(exc)
+            except TimeoutError:
+                failures.append(
+                    BackendUnavailable(what=f"{shown(server)}: no answer in time")
+                )
+        raise _most_telling(self._options.where, failures)
+
     async def _ask_at(self, node: NodeConnection) -> None:
-        self._slots.learn(await _ask(node), node.server)
+        before = self._slots.owners
+        self._slots.learn(await _cluster_slots(node), node.server)
+        if self._slots.owners != before:
+            nodes = len(self._slots.primaries)
+            log_event(
+                *(log, "topology_changed", logging.DEBUG),
+                server=shown(node.server),
+                primaries=nodes,
+            )
         self._adopt()
 
     async def _ask_new(self, server: Server) -> None:
         await self._visit(server, self._ask_at)
 
     async def _join(self, server: Server) -> NodeConnection:
-        """Connect to a node that has slots."""
         await self._visit(server)
         node = self._nodes.find(server)
         if node is None:
@@ -123,14 +136,16 @@ class Discovery:
     async def _visit(
         self,
         server: Server,
-        do: Callable[[NodeConnection], Awaitable[None]] | None = None,
+        function: Callable[[NodeConnection], Awaitable[None]] | None = None,
     ) -> None:
-        """Over a new connection, kept if the node has slots and none of ours yet."""
+        """Connect anew; keep the connection if the node has slots and none of ours."""
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
-            if do is not None:
-                await do(node)
+            if function is not None:
+                await function(node)
+            # After the question: the node may have lost its slots while we connected
+            # (test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first).
             if server in self._slots.primaries:
                 kept = self._nodes.add(node)
         finally:
@@ -139,7 +154,67 @@ class Discovery:
                     await node.aclose()
 
 
-async def _ask(node: NodeConnection) -> Any:  # noqa: ANN401 - as it came
+class TopologyRefresher:
+    """Asks for the map, ever less often, until it is certain and all nodes are there.
+
+    A call that a cluster refuses keeps the questions going and does not hasten them: a
+    cluster that is down refuses every call, for as long as it is down. A change does
+    hasten them, because more may change with it (test_topology_refresher.py).
+    """
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        ask: Callable[[], Awaitable[bool]],
+        complete: Callable[[], bool],
+    ) -> None:
+        """Prepare the task.
+
+        ``ask`` asks once and returns whether a node answered; ``complete`` returns
+        whether every node is connected.
+        """
+        self._clock = loop.clock
+        self._ask = ask
+        self._complete = complete
+        self._stale = False
+        self._attempts = 0
+        self.task: BackgroundTask = BackgroundTask(loop, self._run)
+
+    def refresh(self, *, soon: bool = False) -> None:
+        """Ask for the map again; ``soon``: at once, because something has changed."""
+        self._stale = True
+        if soon:
+            self.hurry()
+        self.task.start()
+
+    def hurry(self) -> None:
+        """Ask soon, and start again with short pauses."""
+        self._attempts = 0
+        self.task.wake()
+
+    async def _run(self) -> None:
+        self._attempts = 0
+        while True:
+            await self._pause()
+            if not self._stale and self._complete():
+                return
+            self._stale = False
+            if not await self._ask():
+                self._stale = True
+
+    async def _pause(self) -> None:
+        pause = back_off(self._attempts, random.random(), longest=MAX_SEARCH_INTERVAL)
+        self._attempts += 1
+        until = self._clock.now() + pause
+        await self.task.sleep_until(until)
+        # Woken early: a node that gives away a thousand slots says so a thousand times,
+        # and one question learns them all.
+        left = until - self._clock.now()
+        if left > 0:
+            await anyio.sleep(min(left, back_off(0, random.random())))
+
+
+async def _cluster_slots(node: NodeConnection) -> Any:  # noqa: ANN401 - not decoded
     try:
         return await node.call("CLUSTER", "SLOTS")
     except BackendError as exc:
@@ -152,72 +227,10 @@ async def _ask(node: NodeConnection) -> Any:  # noqa: ANN401 - as it came
 
 
 def _most_telling(where: str, failures: list[Failure]) -> Failure:
-    """A node that answers knows more than one that cannot be reached."""
+    """Return the error of a node that answered, rather than of one that did not."""
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:
             if isinstance(failure, kind):
                 return failure
     nobody = BackendUnavailable(what=f"{where}: no node has slots", nothing_done=True)
     return failures[-1] if failures else nobody
-
-
-MAX_SEARCH_INTERVAL = 5.0
-"""Seconds between two looks, at most, while a node stays away."""
-
-
-class TopologyRefresher:
-    """Asks, ever more seldom, until the map is in no doubt and every node is there.
-
-    A doubt keeps it going and does not hasten it: a cluster that is down refuses every
-    call, for as long as it takes. What has changed does: more may change with it.
-    """
-
-    def __init__(
-        self,
-        host: EventLoop,
-        ask: Callable[[], Awaitable[bool]],
-        complete: Callable[[], bool],
-    ) -> None:
-        """``ask()``: whether somebody told; ``complete()``: every node is there."""
-        self._ask = ask
-        self._complete = complete
-        self._doubted = False
-        self._attempts = 0
-        self._hastened: anyio.Event | None = None
-        self.errand: BackgroundTask = BackgroundTask(host, self._run)
-
-    def doubt(self, *, soon: bool = False) -> None:
-        """The map may be wrong; ``soon``: for a reason that is new."""
-        self._doubted = True
-        if soon:
-            self.hasten()
-        self.errand.start()
-
-    def hasten(self) -> None:
-        """Something has changed."""
-        self._attempts = 0
-        if self._hastened is not None:
-            self._hastened.set()
-        self.errand.start()
-
-    def go_on(self) -> None:
-        """Somebody needs what is looked for: all tasks may have been cancelled."""
-        self.errand.start()
-
-    async def _run(self) -> None:
-        self._attempts = 0
-        while True:
-            await self._pause()
-            if not self._doubted and self._complete():
-                return
-            self._doubted = False
-            if not await self._ask():
-                self._doubted = True
-
-    async def _pause(self) -> None:
-        self._hastened = anyio.Event()
-        seconds = back_off(self._attempts, random.random(), longest=MAX_SEARCH_INTERVAL)
-        self._attempts += 1
-        with anyio.move_on_after(seconds):
-            await self._hastened.wait()
-            await anyio.sleep(back_off(0, random.random()))  # a storm is looked at once

@@ -1,1 +1,1 @@
-"""One connection to one Redis server: what is said on it, by which driver, how kept."""
+"""One connection to one Redis server: protocol, transports, reconnection."""

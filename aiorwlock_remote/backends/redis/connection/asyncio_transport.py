@@ -1,9 +1,4 @@
-"""A connection on asyncio, whatever implements the loop; imported only there.
-
-What every wire over a transport of asyncio does alike.
-
-A connection that redis-py or valkey-py has opened, under a conversation of ours.
-"""
+"""Connections on asyncio, ours and those of a user's client; imported only there."""
 
 from __future__ import annotations
 
@@ -27,169 +22,89 @@ from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import Unsupported
 
-
-class AsyncioTransportBase:
-    """The outgoing half of a conversation, and its end. ``_gone``: nothing is left."""
-
-    _transport: asyncio.Transport
-
-    def __init__(self, talk: RespProtocol) -> None:
-        """In the loop that runs."""
-        self._loop = asyncio.get_running_loop()
-        self._talk = talk
-        self._gone = asyncio.Event()
-
-    def wake(self) -> None:
-        """Flush after what is ready to run in this tick."""
-        self._loop.call_soon(self._talk.flush)
-
-    def unsent(self) -> int:
-        """Bytes the transport keeps."""
-        return self._transport.get_write_buffer_size()
-
-    def abort(self) -> None:
-        """Close at once; the reading half meets that and tells."""
-        self._transport.abort()
-
-    async def aclose(self) -> None:
-        """Close at once and wait until nothing is left."""
-        self._transport.abort()
-        await self._gone.wait()
-
-
-READ_BUFFER_BYTES = 65_536
-
-_Lookup: TypeAlias = "asyncio.Task[list[SocketAddress]]"
-_UnderWay: TypeAlias = dict[Server, _Lookup]
-
-_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _UnderWay] = WeakKeyDictionary()
-
-
-class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
-    """A transport of asyncio under a conversation.
-
-    It brings its own buffer: for a plain Protocol asyncio makes one of 256 kB for each
-    read, which costs up to half of a round trip when the C library maps it anew.
-    """
-
-    def __init__(self, talk: RespProtocol) -> None:
-        """Connected by the loop."""
-        super().__init__(talk)
-        self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-        self.write: Callable[[bytes], None]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Commands can be written from now on."""
-        self._transport = cast("asyncio.Transport", transport)
-        self.write = self._transport.write
-        configure_socket(cast("socket.socket", transport.get_extra_info("socket")))
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where answers are to be put."""
-        del sizehint
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Answers came."""
-        self._talk.received(self._buffer[:nbytes])
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
-        self._gone.set()
-        self._talk.lost(exc)
-
-
-async def dial(options: Options, talk: RespProtocol) -> AsyncioTransport:
-    """Connect: every address of the host is tried in turn, with its share of the time.
-
-    ``create_connection`` itself has all of it for the first, and uvloop's knows no
-    ``happy_eyeballs_delay``.
-    """
-    loop = asyncio.get_running_loop()
-    if options.path:
-        _, wire = await loop.create_unix_connection(
-            lambda: AsyncioTransport(talk), options.path
-        )
-        return wire
-    context = options.tls_context()
-    sock = await _connected(await _addresses(options))
-    with close_on_error(sock):
-        _, wire = await loop.create_connection(
-            lambda: AsyncioTransport(talk),
-            sock=sock,
-            ssl=context,
-            server_hostname=options.host if context else None,
-        )
-    return wire
-
-
-async def _addresses(options: Options) -> list[SocketAddress]:
-    """Asked for in a thread of the loop's, which nobody can cancel.
-
-    So one question at a time for each host: else a resolver that is away, asked again
-    and again, would use up the threads that our user's own calls need.
-    """
-    loop, server = asyncio.get_running_loop(), (options.host, options.port)
-    under_way = _lookups.setdefault(loop, {})
-    lookup = under_way.get(server)
-    if lookup is None or lookup.done():
-        lookup = under_way[server] = loop.create_task(_look_up(server))
-        lookup.add_done_callback(partial(_looked_up, under_way, server))
-    return await asyncio.shield(lookup)
-
-
-async def _look_up(server: Server) -> list[SocketAddress]:
-    told = await asyncio.get_running_loop().getaddrinfo(
-        *server, type=socket.SOCK_STREAM
-    )
-    return [(family, address) for family, _, _, _, address in told]
-
-
-def _looked_up(under_way: _UnderWay, server: Server, lookup: _Lookup) -> None:
-    if under_way.get(server) is lookup:
-        del under_way[server]
-    if not lookup.cancelled():
-        lookup.exception()  # seen, if nobody waits for it any more
-
-
-async def _connected(addresses: Sequence[SocketAddress]) -> socket.socket:
-    """To the first that answers; one that is silent leaves time for the others."""
-    loop, failure = asyncio.get_running_loop(), OSError("no address")
-    for tried, (family, address) in enumerate(addresses):
-        left = anyio.current_effective_deadline() - anyio.current_time()
-        try:
-            with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
-                sock.setblocking(False)  # noqa: FBT003 - positional only
-                with anyio.fail_after(left / (len(addresses) - tried)):
-                    await loop.sock_connect(sock, address)
-                return sock
-        except OSError as exc:
-            failure = exc
-    raise failure
-
-
-CHUNK = 65_536
+READ_SIZE = 65_536
+"""Bytes read at once."""
 
 ClientObject: TypeAlias = Any
 """An object of redis-py or of valkey-py, neither of which is imported."""
 
+_Lookup: TypeAlias = "asyncio.Task[list[SocketAddress]]"
+_Lookups: TypeAlias = dict[Server, _Lookup]
+
+_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+
+
+class AsyncioTransportBase:
+    """The sending half of a connection over a transport of asyncio, and its end."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, protocol: RespProtocol) -> None:
+        """Attach ``protocol``. Must be called in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._protocol = protocol
+        self._closed = asyncio.Event()
+
+    def wake(self) -> None:
+        # Behind the callbacks that are ready now, whose calls are gathered first.
+        self._loop.call_soon(self._protocol.flush)
+
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        self._transport.abort()
+        await self._closed.wait()
+
+
+class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
+    """A connection that the loop opens for us."""
+
+    def __init__(self, protocol: RespProtocol) -> None:
+        super().__init__(protocol)
+        # For a plain asyncio.Protocol the loop allocates 256 kB for each read, which
+        # costs up to half of a round trip if the C library maps that memory anew each
+        # time.
+        self._buffer = memoryview(bytearray(READ_SIZE))
+        self.write: Callable[[bytes], None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # The transport's own method saves a call for every request.
+        self.write = self._transport.write
+        configure_socket(cast("socket.socket", transport.get_extra_info("socket")))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.received(self._buffer[:nbytes])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
+        self._protocol.lost(exc)
+
 
 class StreamTransport(AsyncioTransportBase):
-    """Takes over the streams of a connected connection, and closes it in the end.
+    """A connection that a user's client opened: its streams are ours until the end.
 
-    The connection object itself is never used to send or read a command again, so
-    nothing of it can repeat one.
+    The client's connection object sends and reads no command any more, so it cannot
+    repeat one.
     """
 
     def __init__(
         self,
-        talk: RespProtocol,
+        protocol: RespProtocol,
         connection: ClientObject,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Reads from now on."""
-        super().__init__(talk)
+        """Start to read. ``connection`` is disconnected in the end."""
+        super().__init__(protocol)
         self._connection = connection
         self._reader = reader
         self._writer = writer
@@ -197,58 +112,58 @@ class StreamTransport(AsyncioTransportBase):
         sock = cast("socket.socket | None", writer.get_extra_info("socket"))
         if sock is not None:
             configure_socket(sock)
-        self._task = self._loop.create_task(self._read())  # the loop keeps it weakly
+        # The loop itself refers to its tasks only weakly.
+        self._task = self._loop.create_task(self._read())
 
     @property
     def server(self) -> Server | None:
-        """Host and port, as the client was told by its Sentinel."""
+        """Host and port that the client's Sentinel named, if the client knows them."""
         host = getattr(self._connection, "host", None)
         port = getattr(self._connection, "port", None)
         return None if host is None or port is None else (str(host), int(port))
 
     @property
     def hung_up(self) -> bool:
-        """Whether nothing more will come: known before all of it has been told."""
+        """Whether the server closed the connection; data may still be unread."""
         return self._reader.at_eof() or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Into the transport; what is lost with it is told by the reader.
-
-        If somebody cancelled that, with every task of the loop, it is told here.
-        """
         if not self._transport.is_closing():
             self._transport.write(data)
         elif self._task.cancelled():
-            self._loop.call_soon(self._talk.lost, None)
+            # `_read` reports a loss, unless a program cancelled it together with every
+            # other task of the loop.
+            self._loop.call_soon(self._protocol.lost, None)
 
     async def _read(self) -> None:
         failure: Exception | None = None
         try:
-            while data := await self._reader.read(CHUNK):
-                self._talk.received(data)
-        except Exception as exc:  # noqa: BLE001 - told to whoever waits for answers
+            while data := await self._reader.read(READ_SIZE):
+                self._protocol.received(data)
+        except Exception as exc:  # noqa: BLE001 - the calls in flight fail with it
             failure = exc
         finally:
             self._transport.abort()
             try:
-                with suppress(Exception):  # what was wrong with it is known
+                with suppress(Exception):  # the failure is known already
                     await self._writer.wait_closed()
                 await disconnect(self._connection)
             finally:
-                self._gone.set()
-        self._talk.lost(failure)
+                self._closed.set()
+        self._protocol.lost(failure)
 
 
 def take_over(
-    talk: RespProtocol, connection: ClientObject, where: str
+    protocol: RespProtocol, connection: ClientObject, where: str
 ) -> StreamTransport:
-    """The wire over a connection that is connected.
+    """Return a transport over a client's connection that is connected.
 
-    Its two streams are what every connection class of both libraries has to set in
-    ``_connect``, in all versions since 4.2: private, but the contract of subclasses.
+    The two stream attributes are private, but every connection class of both libraries
+    has to set them in ``_connect``: they have been the contract of subclasses since
+    4.2.
 
     Raises:
-        Unsupported: it has no streams (a fake one, or a library we do not know).
+        Unsupported: The connection has no streams (a fake, or an unknown library).
     """
     reader = getattr(connection, "_reader", None)
     writer = getattr(connection, "_writer", None)
@@ -261,10 +176,79 @@ def take_over(
             hint="give connect() a URL instead",
         )
     assert isinstance(reader, asyncio.StreamReader)
-    return StreamTransport(talk, connection, reader, writer)
+    return StreamTransport(protocol, connection, reader, writer)
 
 
 async def disconnect(connection: ClientObject) -> None:
-    """Close it at once, waiting for nothing; never raises."""
+    """Close a client's connection without waiting for its server. Never raises."""
     with suppress(Exception):
         await connection.disconnect(nowait=True)
+
+
+async def dial(options: Options, protocol: RespProtocol) -> AsyncioTransport:
+    """Connect to the first address of the host that answers.
+
+    Each address has its share of the time that the caller's cancel scope leaves.
+    ``create_connection`` would give all of it to the first one, and uvloop's knows no
+    ``happy_eyeballs_delay`` (test_dns.py).
+    """
+    loop = asyncio.get_running_loop()
+    if options.path:
+        _, transport = await loop.create_unix_connection(
+            lambda: AsyncioTransport(protocol), options.path
+        )
+        return transport
+    context = options.tls_context()
+    sock = await _connected(await _addresses(options))
+    with close_on_error(sock):
+        _, transport = await loop.create_connection(
+            lambda: AsyncioTransport(protocol),
+            sock=sock,
+            ssl=context,
+            server_hostname=options.host if context else None,
+        )
+    return transport
+
+
+async def _addresses(options: Options) -> list[SocketAddress]:
+    # The loop resolves names in a thread that cannot be cancelled. One lookup at a time
+    # for each host: a resolver that hangs would otherwise use up, attempt by attempt,
+    # the threads that the user's own calls need (test_dns.py:
+    # test_a_resolver_that_is_away_keeps_one_thread_of_the_loops).
+    loop, server = asyncio.get_running_loop(), (options.host, options.port)
+    lookups = _lookups.setdefault(loop, {})
+    lookup = lookups.get(server)
+    if lookup is None or lookup.done():
+        lookup = lookups[server] = loop.create_task(_look_up(server))
+        lookup.add_done_callback(partial(_looked_up, lookups, server))
+    return await asyncio.shield(lookup)
+
+
+async def _look_up(server: Server) -> list[SocketAddress]:
+    found = await asyncio.get_running_loop().getaddrinfo(
+        *server, type=socket.SOCK_STREAM
+    )
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def _looked_up(lookups: _Lookups, server: Server, lookup: _Lookup) -> None:
+    if lookups.get(server) is lookup:
+        del lookups[server]
+    if not lookup.cancelled():
+        # Retrieved, so that asyncio logs nothing if every waiter was cancelled.
+        lookup.exception()
+
+
+async def _connected(addresses: Sequence[SocketAddress]) -> socket.socket:
+    loop, failure = asyncio.get_running_loop(), OSError("no address")
+    for tried, (family, address) in enumerate(addresses):
+        left = anyio.current_effective_deadline() - anyio.current_time()
+        try:
+            with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
+                sock.setblocking(False)  # noqa: FBT003 - positional only
+                with anyio.fail_after(left / (len(addresses) - tried)):
+                    await loop.sock_connect(sock, address)
+                return sock
+        except OSError as exc:
+            failure = exc
+    raise failure

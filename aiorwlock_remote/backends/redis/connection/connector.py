@@ -1,7 +1,4 @@
-"""Makes connections: dial, greet, judge.
-
-Why there is no connection, and what the log says of it.
-"""
+"""Makes connections: dial, handshake, and again with pauses; logs why there is none."""
 
 from __future__ import annotations
 
@@ -42,99 +39,64 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
-
-class OutageLog:
-    """Each reason is written once, until the connection is back.
-
-    Reasons that take turns (one of two addresses is silent, the other refuses) would
-    else fill the log for as long as the server is away.
-    """
-
-    def __init__(self, server: str) -> None:
-        """There is no connection yet, and nothing is wrong with that."""
-        self._server = server
-        self._told: set[str] = set()
-        self.why: str = ""
-
-    def lost(self, error: LockError) -> None:
-        """There was a connection."""
-        self._note("redis_lost", error)
-
-    def goes_on(self, error: Exception) -> None:
-        """There is none in its place."""
-        self._note("redis_away", error)
-
-    def end(self) -> None:
-        """There is one."""
-        if self._told:
-            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
-        self._told.clear()
-
-    def _note(self, event: str, error: Exception) -> None:
-        self.why = str(error)
-        if self.why in self._told:
-            return
-        self._told.add(self.why)
-        # What is no error of ours is a defect: where it came from is needed.
-        defect = None if isinstance(error, LockError) else error
-        where = self._server
-        log_event(log, event, exc_info=defect, server=where, error=self.why)
-
-
 T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 STABLE_AFTER = 5.0
 """Seconds a connection must have lasted for the back-off to start anew."""
-
 RETRY_INTERVAL = 0.05
 """Seconds until Sentinel is asked again."""
-
 MAX_REMEMBERED_SERVERS = 16
-"""Of servers whose last connection of ours is remembered."""
+"""Servers whose last connection of ours is remembered, to be killed on return."""
 
 Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
-"""Connects a conversation to the server; what it raises is an error of the network's
-or of ours."""
+"""Opens a transport to the server and attaches the protocol to it.
+
+Raises errors of the network (``OSError``, ``EOFError``) or of this library."""
 
 
-async def dial_url(options: Options, talk: RespProtocol, host: EventLoop) -> Transport:
-    """A connection of our own, by the driver of the running loop."""
-    trio = sys.modules.get("trio")  # never imported for asyncio's sake
+async def dial_url(
+    options: Options, protocol: RespProtocol, loop: EventLoop
+) -> Transport:
+    """Connect by the driver of the running loop: asyncio's or trio's."""
+    # Neither library is imported for the sake of the other.
+    trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.backends.redis.connection import trio_transport  # noqa: PLC0415
 
-        return await trio_transport.dial(options, talk, host)
+        return await trio_transport.dial(options, protocol, loop)
     from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
 
-    return await asyncio_transport.dial(options, talk)
+    return await asyncio_transport.dial(options, protocol)
 
 
 class Connector:
     """Makes one connection after the other, each in the place of the one before."""
 
-    greeting: type[Handshake] = Handshake
+    handshake: type[Handshake] = Handshake
 
     def __init__(
         self,
         options: Options,
-        host: EventLoop,
+        loop: EventLoop,
         scripts: Sequence[Script],
-        listener: ProtocolHandler,
+        handler: ProtocolHandler,
         dial: Dial = dial_url,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Not connected yet. ``finder``: the store's, if Sentinels watch the server."""
+        """Prepare connections whose protocols call ``handler``; the rest as for
+        ``RedisConnection``.
+        """
         if finder is None and options.sentinels is not None:
-            finder = PrimaryFinder(options.sentinels, host.clock)
+            finder = PrimaryFinder(options.sentinels, loop.clock)
         self._finder = finder
         self._dial = dial
         self._options = options
-        self._host = host
+        self._loop = loop
         self._scripts = scripts
-        self._listener = listener
-        self._since = 0.0
+        self._handler = handler
+        self._connected_at = 0.0
         self._attempts = 0
         self._peers: dict[str, Peer] = {}
         self.outage: OutageLog = OutageLog(options.where)
@@ -142,9 +104,10 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, to be ended before there is another to that server.
+        """The last connection, which is killed before there is another to its server.
 
-        So are the last ones to other servers, where we may be sent back to.
+        The last ones to other servers are killed, too, if a failover leads back there
+        (test_sentinel_cases.py).
         """
         return self._peer
 
@@ -158,27 +121,28 @@ class Connector:
                 del self._peers[next(iter(self._peers))]
 
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
-        """A connection that is fit for commands, within ``connect_timeout``.
+        """Make a connection and subscribe to ``channels``, within ``connect_timeout``.
 
-        With Sentinel it is asked where the primary is, and asked again, for half of
-        that time, while what it names is not there or no primary (any more).
+        With Sentinel: find the primary first, and again for half of that time while
+        the named server is away or no primary (any more).
 
         Raises:
-            BackendError: the server cannot be reached, or is not fit for us.
-            ConfigurationError: no such database, or unusable certificates.
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: It has no such database, or the certificates cannot be
+                used.
         """
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:
             timeout = options.connect_timeout
             if finder is not None and finder.known is None:
-                # A client asks its Sentinels itself. What they say later is a switch
-                # only by what they said before it connected.
+                # A user's client asks its Sentinels by itself. What they name later is
+                # a failover only if it is known what they named before.
                 with suppress(BackendError, ConfigurationError):
                     await run_in_thread(partial(finder.find, timeout / ATTEMPTS))
             switches = 0 if finder is None else finder.switches
             return await self._connect(options, channels, timeout, switches)
-        # The last attempt is to end, and to be told of, within the timeout.
-        clock, attempt = self._host.clock, options.connect_timeout / ATTEMPTS
+        # The last attempt must end, and its error be raised, within the timeout.
+        clock, attempt = self._loop.clock, options.connect_timeout / ATTEMPTS
         last = clock.now() + (ATTEMPTS / 2) * attempt
         while True:
             found = await run_in_thread(partial(finder.find, attempt / 2))
@@ -191,6 +155,20 @@ class Connector:
                     raise
             await anyio.sleep(RETRY_INTERVAL)
 
+    async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
+        """Make a connection as ``connect``, with pauses, for as long as it takes."""
+        if self._loop.clock.now() - self._connected_at > STABLE_AFTER:
+            self._attempts = 0
+        while True:
+            # The first attempt after a connection that was never there goes at once.
+            if self.peer is not None or self._attempts:
+                await anyio.sleep(back_off(self._attempts, random.random()))
+            self._attempts += 1
+            try:
+                return await self.connect(channels)
+            except Exception as exc:  # noqa: BLE001 - defects, too
+                self.outage.retry_failed(exc)
+
     async def _connect(
         self,
         options: Options,
@@ -198,67 +176,101 @@ class Connector:
         timeout: float,
         switches: int = 0,
     ) -> RespProtocol:
-        """``switches``: how many the finder had seen when it named this server."""
-        current: Callable[[], bool] | None = None
+        """``switches``: how many the finder had counted when it named this server."""
+        is_current: Callable[[], bool] | None = None
         if (finder := self._finder) is not None:
-            current = lambda: finder.switches == switches  # noqa: E731
-        talk = RespProtocol(options.where, self._scripts, self._listener, current)
+            is_current = lambda: finder.switches == switches  # noqa: E731
+        protocol = RespProtocol(options.where, self._scripts, self._handler, is_current)
         try:
             with anyio.fail_after(timeout):
-                talk.wire = await self._dial(options, talk, self._host)
+                protocol.transport = await self._dial(options, protocol, self._loop)
                 try:
-                    self.peer = await self._greet(options, talk, channels)
+                    self.peer = await self._shake_hands(options, protocol, channels)
+                # Also if it was cancelled: no socket may be left behind
+                # (test_giving_up_while_connecting).
                 except BaseException:
-                    talk.wire.abort()
+                    protocol.transport.abort()
                     with anyio.CancelScope(shield=True):
-                        await talk.wire.aclose()
+                        await protocol.transport.aclose()
                     raise
         except BackendError:
             raise
         except (OSError, EOFError, UnicodeError) as exc:  # Unicode: no such host name
             raise from_failure(exc, options.where) from exc
-        self._since = self._host.clock.now()
-        return talk
+        self._connected_at = self._loop.clock.now()
+        return protocol
 
-    async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
-        """The same, tried for as long as it takes, with pauses."""
-        if self._host.clock.now() - self._since > STABLE_AFTER:
-            self._attempts = 0
-        while True:
-            if self.peer is not None or self._attempts:  # the first time goes at once
-                await anyio.sleep(back_off(self._attempts, random.random()))
-            self._attempts += 1
-            try:
-                return await self.connect(channels)
-            except Exception as exc:  # noqa: BLE001 - defects too: it goes on
-                self.outage.goes_on(exc)
-
-    async def _greet(
-        self, options: Options, talk: RespProtocol, channels: Sequence[bytes]
+    async def _shake_hands(
+        self, options: Options, protocol: RespProtocol, channels: Sequence[bytes]
     ) -> Peer:
-        greeting = self.greeting(options, self._scripts, channels)
-        talk.send_all(greeting.calls)
-        for call in greeting.calls:
-            with suppress(BackendError):  # judged together
+        handshake = self.handshake(options, self._scripts, channels)
+        protocol.send_all(handshake.calls)
+        for call in handshake.calls:
+            with suppress(BackendError):  # `judge` looks at all of them together
                 await call
-        peer = greeting.judge()
+        peer = handshake.judge()
+        # Only in the same run of the server: after a restart the number may be that of
+        # another client (test_nobody_elses_connection_is_ended_after_a_restart).
         before = self._peers.get(peer.run)
         if before is not None:
-            stale = client_kill(before)
-            talk.send_all([stale])
-            await stale
-        if not talk.alive or talk.leave_former():
+            kill = client_kill(before)
+            protocol.send_all([kill])
+            await kill
+        # Lost, or outdated by a failover, while the commands were answered.
+        if not protocol.alive or protocol.leave_former_primary():
             raise EOFError
         return peer
 
 
-async def run_in_thread(ask: Callable[[], T]) -> T:
-    """Ask Sentinels: names are waited for there, too. A cancelled one ends itself."""
+class OutageLog:
+    """Logs why there is no connection: each reason once, until there is one.
+
+    Reasons that alternate (one of two addresses is silent, the other refuses) would
+    otherwise fill the log for as long as the server is away.
+    """
+
+    def __init__(self, server: str) -> None:
+        """``server``: what the records call the server."""
+        self._server = server
+        self._logged: set[str] = set()
+        self.reason: str = ""
+        """The last error, for messages."""
+
+    def lost(self, error: LockError) -> None:
+        """Log that a connection was lost."""
+        self._note("redis_lost", error)
+
+    def retry_failed(self, error: Exception) -> None:
+        """Log that no connection could be made in its place."""
+        self._note("redis_away", error)
+
+    def recovered(self) -> None:
+        """Log that there is a connection, if an error was logged."""
+        if self._logged:
+            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
+        self._logged.clear()
+
+    def _note(self, event: str, error: Exception) -> None:
+        self.reason = str(error)
+        if self.reason in self._logged:
+            return
+        self._logged.add(self.reason)
+        # An error of another kind is a defect of ours, and its traceback is needed.
+        defect = None if isinstance(error, LockError) else error
+        log_event(log, event, exc_info=defect, server=self._server, error=self.reason)
+
+
+async def run_in_thread(function: Callable[[], T]) -> T:
+    """Call a blocking function in a thread; if cancelled, leave the thread behind.
+
+    The thread is one of its own: the user's calls may have used up anyio's limit.
+
+    Raises:
+        BackendUnavailable: The system refused the thread.
+    """
     try:
         return await anyio.to_thread.run_sync(
-            ask,
-            abandon_on_cancel=True,
-            limiter=anyio.CapacityLimiter(1),  # the user's may be used up
+            function, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
         )
     except RuntimeError as exc:
         raise thread_refused(exc) from exc

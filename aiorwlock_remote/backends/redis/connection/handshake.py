@@ -1,10 +1,4 @@
-"""What is said first on a connection, as data, and what the answers tell.
-
-All of it leaves in one write; only after a lost connection a second one follows, when
-the answers have shown that this is the same run of the same server: CLIENT KILL for
-the lost connection, so that what is still on its way there cannot be carried out after
-newer commands. A user without the right to ask (INFO) or to kill does without.
-"""
+"""The first commands on a connection, and what their replies say about the server."""
 
 from __future__ import annotations
 
@@ -32,19 +26,22 @@ from aiorwlock_remote.errors import (
 MIN_SERVER = (7, 0)
 _NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
 MIN_REDACTED_LENGTH = 6
-"""Shorter passwords are also parts of ordinary words."""
+"""Characters; shorter passwords are also parts of ordinary words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A connection as the server sees it. ``run``: "" if the server would not tell."""
+    """A connection as the server sees it: its client id and the server's run id.
+
+    ``run`` is "" if the user may not ask for it.
+    """
 
     number: int
     run: str = ""
 
 
 class Handshake:
-    """The first commands and the judgement of their answers."""
+    """The first commands and the judgement of their replies."""
 
     def __init__(
         self,
@@ -52,10 +49,12 @@ class Handshake:
         scripts: Sequence[Script],
         channels: Iterable[bytes] = (),
     ) -> None:
-        """``channels``: to be subscribed to."""
+        """Prepare commands that log in, load ``scripts``, subscribe ``channels``."""
         self._options = options
         self._hello = _HandshakeCall("HELLO", *_hello(options))
         self._select = _HandshakeCall("SELECT", options.db) if options.db else None
+        # HELLO names no run, without which no connection may be killed, and it is
+        # unknown to servers whose version the error is to name.
         self._info = _HandshakeCall("INFO", "server")
         self._rest: list[Call[Any]] = [
             *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
@@ -64,34 +63,36 @@ class Handshake:
 
     @property
     def calls(self) -> list[Call[Any]]:
-        """In the order they are to be sent."""
+        """All commands, in the order they are to be sent."""
+        # SELECT before everything that depends on the database
+        # (test_a_database_is_selected_before_anything_is_subscribed).
         first = [self._hello] if self._select is None else [self._hello, self._select]
         return [*first, self._info, *self._rest]
 
     def judge(self) -> Peer:
-        """Whom we talk to, once all have been answered.
+        """Return who answered; all ``calls`` must be done.
 
         Raises:
-            BackendError: it cannot be reached, or is not fit for us.
-            ConfigurationError: it has no such database.
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: It has no such database.
         """
         raw = self._hello.result()
         if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
-            self._without_hello(self._info.result())
+            self._fail_without_hello(self._info.result())
         hello = self._fields(raw)
-        self._fit(hello)
+        self._check_server(hello)
         if self._select is not None:
-            self._selected(self._select.result())
+            self._check_database(self._select.result())
         for call in self._rest:
             self._checked(call.result())
-        run = _line(self._info.result(), "run_id")
+        run = _info_field(self._info.result(), "run_id")
         return Peer(number=int(hello.get("id", 0)), run=run)
 
-    def _without_hello(self, info: object) -> NoReturn:
-        where, told = self._options.where, _line(info, "redis_version")
-        if told and _numbers(told) < MIN_SERVER:
-            raise _too_old(where, told)
-        version = f"version {told}" if told else "a server that tells no version"
+    def _fail_without_hello(self, info: object) -> NoReturn:
+        where, known = self._options.where, _info_field(info, "redis_version")
+        if known and _numbers(known) < MIN_SERVER:
+            raise _too_old(where, known)
+        version = f"version {known}" if known else "a server of unknown version"
         raise Unsupported(
             what=f"{where}: {version} does not know the command HELLO",
             hint="was it renamed or disabled (rename-command, an ACL, a proxy)? It is "
@@ -105,14 +106,14 @@ class Handshake:
         found: dict[Any, Any] = raw  # pyright: ignore[reportUnknownVariableType]
         return {_text(name): _text(value) for name, value in found.items()}
 
-    def _fit(self, hello: dict[str, str]) -> None:
+    def _check_server(self, hello: dict[str, str]) -> None:
         where = self._options.where
         version = hello.get("version", "")
         if version and _numbers(version) < MIN_SERVER:
             raise _too_old(where, version)
         if hello.get("mode") == "sentinel":
             raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
-        # A cluster's replica sends us to its primary, and may become one itself.
+        # A replica of a cluster redirects us to its primary, and may become one itself.
         replica = hello.get("role") in {"replica", "slave"}
         if replica and not self._options.seeds:
             found = self._options.sentinels is not None
@@ -121,7 +122,7 @@ class Handshake:
                 hint="asked again" if found else "name the primary in the URL",
             )
 
-    def _selected(self, raw: object) -> None:
+    def _check_database(self, raw: object) -> None:
         if isinstance(raw, hiredis.ReplyError) and "out of range" in str(raw):
             raise ConfigurationError(
                 what=f"{self._options.where}: it has no database {self._options.db}"
@@ -132,7 +133,9 @@ class Handshake:
         if not isinstance(raw, hiredis.ReplyError):
             return raw
         text, password = str(raw), self._options.password
-        if password:  # whatever stands between us may quote what it was sent
+        if password:
+            # A proxy may quote in its error what it was sent, the password included
+            # (test_the_password_is_in_no_error).
             for quote in "'\"`":
                 text = text.replace(f"{quote}{password}{quote}", "…")
             if len(password) >= MIN_REDACTED_LENGTH:
@@ -144,19 +147,23 @@ class Handshake:
 
 
 class _HandshakeCall(Call[Any]):
-    """A call whose error reply is an answer like any other, judged later."""
+    """A call whose error reply is its result, for ``Handshake.judge`` to look at."""
 
     __slots__ = ()
 
     def __init__(self, *args: str | int) -> None:
         super().__init__(as_is, args)
 
-    def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - judged later
+    def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - `judge` knows it
         self.set_result(hiredis.ReplyError(text))
 
 
+# The second write of a handshake, after a lost connection to the same run of the
+# server: a command that is still on its way there must not be carried out after newer
+# ones (test_the_lost_connection_is_ended_at_the_server). A user without the right to
+# ask for the run (INFO) or to kill does without (test_a_user_who_may_do_little).
 def client_kill(peer: Peer) -> Call[Any]:
-    """The command that ends a connection of ours that was lost."""
+    """Return the command that ends a lost connection at the server."""
     return _HandshakeCall("CLIENT", "KILL", "ID", peer.number)
 
 
@@ -176,7 +183,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in parts)
 
 
-def _line(info: object, wanted: str) -> str:
+def _info_field(info: object, wanted: str) -> str:
     for line in _text(info).splitlines():
         name, _, value = line.partition(":")
         if name == wanted:

@@ -1,14 +1,11 @@
-"""Renewals over the store's own connection, where the keeper has none of its own.
-
-A blocking connection, for the keeper's thread: batches of scripts, one at a time.
-"""
+"""How renewals reach the server from the keeper's thread."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -41,142 +38,52 @@ from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
 from aiorwlock_remote.ports import Clock, EventLoop
 
+READ_SIZE = 65_536
+"""Bytes read at once."""
 
-class SendsAtOnce(Protocol):
-    """The part of the store's connection that is needed."""
-
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send them in one write where this key is; False: there is no connection."""
+_MORE = object()
 
 
-class DedicatedChannel(Protocol):
-    """A connection of the keeper's, or of its loop's."""
+class RenewalChannel(Protocol):
+    """Runs batches of renewals. Used, and closed, in the keeper's thread."""
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        """Run all scripts and return their raw replies, in order.
+
+        An exception takes the place of a reply that is an error.
+
+        Raises:
+            BackendError: It is not known which scripts were carried out. Raised
+                ``timeout`` seconds after the call at the latest.
+        """
+
+    def give_up(self) -> None:
+        """Make the present batch and all later ones fail soon; from any thread."""
+
+    def abort(self) -> None:
+        """Make the present batch fail soon; from any thread."""
+
+    def close(self) -> None:
+        """Close what the channel opened."""
+
+
+class DedicatedChannel(RenewalChannel, Protocol):
+    """A channel with a connection of its own."""
 
     def open(self, timeout: float) -> None:
         """Connect, unless there is a connection that the server did not close.
 
         Raises:
-            BackendError: the server cannot be reached, or is not fit for us.
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: It has no such database, or the certificates cannot be
+                used.
         """
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
-
-    def give_up(self) -> None:
-        """As ``Batches``."""
-
-    def abort(self) -> None:
-        """As ``Batches``."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-class MainLoopChannel:
-    """Sends from the store's event loop: one that is blocked renews nothing."""
-
-    def __init__(self, where: str, host: EventLoop, link: SendsAtOnce) -> None:
-        """Opens nothing. ``where``: the server, for messages."""
-        self._where = where
-        self._host = host
-        self._link = link
-        self._answered = threading.Event()
-        self._given_up = False
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``. Nothing is sent late: it might renew what was given up."""
-        if not batch:
-            return []
-        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
-        self._answered = answered = threading.Event()
-        left, given_up = len(calls), False
-
-        def told(_: Pending[Any]) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                answered.set()
-
-        def send() -> None:
-            if given_up or self._given_up:
-                return
-            for call in calls:
-                call.add_done_callback(told)
-            key = cast("bytes", batch[0][1][1])
-            if not self._link.send_at_once(key, *calls):
-                for call in calls:
-                    call.failed(not_sent(self._where, "there is no connection"))
-
-        self._host.call_soon(send)
-        if self._given_up or not answered.wait(timeout) or self._given_up:
-            given_up = True
-            raise BackendUnavailable(
-                what=f"{self._where}: not renewed in {timeout:.3g} s",
-                hint="the event loop was busy, or the server did not answer",
-            )
-        return [call.error or call.result() for call in calls]
-
-    def give_up(self) -> None:
-        """As ``Batches``."""
-        self._given_up = True
-        self._answered.set()
-
-    def abort(self) -> None:
-        """The store hangs up its own connection."""
-
-    def close(self) -> None:
-        """The connection is the store's."""
-
-
-class FallbackChannel:
-    """The keeper's own connection; the store's while there is no room for another.
-
-    A server that has reached its ``maxclients`` still answers those who are in.
-    """
-
-    def __init__(
-        self, own: DedicatedChannel, spare: MainLoopChannel, host: EventLoop
-    ) -> None:
-        """Opens nothing."""
-        self._own = own
-        self._spare = spare
-        self._clock = host.clock
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """As ``Batches``."""
-        deadline = self._clock.now() + timeout
-        try:
-            self._own.open(timeout)
-        except (BackendError, ConfigurationError):  # Sentinels forget names, too
-            left = deadline - self._clock.now()
-            if left <= 0:
-                raise
-            return self._spare.run_many(batch, left)
-        return self._own.run_many(batch, max(0.0, deadline - self._clock.now()))
-
-    def give_up(self) -> None:
-        """As ``Batches``, both of them."""
-        self._own.give_up()
-        self._spare.give_up()
-
-    def abort(self) -> None:
-        """As ``Batches``."""
-        self._own.abort()
-
-    def close(self) -> None:
-        """Close the keeper's own."""
-        self._own.close()
-
-
-CHUNK = 65536
-
-_MORE = object()
 
 
 class BlockingConnection:
-    """Opens at the first use, and again at the next use after anything went wrong.
+    """A channel over a blocking socket; for one thread at a time.
 
-    For one thread at a time.
+    Connects at the first use, and anew at the next use after any error.
     """
 
     def __init__(
@@ -186,83 +93,73 @@ class BlockingConnection:
         scripts: Sequence[Script],
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Unconnected. ``finder``: the store's, if Sentinels watch the server."""
+        """Prepare the channel; ``finder``: the store's, if there are Sentinels."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, clock)
         self._finder = finder
         self._options = options
         self._clock = clock
         self._scripts = tuple(scripts)
-        self._lookups = DnsResolver()
+        self._resolver = DnsResolver()
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts, in one write; the answers as they came, in order.
+        """Run all scripts in one write, as ``RenewalChannel``.
 
-        A server that is silent for ``command_timeout`` counts as lost before that:
-        there may be time left to renew elsewhere.
-
-        An exception takes the place of an answer that is an error. Scripts the server
-        forgot are loaded and run again.
-
-        Raises:
-            BackendError: it is not known which were carried out. After ``timeout``
-                seconds at the latest.
-            ConfigurationError: no such database, or unusable certificates.
+        A server that is silent for ``command_timeout`` counts as lost, even if
+        ``timeout`` is longer. Scripts that the server forgot are loaded and run again.
         """
         return self._run([Call(as_is, args, script) for script, args in batch], timeout)
 
     def give_up(self) -> None:
-        """As ``Batches``."""
         self._given_up = True
         self.abort()
 
     def abort(self) -> None:
-        """As ``Batches``: a socket that is shut down keeps nobody waiting."""
         sock = self._socket
         if sock is not None:
-            with suppress(OSError):  # not connected yet, or not any more
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # without TLS's own
+            # A thread that waits in recv() returns when the socket is shut down. The
+            # method of the plain socket: TLS's own would write to the peer.
+            with suppress(OSError):  # not connected yet, or closed already
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
 
     def open(self, timeout: float) -> None:
-        """Connect, unless there is a connection that the server did not close.
-
-        Raises:
-            BackendError: the server cannot be reached, or is not fit for us.
-            ConfigurationError: no such database, or unusable certificates.
-        """
-        with self._closing_if_failed():
-            self._ready(self._clock.now() + timeout)
+        with self._close_on_error():
+            self._ensure_open(self._clock.now() + timeout)
 
     def _run(self, calls: Sequence[Call[Any]], timeout: float) -> list[Any]:
         deadline = self._clock.now() + timeout
-        with self._closing_if_failed():
-            self._ready(deadline)
+        with self._close_on_error():
+            self._ensure_open(deadline)
+            # A silent server must not use up the whole lease: the next primary may
+            # answer (test_the_keeper_does_not_spend_a_lease_on_a_silent_server).
             deadline = self._sooner(deadline, self._options.command_timeout)
-            answers = self._exchange([call.packed() for call in calls], deadline)
-            missing = [i for i, answer in enumerate(answers) if _missing(answer)]
+            replies = self._exchange([call.packed() for call in calls], deadline)
+            missing = [i for i, r in enumerate(replies) if _is_error(r, "NOSCRIPT")]
             if missing:
                 again = [script_load(script).packed() for script in self._scripts]
-                again += [calls[i].packed_whole() for i in missing]
+                again += [calls[i].packed_with_text() for i in missing]
                 found = self._exchange(again, deadline)[len(self._scripts) :]
-                for i, answer in zip(missing, found, strict=True):
-                    answers[i] = answer
-        outcomes = [self._mapped(answer) for answer in answers]
-        if any(map(_of_a_replica, answers)):
-            self.close()  # so that the next connection may find the new primary
+                for i, reply in zip(missing, found, strict=True):
+                    replies[i] = reply
+        outcomes = [self._mapped(reply) for reply in replies]
+        if any(_is_error(reply, "READONLY") for reply in replies):
+            # The server became a replica: the next connection may find the new primary
+            # (test_the_keeper_leaves_a_primary_that_became_a_replica).
+            self.close()
         return outcomes
 
     @contextmanager
-    def _closing_if_failed(self) -> Iterator[None]:
-        """Whatever goes wrong: an answer may still be on its way."""
+    def _close_on_error(self) -> Iterator[None]:
+        # Even a KeyboardInterrupt: a reply may still come, and the next batch would
+        # take it for its own (test_gives_up_in_time_and_mixes_up_no_answers).
         try:
             yield
         except BaseException as exc:
@@ -273,7 +170,7 @@ class BlockingConnection:
                 raise from_failure(exc, self._options.where) from exc
             raise
 
-    def _ready(self, deadline: float) -> None:
+    def _ensure_open(self, deadline: float) -> None:
         if self._socket is not None and _hung_up(self._socket):
             self.close()
         if self._socket is None:
@@ -285,21 +182,24 @@ class BlockingConnection:
             deadline = self._sooner(deadline, options.connect_timeout / ATTEMPTS)
             found = finder.find(self._left(deadline)).server
             options = replace(options, host=found[0], port=found[1])
+        # A new parser: the old one may hold half a reply of the lost connection.
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._dial(options, deadline)
-        greeting = Handshake(options, self._scripts)
-        calls = greeting.calls
-        answers: list[Any] = []
+        handshake = Handshake(options, self._scripts)
+        calls = handshake.calls
+        replies: list[Any] = []
         failure: OSError | None = None
         try:
-            self._exchange([call.packed() for call in calls], deadline, answers)
+            self._exchange([call.packed() for call in calls], deadline, replies)
         except OSError as exc:
-            failure = exc  # it may have said why before it hung up
-        for call, answer in zip(calls, answers, strict=False):
-            call.set_result(answer)
-        for call in calls[len(answers) :]:
+            # The server may have replied why before it closed the connection
+            # (test_refused_at_the_door_it_knocks_again).
+            failure = exc
+        for call, reply in zip(calls, replies, strict=False):
+            call.set_result(reply)
+        for call in calls[len(replies) :]:
             call.set_exception(from_failure(failure, options.where))
-        greeting.judge()
+        handshake.judge()
 
     def _dial(self, options: Options, deadline: float) -> None:
         context = options.tls_context()
@@ -316,12 +216,12 @@ class BlockingConnection:
         if options.path:
             return [(socket.AF_UNIX, options.path)]
         server = options.host, options.port
-        return self._lookups.addresses(server, self._left(deadline))
+        return self._resolver.addresses(server, self._left(deadline))
 
     def _connected(
         self, addresses: Sequence[SocketAddress], deadline: float
     ) -> socket.socket:
-        """To the first that answers; one that is silent leaves time for the others."""
+        """Connect to the first address that answers; each has its share of the time."""
         failure = OSError("no address")
         for tried, (family, address) in enumerate(addresses):
             try:
@@ -338,24 +238,24 @@ class BlockingConnection:
         self,
         commands: Sequence[bytes],
         deadline: float,
-        answers: list[Any] | None = None,
+        replies: list[Any] | None = None,
     ) -> list[Any]:
         sock, reader = self._socket, self._reader
         assert sock is not None
-        answers = [] if answers is None else answers
+        replies = [] if replies is None else replies
         sock.settimeout(self._left(deadline))
         sock.sendall(b"".join(commands))
-        while len(answers) < len(commands):
-            answer = reader.gets()
-            if answer is not _MORE:
-                answers.append(answer)
+        while len(replies) < len(commands):
+            reply = reader.gets()
+            if reply is not _MORE:
+                replies.append(reply)
                 continue
             sock.settimeout(self._left(deadline))
-            data = sock.recv(CHUNK)
+            data = sock.recv(READ_SIZE)
             if not data:
                 raise ConnectionResetError("the server closed the connection")
             reader.feed(data)
-        return answers
+        return replies
 
     def _sooner(self, deadline: float, seconds: float) -> float:
         return min(deadline, self._clock.now() + seconds)
@@ -366,14 +266,111 @@ class BlockingConnection:
             raise TimeoutError
         return left
 
-    def _mapped(self, answer: object) -> object:
-        if isinstance(answer, hiredis.ReplyError):
-            return from_reply(str(answer), self._options.where)
-        return answer
+    def _mapped(self, reply: object) -> object:
+        if isinstance(reply, hiredis.ReplyError):
+            return from_reply(str(reply), self._options.where)
+        return reply
+
+
+class MainLoopChannel:
+    """A channel over the store's connection; a loop that is blocked renews nothing."""
+
+    def __init__(
+        self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
+    ) -> None:
+        """``send_at_once`` is the method of the store's connection on ``loop``."""
+        self._where = where
+        self._loop = loop
+        self._send_at_once = send_at_once
+        self._answered = threading.Event()
+        self._given_up = False
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        if not batch:
+            return []
+        calls: list[Call[Any]] = [Call(as_is, args, script) for script, args in batch]
+        self._answered = answered = threading.Event()
+        left, given_up = len(calls), False
+
+        def done(_: Pending[Any]) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                answered.set()
+
+        def send() -> None:
+            # Never late: the grant may have been given up meanwhile, and would be
+            # renewed for nothing (test_thread_loop_channel.py).
+            if given_up or self._given_up:
+                return
+            for call in calls:
+                call.add_done_callback(done)
+            key = cast("bytes", batch[0][1][1])
+            if not self._send_at_once(key, *calls):
+                for call in calls:
+                    call.failed(not_sent(self._where, "there is no connection"))
+
+        self._loop.call_soon(send)
+        # `give_up` may come before the wait, or end it.
+        if self._given_up or not answered.wait(timeout) or self._given_up:
+            given_up = True
+            raise BackendUnavailable(
+                what=f"{self._where}: not renewed in {timeout:.3g} s",
+                hint="the event loop was busy, or the server did not answer",
+            )
+        return [call.error or call.result() for call in calls]
+
+    def give_up(self) -> None:
+        self._given_up = True
+        self._answered.set()
+
+    def abort(self) -> None:
+        """Do nothing: the store closes its own connection."""
+
+    def close(self) -> None:
+        """Do nothing: the connection is the store's."""
+
+
+class FallbackChannel:
+    """The keeper's own connection, and the store's while no other can be made.
+
+    A server that has reached its ``maxclients`` still answers its present clients
+    (test_no_room_for_the_keeper).
+    """
+
+    def __init__(
+        self, own: DedicatedChannel, fallback: MainLoopChannel, clock: Clock
+    ) -> None:
+        self._own = own
+        self._fallback = fallback
+        self._clock = clock
+
+    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
+        deadline = self._clock.now() + timeout
+        try:
+            self._own.open(timeout)
+        # ConfigurationError: the Sentinels may have forgotten the primary's name, while
+        # the store's connection to it still works.
+        except (BackendError, ConfigurationError):
+            left = deadline - self._clock.now()
+            if left <= 0:
+                raise
+            return self._fallback.run_many(batch, left)
+        return self._own.run_many(batch, max(0.0, deadline - self._clock.now()))
+
+    def give_up(self) -> None:
+        self._own.give_up()
+        self._fallback.give_up()
+
+    def abort(self) -> None:
+        self._own.abort()
+
+    def close(self) -> None:
+        self._own.close()
 
 
 def _hung_up(sock: socket.socket) -> bool:
-    """Whether the server closed it while it was idle: what is sent would be lost."""
+    """Whether the server closed an idle connection: a batch would be lost there."""
     sock.settimeout(0)
     try:
         sock.recv(1)
@@ -381,12 +378,8 @@ def _hung_up(sock: socket.socket) -> bool:
         return False
     except OSError:
         pass
-    return True  # also if it says something unasked
+    return True  # also if the server sent something unasked
 
 
-def _of_a_replica(answer: object) -> bool:
-    return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("READONLY")
-
-
-def _missing(answer: object) -> bool:
-    return isinstance(answer, hiredis.ReplyError) and str(answer).startswith("NOSCRIPT")
+def _is_error(reply: object, word: str) -> bool:
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith(word)

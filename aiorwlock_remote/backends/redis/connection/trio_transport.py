@@ -1,7 +1,7 @@
-"""A connection on trio; imported only where trio runs.
+"""Connections on trio; imported only where trio runs.
 
-Two system tasks a connection, one reads and one writes what could not be written at
-once. They catch everything: an exception in a system task would end the whole run.
+Two system tasks a connection: one reads, one writes what could not be written at once.
+They catch everything, because an exception in a system task ends the whole run.
 """
 
 from __future__ import annotations
@@ -17,54 +17,51 @@ from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import EventLoop
 
-CHUNK = 65536
+READ_SIZE = 65_536
+"""Bytes read at once."""
 
 Stream = trio.SSLStream[trio.SocketStream]
 
 
 class _TrioTransport(ABC):
-    """What plain and TLS connections share: the two tasks and their end."""
+    """The two tasks of a connection and their end, for plain sockets and TLS alike."""
 
-    def __init__(self, talk: RespProtocol, host: EventLoop) -> None:
-        self._talk = talk
+    def __init__(self, protocol: RespProtocol, loop: EventLoop) -> None:
+        self._protocol = protocol
         self._backlog = bytearray()
-        self._flushing = False
+        self._flush_wanted = False
         self._closed = False
         self._tasks = 2
-        self._gone = trio.Event()
-        # The writer while it is parked; before its first step it looks by itself.
-        self._parked: trio.lowlevel.Task | None = None
-        host.spawn(lambda: self._task(self._read))
-        host.spawn(lambda: self._task(self._write))
+        self._ended = trio.Event()
+        # The writer's task while it sleeps. Before its first step there is none, and
+        # none is needed: the writer looks at the backlog before it sleeps.
+        self._sleeping: trio.lowlevel.Task | None = None
+        loop.spawn(lambda: self._task(self._read))
+        loop.spawn(lambda: self._task(self._write))
 
     def write(self, data: bytes) -> None:
-        """Leave it to the writer."""
         self._backlog += data
-        self._stir()
+        self._wake_writer()
 
     def wake(self) -> None:
-        """The writer flushes when it is its turn."""
-        self._flushing = True
-        self._stir()
+        self._flush_wanted = True
+        self._wake_writer()
 
     def unsent(self) -> int:
-        """Bytes the writer has not written."""
         return len(self._backlog)
 
     def abort(self) -> None:
-        """Close at once; the reader ends by that and tells."""
         if not self._closed:
             self._closed = True
             self._close()
-            self._stir()
+            self._wake_writer()
 
     async def aclose(self) -> None:
-        """Close at once and wait for both tasks."""
         self.abort()
-        await self._gone.wait()
+        await self._ended.wait()
 
-    def _stir(self) -> None:
-        task, self._parked = self._parked, None
+    def _wake_writer(self) -> None:
+        task, self._sleeping = self._sleeping, None
         if task is not None:
             trio.lowlevel.reschedule(task)
 
@@ -73,36 +70,37 @@ class _TrioTransport(ABC):
         try:
             await function()
         except trio.ClosedResourceError:
-            pass  # by us
-        except Exception as exc:  # noqa: BLE001 - told to whoever waits for answers
+            pass  # closed by `abort`
+        except Exception as exc:  # noqa: BLE001 - the calls in flight fail with it
             failure = exc
         except BaseException:
-            # The run is ending: nobody is left to be told, but the socket is ours.
+            # The run is ending, and no caller is left to get an error. The socket must
+            # be closed all the same (test_a_run_that_ends_first_closes_the_connection).
             self.abort()
             self._tasks = 0
-            self._gone.set()
+            self._ended.set()
             raise
         self.abort()
         self._tasks -= 1
         if self._tasks == 0:
-            self._gone.set()
-        self._talk.lost(failure)
+            self._ended.set()
+        self._protocol.lost(failure)
 
     async def _write(self) -> None:
         while not self._closed:
-            if self._flushing:
-                self._flushing = False
-                self._talk.flush()
+            if self._flush_wanted:
+                self._flush_wanted = False
+                self._protocol.flush()
             if self._backlog:
                 data = bytes(self._backlog)
                 self._backlog.clear()
                 await self._send(data)
             else:
-                self._parked = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._abort)
+                self._sleeping = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._cancelled)
 
-    def _abort(self, _: object) -> trio.lowlevel.Abort:
-        self._parked = None
+    def _cancelled(self, _: object) -> trio.lowlevel.Abort:
+        self._sleeping = None
         return trio.lowlevel.Abort.SUCCEEDED
 
     @abstractmethod
@@ -116,35 +114,34 @@ class _TrioTransport(ABC):
 
 
 class PlainTrioTransport(_TrioTransport):
-    """A socket of the system, without trio's layers: half the time of a round trip."""
+    """A socket without trio's layers, which double the time of a round trip."""
 
     def __init__(
-        self, talk: RespProtocol, host: EventLoop, sock: socket.socket
+        self, protocol: RespProtocol, loop: EventLoop, sock: socket.socket
     ) -> None:
-        """Takes over a connected, non-blocking socket."""
+        """Take over a connected, non-blocking socket."""
         self._socket = sock
-        super().__init__(talk, host)
+        super().__init__(protocol, loop)
 
     def write(self, data: bytes) -> None:
-        """At once, as far as the socket takes it."""
         if not self._backlog:
             try:
                 sent = self._socket.send(data)
             except BlockingIOError:
                 sent = 0
             except OSError:
-                return  # the reader meets the same end and tells
+                return  # the reader meets the same error and reports the loss
             if sent == len(data):
                 return
             data = data[sent:]
         super().write(data)
 
     async def _read(self) -> None:
-        sock, received = self._socket, self._talk.received
+        sock, received = self._socket, self._protocol.received
         while not self._closed:
             await trio.lowlevel.wait_readable(sock)
             try:
-                data = sock.recv(CHUNK)
+                data = sock.recv(READ_SIZE)
             except BlockingIOError:
                 continue
             if not data:
@@ -152,8 +149,9 @@ class PlainTrioTransport(_TrioTransport):
             received(data)
 
     async def _send(self, data: bytes) -> None:
-        # What is written meanwhile must not get ahead: it joins the backlog, which
-        # keeps the rest of this until it is sent.
+        # The rest of `data` stays in the backlog until it is sent: what is written
+        # meanwhile joins it there and cannot get ahead
+        # (test_what_could_not_be_sent_is_not_overtaken).
         self._backlog[:0] = data
         while self._backlog and not self._closed:
             try:
@@ -169,16 +167,16 @@ class PlainTrioTransport(_TrioTransport):
 
 
 class TlsTrioTransport(_TrioTransport):
-    """TLS by trio's own stream."""
+    """A TLS connection over trio's own stream."""
 
-    def __init__(self, talk: RespProtocol, host: EventLoop, stream: Stream) -> None:
-        """Takes over a stream after its handshake."""
+    def __init__(self, protocol: RespProtocol, loop: EventLoop, stream: Stream) -> None:
+        """Take over a stream after its TLS handshake."""
         self._stream = stream
-        super().__init__(talk, host)
+        super().__init__(protocol, loop)
 
     async def _read(self) -> None:
-        while data := await self._stream.receive_some(CHUNK):
-            self._talk.received(bytes(data))
+        while data := await self._stream.receive_some(READ_SIZE):
+            self._protocol.received(bytes(data))
 
     async def _send(self, data: bytes) -> None:
         await self._stream.send_all(data)
@@ -188,31 +186,30 @@ class TlsTrioTransport(_TrioTransport):
 
 
 async def dial(
-    options: Options, talk: RespProtocol, host: EventLoop
+    options: Options, protocol: RespProtocol, loop: EventLoop
 ) -> PlainTrioTransport | TlsTrioTransport:
-    """Connect: the addresses of the host race each other."""
+    """Connect by trio's Happy Eyeballs: the addresses of the host race each other."""
     if options.path:
-        return PlainTrioTransport(
-            talk, host, _taken(await trio.open_unix_socket(options.path))
-        )
+        stream = await trio.open_unix_socket(options.path)
+        return PlainTrioTransport(protocol, loop, _socket_of(stream))
     context = options.tls_context()
     stream = await trio.open_tcp_stream(options.host, options.port)
     if context is None:
-        sock = _taken(stream)
+        sock = _socket_of(stream)
         configure_socket(sock)
-        return PlainTrioTransport(talk, host, sock)
+        return PlainTrioTransport(protocol, loop, sock)
     tls = trio.SSLStream(stream, context, server_hostname=options.host)
     try:
         await tls.do_handshake()
     except BaseException as exc:
         stream.socket.close()
         if isinstance(exc, trio.BrokenResourceError) and exc.__cause__ is not None:
-            raise exc.__cause__ from None  # what asyncio raises as well
+            raise exc.__cause__ from None  # the error that asyncio raises as well
         raise
-    return TlsTrioTransport(talk, host, tls)
+    return TlsTrioTransport(protocol, loop, tls)
 
 
-def _taken(stream: trio.SocketStream) -> socket.socket:
+def _socket_of(stream: trio.SocketStream) -> socket.socket:
     sock = socket.socket(fileno=stream.socket.detach())
     sock.settimeout(0)
     return sock

@@ -9,7 +9,7 @@ function ending.release(ticket, mode, asks, foreign)
     was_held, turns = 1, door.turns + 1
     seat.drop(ticket)
   else
-    local taken -- the record was lost; the seat is enough
+    local taken -- the record was lost: the mutex key alone shows who holds it
     foreign, taken = seat.take_out(foreign, ticket, mode)
     if taken then was_held = 1 end
   end

@@ -8,7 +8,7 @@ function entering.live(placed, items)
   return {0, now, placed and 1 or 0, door.last, unpack(items)}
 end
 
--- What a grant is told as: ticket, since, expiry or -1, details.
+-- A grant in an answer: ticket, since, expiry or -1, details.
 function entering.told(ticket)
   local _, expires = record.grant_of(ticket)
   local since, details = record.details_of(ticket)
@@ -79,7 +79,7 @@ function entering.enter(ask, place, position, turns, known)
   return entering.live(placed, items)
 end
 
--- Grant, or give a place, or refuse; idempotent by ticket.
+-- Grant, or queue, or refuse; idempotent by ticket.
 function entering.acquire(ask, foreign, turns, vacate)
   local known, items = {}, {}
   if record.held() then

@@ -1,12 +1,12 @@
 -- Short cuts for the commonest steps: exactly what the rest of the script would do,
 -- before it is even put together. Whatever is unusual falls through; nothing has been
--- changed then. Everything here holds: no upgrader waits, nobody is barred, the keys
+-- changed then. Everything here holds: no upgrader waits, no lock delay runs, the keys
 -- live for a limited time. Then, for
 --
---   w  a free resource, nobody queues or only this process for this very mode
---   r  our writer leaves and nobody queues; a reader leaves likewise
---   h  our writer leaves, its process carries on and nobody else queues
---   e  a reader enters or joins, nobody queues
+--   w  a free resource, its queue is empty or has this client for this mode only
+--   r  our writer or one of our readers leaves, the queue is empty
+--   h  our writer leaves to another task of its client, no other client queues
+--   e  a reader enters or joins, the queue is empty
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms).
@@ -119,7 +119,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       elseif try('ZCARD', READERS) == 0 then
         local value = 'readers,' .. clock[1]
         if not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
-          -- The seat names no ticket, so nobody could take it back: see save.agree.
+          -- The value names no ticket, so no release could remove it: see save.agree.
           for _, write in ipairs({
             {'ZADD', READERS, format('%d', ends), ARGV[5]},
             {'PEXPIREAT', READERS, stored[14]},

@@ -2,10 +2,10 @@
 --
 -- KEYS  seat, state, readers, queue (see keys.py; what is in them: record.lua); in a
 --       cluster a fifth, never a key, with which the channels of the slot begin
--- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's gate
---       4... see commands.lua
--- Returns the answer (answers.lua), as {-9, answer} if the caller itself is to be
--- woken: its own gate gets no message.
+-- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's id
+--       4... see main.lua
+-- Returns the answer (see main.lua), as {-9, answer} if the caller itself is to be
+-- woken: it gets no message.
 --
 -- All times are microseconds of TIME, read once; below 2^53, so exact. `..` writes 14
 -- digits, string.format('%d') all of them, if the server is a 64-bit one.

@@ -1,11 +1,11 @@
 -- What to do (ARGV[2]), with what, and the answer.
 --
 --   a   acquire. ask, then for each claim: ticket lease details
---   w   the same of one writer, nobody else of its process waits (see fast.lua)
+--   w   the same of one writer, no other task of its client waits (see fast.lua)
 --   e   the same of one reader
 --   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
 --       claims
---   h   the same, one writer of the same process is carried along
+--   h   the same, one writer of the same client is carried along
 --   t   withdraw. mode keep(0/1) upgrader gate ticket...
 --   n   renew. for each: ticket lease
 --   d   downgrade. ticket, claim
@@ -17,7 +17,7 @@
 -- mode is r, w or empty; a lease is microseconds, or empty: never ends; details are
 -- holder,lock_delay,who. An ask is
 -- mode,policy,may_queue,more,waiting,max_waiters,place_life,window,gate, where the gate
--- `=` is the caller's own.
+-- `=` is the caller's own id.
 --
 -- Answers:
 --   {fence, now}                         granted, all claims, just now

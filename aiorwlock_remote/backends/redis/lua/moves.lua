@@ -26,7 +26,7 @@ function moves.downgrade(ticket, claim)
   return moves.moved('r', claim)
 end
 
--- Nobody left, so nobody who waits is let in.
+-- The lock changes hands and was never free, so no waiter is granted it.
 function moves.adopt(ticket, claim)
   local new = claim[1]
   if not record.grant_of(new) then

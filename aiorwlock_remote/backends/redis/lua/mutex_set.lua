@@ -101,7 +101,7 @@ local function free(name, lease)
   return score and score < tonumber(seconds(now - lease))
 end
 
--- Free for whoever takes any: a negative score is no time, and never taken unasked.
+-- Free for an acquire of any: a negative score is no time, and only taken by name.
 local function count_free(lease)
   return call('ZCOUNT', SET, '0', '(' .. seconds(now - lease))
 end

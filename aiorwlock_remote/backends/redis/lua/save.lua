@@ -2,7 +2,7 @@
 
 local save = {}
 
--- Call whose turn it is; who is gone (nobody subscribes to its channel) is passed over.
+-- Wake the clients that are next; one without a subscriber is gone and passed over.
 -- Returns whether the caller itself is to be woken.
 function save.tell(gates, own)
   local rung = false
@@ -28,9 +28,9 @@ end
 
 -- Make the seat agree with the record: our value in it, or nil. A seat is removed
 -- before the record is written, and set after it: if the step fails in between (a right
--- is missing), what stands there is a record without its seat, whose grants are void,
--- and never a seat without a record, which would keep everybody out
--- (tests/backends/redis/test_half_done.py). A value that is ours but nobody's is
+-- is missing), what remains is a record without its mutex key, whose grants are void,
+-- and never a mutex key without a record, which would keep every client out
+-- (tests/backends/redis/test_half_done.py). A value of ours without any grant is
 -- remembered, see seat.take_out.
 function save.agree(foreign)
   if foreign then return foreign.value == step.unclaimed and step.unclaimed or nil end

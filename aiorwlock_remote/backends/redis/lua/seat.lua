@@ -126,12 +126,12 @@ function seat.foreign_seat()
   return {value = seat_value, ticket = match(seat_value, '^(.+),') or seat_value}
 end
 
--- Whether a foreigner keeps this mode out.
+-- Whether a foreign holder keeps this mode out.
 function seat.bars(foreign, mode)
   return foreign ~= nil
 end
 
--- Take a ticket out of a foreign seat, as its record was lost: who sits there then, and
+-- Take a ticket out of a foreign mutex key, as its record was lost: who holds it then, and
 -- whether it did. The first of readers whose sorted set was deleted takes `readers` out:
 -- the state still has the value, and who they are.
 function seat.take_out(foreign, ticket, mode)
@@ -141,7 +141,7 @@ function seat.take_out(foreign, ticket, mode)
   return foreign, false
 end
 
--- Break a foreign seat that is seen on screen: who sits there then, and the answer.
+-- Break the foreign mutex key with this value: who holds it then, and the answer.
 function seat.force(foreign, value)
   if foreign and foreign.value == value then return nil, 1 end
   return foreign, 0

@@ -1,1 +1,1 @@
-"""The cases, by subject. Each docstring says what is promised."""
+"""The cases of the conformance suite, one module for each subject."""

@@ -1,4 +1,4 @@
-"""Looking at locks, and breaking them."""
+"""Cases: locks are shown, and broken, from outside."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 
 class AdminCases(Cases):
-    """Looking at locks, and breaking them."""
+    """``info``, ``list``, ``stale`` and ``force_release``."""
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_info(self, locks: Locks, others: Locks, mode: str) -> None:
-        """``info`` says who, where, why, since when, until when."""
+        """``info`` shows who holds a lock, where, why, since when and until when."""
         async with lock_of(locks, mode, ("order", 42)).acquire(reason="refund") as held:
             shown = await others.mutex("order", 42).info()
             (holder,) = shown.holders
@@ -43,7 +43,7 @@ class AdminCases(Cases):
             assert shown.created_at <= shown.updated_at
 
     async def test_info_changes_nothing(self, locks: Locks, others: Locks) -> None:
-        """Asking about a lock that nobody used leaves no trace."""
+        """An ``info`` about a lock that was never used leaves no record."""
         shown = await locks.mutex("order", 42).info()
         assert (shown.holders, shown.queue, shown.locked) == ((), (), False)
         assert not await locks.rwlock("order", 42).locked()
@@ -52,13 +52,14 @@ class AdminCases(Cases):
     async def test_list(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``list`` gives what is held or waited for, of one type if asked."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1))
-            await guests.enters(locks.rwlock("catalog", 2).reader)
-            await guests.queues(others.mutex("order", 1))
+        """``list`` yields what is held or waited for, of one type if asked."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1))
+            await actors.enters(locks.rwlock("catalog", 2).reader)
+            await actors.queues(others.mutex("order", 1))
+            # A lock that was used and is free again must not be listed.
             async with others.mutex("order", 3):
-                pass  # used, but not any more
+                pass
             listed = {(d.resource_type, d.resource_id) async for d in others.list()}
             assert listed == {("order", "1"), ("catalog", "2")}
             (order,) = [d async for d in others.list("order")]
@@ -68,9 +69,10 @@ class AdminCases(Cases):
         assert [d async for d in others.list()] == []
 
     async def test_stale(self, locks: Locks, others: Locks) -> None:
-        """``stale`` lists what looks left behind, and of it only what is old enough."""
+        """``stale`` yields grants that look abandoned, and only old enough ones."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
-        async with locks.mutex("order", 2):  # held, renewed: not stale
+        # A grant that is held and renewed is not stale.
+        async with locks.mutex("order", 2):
             (stale,) = [d async for d in others.stale()]
             assert stale.resource_id == "1"
             assert [d async for d in others.stale(older_than=3600)] == []
@@ -79,11 +81,13 @@ class AdminCases(Cases):
         assert [d async for d in others.stale()] == []
 
     async def test_an_expired_grant_is_stale(self, locks: Locks, others: Locks) -> None:
-        """A lease that ran out with nobody asking since is stale, and not locked."""
+        """A grant that expired unnoticed is stale, and its lock is not locked."""
         short = self.harness.short
         (await locks.mutex("order", 1, lease=short).acquire()).detach()
         (await locks.mutex("order", 2, lease=short).acquire()).detach()
-        async with others.mutex("order", 2):  # when its lease has run out
+        # The acquire waits until the second lease has run out; so has the first by
+        # then.
+        async with others.mutex("order", 2):
             shown = await others.mutex("order", 1).info()
             assert not shown.locked
             (stale,) = [d async for d in others.stale()]
@@ -94,10 +98,10 @@ class AdminCases(Cases):
     async def test_force_release_lets_the_next_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Breaking the holder wakes who waits."""
-        async with task_actors(store) as guests:
-            await guests.enters(locks.mutex("order", 1, on_lost="flag"))
-            waiting = await guests.queues(others.mutex("order", 1))
+        """A ``force_release`` wakes the next waiter."""
+        async with task_actors(store) as actors:
+            await actors.enters(locks.mutex("order", 1, on_lost="flag"))
+            waiting = await actors.queues(others.mutex("order", 1))
             seen = await others.mutex("order", 1).info()
             assert await others.force_release(seen, reason="test") == 1
             await waiting.inside()
@@ -105,7 +109,7 @@ class AdminCases(Cases):
     async def test_force_release_spares_who_came_since(
         self, locks: Locks, others: Locks
     ) -> None:
-        """What was seen is broken; whoever holds it by now is left alone."""
+        """A ``force_release`` of an old sight spares the holder that came since."""
         async with locks.mutex("order", 1):
             seen = await others.mutex("order", 1).info()
         async with locks.mutex("order", 1) as held:
@@ -117,7 +121,7 @@ class AdminCases(Cases):
     async def test_force_release_of_some_readers(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Only the holders listed are broken, and their number is told."""
+        """A ``force_release`` breaks only the readers listed, and counts them."""
         for ticket in ("one", "two"):
             assert await locks.acquire_readers_lock("order", 1, ticket)
         seen = await others.mutex("order", 1).info()
@@ -130,7 +134,7 @@ class AdminCases(Cases):
     async def test_a_stale_doorman_of_the_same_ticket(
         self, locks: Locks, others: Locks
     ) -> None:
-        """The fence is compared, too: a caller's ticket used again is spared."""
+        """A ``force_release`` compares the fence, so a reused ticket is spared."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         seen = await others.mutex("order", 1).info()
         assert await locks.release_mutex_lock("order", 1, "gluww")
@@ -141,7 +145,7 @@ class AdminCases(Cases):
     async def test_force_release_is_audited(
         self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Every broken holder is in the audit log, with the reason, without ticket."""
+        """Each broken holder is in the audit log, with the reason, without ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
         seen = await others.mutex("order", 1).info()
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):

@@ -1,4 +1,4 @@
-"""What cannot be used is refused before anything changes."""
+"""Cases: input that is not allowed is refused before anything changes."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ BAD_PREFIXES: tuple[object, ...] = ("a{b}", "{", "}", "a,b", "a%b", "a\nb", None
 
 
 class BadInputCases(Cases):
-    """What cannot be used is refused before anything changes."""
+    """Names, options, URLs, timeouts and leases that are not allowed."""
 
     @pytest.fixture
     async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
-        """Afterwards nothing is held and nobody waits."""
+        """A ``Locks`` of which nothing is held or waited for after the case."""
         yield locks
         assert [d async for d in locks.list()] == []
 
     @pytest.mark.parametrize("what", list(BAD_NAMES))
     async def test_names(self, untouched: Locks, what: str) -> None:
-        """A name that is no name is refused when the lock is made."""
+        """A bad name is refused when the lock is made."""
         name: Any = BAD_NAMES[what]
         with pytest.raises(ConfigurationError):
             untouched.mutex(*name)
@@ -68,7 +68,7 @@ class BadInputCases(Cases):
             await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
-        """An unknown option, or one out of range, is refused wherever it is given."""
+        """An option that is unknown or out of range is refused wherever it is given."""
         for name, value in FLAT:
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
@@ -83,7 +83,7 @@ class BadInputCases(Cases):
                 await untouched.mutex("order", 1).try_acquire(**option)
 
     async def test_options_of_connect(self, store: StoreUnderTest) -> None:
-        """So are the options of ``connect``, and prefixes that cannot be used."""
+        """A bad option of ``connect``, or a bad prefix, is refused."""
         for name, value in (
             *FLAT,
             *(("prefix", prefix) for prefix in BAD_PREFIXES),
@@ -112,7 +112,7 @@ class BadInputCases(Cases):
                 await connect(bad)  # type: ignore[arg-type]
 
     async def test_timeouts(self, untouched: Locks) -> None:
-        """A timeout is a number of seconds from 0, or None."""
+        """A timeout that is neither a number of seconds from 0 nor None is refused."""
         lock = untouched.rwlock("order", 1)
         for bad in NO_NUMBERS:
             timeout: Any = bad
@@ -128,7 +128,7 @@ class BadInputCases(Cases):
             await anext(untouched.stale(None))  # type: ignore[arg-type]
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
-        """Extending, and the published calls, check their leases, too."""
+        """A bad lease is refused by ``extend`` and the published calls, too."""
         calls: list[Callable[..., Awaitable[bool]]] = [
             untouched.acquire_mutex_lock,
             untouched.acquire_readers_lock,
@@ -150,7 +150,7 @@ class BadInputCases(Cases):
                 held.check()
 
     async def test_options_resolve(self, store: StoreUnderTest) -> None:
-        """The nearest wins: acquire before lock before connect."""
+        """The option nearest to the acquire counts: acquire, lock, then connect."""
         async with store.connect(lease=10) as locks:
             async with locks.mutex("order", 1) as held:
                 assert 5 < (held.expires_in or 0) < 10

@@ -1,7 +1,4 @@
-"""What all cases share: the store and two ``Locks`` of it.
-
-What the keeper finds, found soon.
-"""
+"""What all cases share: the store, and two ``Locks`` of it."""
 
 from __future__ import annotations
 
@@ -21,13 +18,12 @@ FAST_RENEWALS_PER_LEASE = 300
 
 
 def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases of 30 seconds are renewed every 0.1 s.
-
-    So a machine that stands still for seconds makes no lease of it that ran out.
-    """
+    """Renew leases of 30 seconds every 0.1 s, so that a loss is found soon."""
     monkeypatch.setattr(
         "aiorwlock_remote.core.timing.RENEWALS_PER_LEASE", FAST_RENEWALS_PER_LEASE
     )
+    # A short lease would be another way, but on a machine that stands still for seconds
+    # it would run out.
     monkeypatch.setattr(
         "aiorwlock_remote.runtime.lease_keeper.BATCHING_DIVISOR",
         10 * FAST_RENEWALS_PER_LEASE,
@@ -39,7 +35,7 @@ Case = Callable[..., Coroutine[object, object, None]]
 
 
 def in_time(case: Case) -> Case:
-    """The case, given up after a while: a lock that nobody gets must not hang."""
+    """Return the case with a time limit: a lock that is never granted must not hang."""
 
     @wraps(case)
     async def bounded(self: Cases, **fixtures: object) -> None:
@@ -52,12 +48,11 @@ def in_time(case: Case) -> Case:
 class Cases:
     """Cases of one subject, for the backend of ``harness``.
 
-    ``needs``: capabilities without which they do not apply. ``foreign``: whether they
-    need a program that uses the published record.
+    ``needs``: capabilities without which the cases do not apply. ``foreign``: whether
+    they need a program that uses the published record.
     """
 
     def __init_subclass__(cls) -> None:
-        """Bound every case in time."""
         for name, case in list(vars(cls).items()):
             if name.startswith("test_"):
                 setattr(cls, name, in_time(case))
@@ -69,33 +64,33 @@ class Cases:
 
     @classmethod
     def applies_to(cls, harness: Harness) -> bool:
-        """Whether a backend has what these cases are about."""
+        """Return whether a backend has what these cases are about."""
         able = cls.needs & harness.capabilities == cls.needs
         return able and (harness.has_foreigner or not cls.foreign)
 
     @pytest.fixture
     def renewed_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """For what the keeper finds; see ``renew_often``."""
+        """Renew leases often; see ``renew_often``."""
         renew_often(monkeypatch)
 
     @pytest.fixture
     def loop(self, anyio_backend: str | Loop) -> Loop:
-        """The event loop: its library and options, as ``anyio.run`` takes them."""
+        """The event loop's library and options, as ``anyio.run`` takes them."""
         return (anyio_backend, {}) if isinstance(anyio_backend, str) else anyio_backend
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> StoreUnderTest:
-        """A store that nobody else uses."""
+        """A store that no other test uses."""
         return StoreUnderTest(self.harness.fresh(tmp_path), self.harness.patience)
 
     @pytest.fixture
     async def locks(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """One process."""
+        """A ``Locks`` of the store: the process under test."""
         async with store.connect() as locks:
             yield locks
 
     @pytest.fixture
     async def others(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """Another process, as far as the store can tell."""
+        """A second ``Locks``: another process, as far as the store can tell."""
         async with store.connect() as others:
             yield others

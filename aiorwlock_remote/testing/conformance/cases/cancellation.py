@@ -1,6 +1,6 @@
-"""Cancelled anywhere, an acquire leaves nothing behind and a release is carried out.
+"""Cases: a cancelled acquire leaves nothing behind, a cancelled release is done.
 
-asyncio's own ways to cancel, which know no scopes.
+``NativeCancellationCases`` use asyncio's own ways to cancel, which know no scopes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from aiorwlock_remote.testing.conformance.harness import (
     lock_of,
 )
 
+# Turns of the loop before a cancellation: before, during and after the request.
 CANCEL_POINTS = 12
-"""Cancelled after so many turns of the loop: before, amid and after the request."""
 
 
-async def nothing_left(guests: TaskActors, lock: AnyLock) -> None:
-    """Wait until nobody holds the lock and nobody waits for it."""
+async def nothing_left(actors: TaskActors, lock: AnyLock) -> None:
+    """Wait until the lock has neither holders nor queue entries."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         shown = await lock.info()
         return not shown.holders and not shown.queue
 
-    await guests.until(told)
+    await actors.until(condition)
 
 
 async def _with(lock: AnyLock) -> None:
@@ -61,70 +61,70 @@ FORMS: dict[str, Callable[[AnyLock], Coroutine[object, object, None]]] = {
 
 
 class CancellationCases(Cases):
-    """Cancelled anywhere, nothing is left behind."""
+    """A caller that is cancelled anywhere leaves no grant and no queue entry."""
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_cancelled_waiter_leaves_no_place(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A waiter that is cancelled leaves the queue; whoever comes next gets in."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1), "first")
+        """A cancelled waiter leaves the queue, and the next one gets the lock."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1), "first")
             lock = lock_of(others, mode, ("order", 1))
-            waiting = await guests.queues(lock, "cancelled")
+            waiting = await actors.queues(lock, "cancelled")
             waiting.scope.cancel()
             assert await waiting.gone() is None
             assert waiting.scope.cancelled_caught
-            await guests.places(lock, 0)
+            await actors.queue_has(lock, 0)
             await first.leave()
-            next_one = await guests.enters(lock, "next")
+            next_one = await actors.enters(lock, "next")
             await next_one.leave()
-            await nothing_left(guests, lock)
-        assert guests.order == ["first", "next"]
+            await nothing_left(actors, lock)
+        assert actors.order == ["first", "next"]
 
     async def test_the_others_wait_on(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Cancelling the first, one amid and the last leaves the others in order."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1), "first")
+        """Waiters that are not cancelled keep their order."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1), "first")
             lock = others.mutex("order", 1)
-            waiting = [await guests.queues(lock, "0")]
-            waiting += [await guests.invite(lock, f"{n}") for n in range(1, 6)]
+            waiting = [await actors.queues(lock, "0")]
+            waiting += [await actors.asks(lock, f"{n}") for n in range(1, 6)]
             for number in (0, 3, 5):
                 waiting[number].scope.cancel()
                 await waiting[number].gone()
-            guests.all_may_leave()
+            actors.all_may_leave()
             await first.gone()
-        assert guests.order == ["first", "1", "2", "4"]
+        assert actors.order == ["first", "1", "2", "4"]
 
     async def test_all_waiters_cancelled_at_once(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Many waiters cancelled in one go leave nothing."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1))
+        """Many waiters that are cancelled at once leave nothing behind."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1))
             lock = others.rwlock("order", 1)
-            await guests.queues(lock.writer)
+            await actors.queues(lock.writer)
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
                     for number in range(20):
                         group.start_soon(_with, (lock.reader, lock.writer)[number % 2])
-                    await guests.places(lock, 2)
+                    await actors.queue_has(lock, 2)
                     scope.cancel()
             assert scope.cancelled_caught
-            await guests.places(lock, 1)
-            guests.all_may_leave()
+            await actors.queue_has(lock, 1)
+            actors.all_may_leave()
             await first.gone()
-            await nothing_left(guests, lock.writer)
+            await nothing_left(actors, lock.writer)
 
     @pytest.mark.parametrize("form", ["with", "await", "try"])
     async def test_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """Whenever a free lock's acquire is cancelled, the lock is free afterwards."""
+        """An acquire of a free lock that is cancelled leaves the lock free."""
         lock = locks.mutex("order", 1)
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
                 with anyio.CancelScope() as scope:
                     async with anyio.create_task_group() as group:
@@ -132,7 +132,7 @@ class CancellationCases(Cases):
                         for _ in range(steps):
                             await checkpoint()
                         scope.cancel()
-                await nothing_left(guests, lock)
+                await nothing_left(actors, lock)
             held = await others.mutex("order", 1).try_acquire()
             assert held is not None
             await held.release()
@@ -140,22 +140,22 @@ class CancellationCases(Cases):
     async def test_cancelled_at_every_step_of_a_hand_over(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Cancelled around the moment it is let in, a waiter does not keep the lock."""
+        """A waiter that is cancelled as it is granted does not keep the lock."""
         lock = others.mutex("order", 1)
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
-                first = await guests.enters(locks.mutex("order", 1))
-                waiting = await guests.queues(lock)
+                first = await actors.enters(locks.mutex("order", 1))
+                waiting = await actors.queues(lock)
                 first.may_leave()
                 for _ in range(steps):
                     await checkpoint()
                 waiting.scope.cancel()
                 await waiting.gone()
                 await first.gone()
-                await nothing_left(guests, lock)
+                await nothing_left(actors, lock)
 
     async def test_cancelled_body_releases(self, locks: Locks, others: Locks) -> None:
-        """A body that is cancelled releases; the cancellation goes on."""
+        """A cancelled body releases the lock, and the cancellation goes on."""
         with anyio.CancelScope() as scope:
             async with locks.mutex("order", 1):
                 scope.cancel()
@@ -167,8 +167,8 @@ class CancellationCases(Cases):
     async def test_cancelled_release_is_carried_out(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A release under way goes on when whoever waits for it is cancelled."""
-        async with task_actors(store) as guests:
+        """A release whose caller is cancelled is carried out."""
+        async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS // 2):
                 held = await locks.mutex("order", 1).acquire()
                 with anyio.CancelScope() as scope:
@@ -180,12 +180,13 @@ class CancellationCases(Cases):
                         scope.cancel()
                 with anyio.CancelScope() as scope:
                     async with locks.mutex("order", 2):
-                        scope.cancel()  # the release starts under a cancelled scope
+                        # The release at the end of the body starts already cancelled.
+                        scope.cancel()
                 for number in (1, 2):
-                    await nothing_left(guests, others.mutex("order", number))
+                    await nothing_left(actors, others.mutex("order", number))
 
     async def test_move_on_after(self, locks: Locks, others: Locks) -> None:
-        """A scope's deadline around ``acquire`` ends it like a cancellation."""
+        """A deadline around ``acquire`` ends it as a cancellation does."""
         async with others.mutex("order", 1):
             with anyio.move_on_after(0.05) as scope:
                 async with locks.mutex("order", 1):
@@ -196,7 +197,7 @@ class CancellationCases(Cases):
 
 
 class NativeCancellationCases(Cases):
-    """asyncio's own ways to cancel, which know no scopes."""
+    """Cancellation by ``Task.cancel()``, ``asyncio.timeout`` and ``wait_for``."""
 
     pytestmark: ClassVar[Any] = [
         pytest.mark.anyio,
@@ -213,28 +214,28 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel(
         self, store: StoreUnderTest, locks: Locks, others: Locks, times: int
     ) -> None:
-        """``Task.cancel()``, once or repeatedly, leaves no place and no grant."""
+        """A task that is cancelled, once or often, leaves no grant and no entry."""
         lock = others.mutex("order", 1)
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1))
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1))
             task = asyncio.ensure_future(FORMS["with"](lock))
-            await guests.places(lock, 1)
+            await actors.queue_has(lock, 1)
             for _ in range(times):
                 task.cancel()
                 await asyncio.sleep(0)
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await guests.places(lock, 0)
+            await actors.queue_has(lock, 0)
             await first.leave()
-            await nothing_left(guests, lock)
+            await nothing_left(actors, lock)
 
     @pytest.mark.parametrize("form", list(FORMS))
     async def test_task_cancel_twice_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """Cancelled twice, wherever it is, a task leaves the lock free."""
+        """A task that is cancelled twice, at any step, leaves the lock free."""
         lock = locks.mutex("order", 1)
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
                 for between in (0, 1, 3):
                     task = asyncio.ensure_future(FORMS[form](lock))
@@ -246,12 +247,12 @@ class NativeCancellationCases(Cases):
                     task.cancel()
                     await asyncio.wait([task])
                     assert task.cancelled() or task.exception() is None
-                    await nothing_left(guests, lock)
+                    await nothing_left(actors, lock)
             async with others.mutex("order", 1).acquire(timeout=0):
                 pass
 
     async def test_asyncio_timeout(self, locks: Locks, others: Locks) -> None:
-        """``asyncio.timeout`` and ``wait_for`` around an acquire end it cleanly."""
+        """An acquire under ``asyncio.timeout`` or ``wait_for`` ends cleanly."""
         async with others.mutex("order", 1):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -259,7 +260,8 @@ class NativeCancellationCases(Cases):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(_hold(locks.mutex("order", 1)), 0.05)
         held = await asyncio.wait_for(_hold(locks.mutex("order", 1)), 20)
-        held.check()  # acquired in a task that has ended
+        # ``wait_for`` acquired it in a task of its own, which has ended.
+        held.check()
         await held.release()
 
 

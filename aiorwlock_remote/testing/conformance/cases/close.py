@@ -1,4 +1,4 @@
-"""The end of a ``Locks``, and where it cannot be used."""
+"""Cases: the end of a ``Locks``, and where it cannot be used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 async def every_use(locks: Locks) -> list[str]:
-    """What the uses of a ``Locks`` are refused with."""
+    """Return the reasons with which the uses of a ``Locks`` are refused."""
     lock, rw = locks.mutex("order", 1), locks.rwlock("order", 2)
 
     async def enter() -> None:
@@ -48,10 +48,10 @@ async def every_use(locks: Locks) -> list[str]:
 
 
 class CloseCases(Cases):
-    """The end of a ``Locks``, and where it cannot be used."""
+    """A closed ``Locks`` holds nothing, and refuses every use."""
 
     async def test_use_after_close(self, store: StoreUnderTest) -> None:
-        """Once closed, every use is refused; a second close does nothing."""
+        """A closed ``Locks`` refuses every use; closing it again does nothing."""
         locks = await store.connect()
         await locks.aclose()
         assert set(await every_use(locks)) == {"closed"}
@@ -61,7 +61,7 @@ class CloseCases(Cases):
         assert set(await every_use(locks)) == {"closed"}
 
     async def test_close_releases(self, store: StoreUnderTest, others: Locks) -> None:
-        """Closing releases every grant, whatever form it was acquired in."""
+        """A close releases every grant, however it was acquired."""
         locks = await store.connect()
         held = [
             await locks.mutex("order", 1).acquire(),
@@ -75,25 +75,26 @@ class CloseCases(Cases):
     async def test_close_ends_the_waiting(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Whoever waits is told ``Closed`` and leaves no place."""
-        async with task_actors(store) as guests:
+        """A waiter whose ``Locks`` is closed gets ``Closed``, and leaves no entry."""
+        async with task_actors(store) as actors:
             async with locks.mutex("order", 1):
                 closing = await store.connect()
-                waiting = [await guests.queues(closing.mutex("order", 1))]
-                waiting += [await guests.invite(closing.mutex("order", 1))]
-                waiting += [await guests.queues(closing.rwlock("order", 1).reader)]
+                waiting = [await actors.queues(closing.mutex("order", 1))]
+                waiting += [await actors.asks(closing.mutex("order", 1))]
+                waiting += [await actors.queues(closing.rwlock("order", 1).reader)]
                 await closing.aclose()
-                for guest in waiting:
-                    error = await guest.gone()
+                for actor in waiting:
+                    error = await actor.gone()
                     assert isinstance(error, Closed)
                     assert error.reason == "closed"
-                await guests.places(others.mutex("order", 1), 0)
+                # An entry that stays would cost the others a claim window.
+                await actors.queue_has(others.mutex("order", 1), 0)
             assert not await others.mutex("order", 1).locked()
 
     async def test_close_inside_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A body may close itself; leaving it afterwards is fine."""
+        """A body may close its own ``Locks`` and then end normally."""
         locks = await store.connect()
         async with locks.mutex("order", 1) as held:
             await locks.aclose()
@@ -103,7 +104,7 @@ class CloseCases(Cases):
     async def test_close_under_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """What another task does under a grant is cancelled: ``Closed``."""
+        """A body whose ``Locks`` another task closes is cancelled with ``Closed``."""
         locks = await store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
 
@@ -125,7 +126,7 @@ class CloseCases(Cases):
     async def test_cancelled_close_is_carried_out(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A close that is cancelled has released everything all the same."""
+        """A close whose caller is cancelled has released everything all the same."""
         locks = await store.connect()
         held = await locks.mutex("order", 1).acquire()
         with anyio.CancelScope() as scope:
@@ -137,7 +138,7 @@ class CloseCases(Cases):
             pass
 
     async def test_await_and_close(self, store: StoreUnderTest, others: Locks) -> None:
-        """``await connect()`` works without a context manager."""
+        """A ``Locks`` from ``await connect()`` works without a context manager."""
         locks = await store.connect()
         try:
             async with locks.mutex("order", 1):
@@ -146,7 +147,7 @@ class CloseCases(Cases):
             await locks.aclose()
 
     async def test_another_loop(self, locks: Locks, loop: Loop) -> None:
-        """One ``Locks`` belongs to one loop: elsewhere every use is refused."""
+        """A ``Locks`` refuses every use from another event loop."""
         name, options = loop
 
         def elsewhere() -> list[str]:
@@ -158,7 +159,7 @@ class CloseCases(Cases):
             pass
 
     async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
-        """A forked child cannot use its parent's; the parent goes on undisturbed."""
+        """A forked child cannot use its parent's ``Locks``; the parent goes on."""
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}
@@ -166,7 +167,7 @@ class CloseCases(Cases):
     async def test_a_body_left_in_a_fork(
         self, store: StoreUnderTest, loop: Loop
     ) -> None:
-        """A child that leaves the body does not release the parent's lock."""
+        """A forked child that leaves the body does not release its parent's lock."""
         async with child(store, loop) as process:
             answer = await process.ask("leave_in_a_fork", raising=True)
             assert answer == {"child": "_OfTheBody", "parent": "held"}

@@ -1,20 +1,23 @@
-"""What the store says of itself, which the other cases rely on."""
+"""Cases: what the store declares, on which the other cases rely."""
 
 from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote import connect, registry
-from aiorwlock_remote.core.url import parse
+from aiorwlock_remote import connect
 from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.waiting import MIN_POLL_INTERVAL
-from aiorwlock_remote.testing.conformance.harness import StoreLocation, StoreUnderTest
+from aiorwlock_remote.testing.conformance.harness import (
+    StoreLocation,
+    StoreUnderTest,
+    open_location,
+)
 
 
 class Probe:
-    """Opens a site's store as ``connect`` does, and keeps it in sight."""
+    """A backend that opens the store of a location, and keeps it for the case."""
 
     def __init__(self, site: StoreLocation) -> None:
         self.opened: list[Port] = []
@@ -23,27 +26,22 @@ class Probe:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Port:
-        """As ``Backend``."""
-        if self._site.backend is not None:
-            store = await self._site.backend.open(host, bell, settings)
-        else:
-            address = parse(self._site.url)
-            opener = registry.find(address.scheme)
-            store = await opener(address, host, bell, settings)
+
+        store = await open_location(self._site, host, bell, settings)
         self.opened.append(store)
         return store
 
 
 class DeclaredCases(Cases):
-    """What the store says of itself."""
+    """The store's capabilities, its polls, and ``connect`` with a ``Backend``."""
 
     @pytest.fixture
     def probe(self, store: StoreUnderTest) -> Probe:
-        """The store, seen from inside."""
+        """A backend that shows the store behind ``connect``."""
         return Probe(store.site)
 
     async def test_capabilities(self, store: StoreUnderTest, probe: Probe) -> None:
-        """The store declares what its harness says: no case is left out unnoticed."""
+        """A store declares what its harness says, so that no case is left out."""
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
             assert opened.capabilities == self.harness.capabilities
@@ -52,7 +50,7 @@ class DeclaredCases(Cases):
             assert (store.site.foreigner is not None) == self.harness.has_foreigner
 
     async def test_pace(self, store: StoreUnderTest, probe: Probe) -> None:
-        """A store that wakes is polled once a second at most; a place outlives it."""
+        """A store that notifies is polled once a second at most."""
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
             wakes = Capability.NOTIFIES in opened.capabilities
@@ -64,7 +62,7 @@ class DeclaredCases(Cases):
     async def test_a_connection_of_your_own(
         self, store: StoreUnderTest, probe: Probe
     ) -> None:
-        """``connect`` takes a ``Backend`` in place of a URL: the same store."""
+        """A ``connect`` with a ``Backend`` opens the same store as one with a URL."""
         async with (
             connect(probe, prefix=store.site.prefix) as locks,
             store.connect() as others,

@@ -1,4 +1,4 @@
-"""A request that fails after it was carried out leaves nothing behind."""
+"""Cases: a request that fails after it was carried out leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ AcquireCall = Callable[[Locks, Name], Awaitable[object]]
 MAY_GRANT = Acquire | Adopt | Downgrade | Upgrade
 
 
+# A script may lack a right in its middle, or meet a damaged record after half of its
+# writes. The leases in these cases are endless: none would end a grant left behind.
 def _fails_late(command: Command) -> Fate:
     return Fate.FAIL_LATE if isinstance(command, MAY_GRANT) else Fate.PASS
 
@@ -54,17 +56,13 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 
 
 class FailingCases(Cases):
-    """What a store carries out, and then says that it failed, is taken back.
-
-    As where one right is missing in the middle of a script, or a damaged record is met
-    after half the writes. No lease would end these grants.
-    """
+    """Grants of requests that were carried out and then failed are withdrawn."""
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
         self, store: StoreUnderTest, others: Locks, ask: str
     ) -> None:
-        """The caller is told why, and the lock is free."""
+        """An acquire that fails after its grant raises why, and frees the lock."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = _fails_late
@@ -76,7 +74,7 @@ class FailingCases(Cases):
     async def test_a_move_that_fails_late(
         self, store: StoreUnderTest, others: Locks, move: str
     ) -> None:
-        """Neither the old grant nor the new one is left."""
+        """A conversion that fails after it was done leaves neither grant."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)
@@ -90,7 +88,7 @@ class FailingCases(Cases):
     async def test_an_adoption_that_fails_late(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """The grant is over: its old ticket is no good any more."""
+        """An adoption that fails after it was done ends the grant and its ticket."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             ticket = (await locks.mutex(*name).acquire()).detach()
@@ -102,7 +100,7 @@ class FailingCases(Cases):
     async def test_taken_back_when_the_store_lets_us(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """The withdrawal fails, too: it is sent again, in the background."""
+        """A withdrawal that fails as well is repeated in the background."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = lambda command: (
@@ -110,18 +108,18 @@ class FailingCases(Cases):
             )
             with pytest.raises(Unsupported):
                 await locks.mutex(*name).acquire()
+            # Neither the grant nor its withdrawal was reported: the lock is held by no
+            # task until a repeated withdrawal gets through.
             assert await others.mutex(*name).locked()
             link.fate = lambda _: Fate.PASS
             await _free(store, others, name)
 
 
 async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
-    """Soon another process gets it, and nobody waits there."""
-
-    async def told() -> bool:
+    async def condition() -> bool:
         shown = await others.mutex(*name).info()
         return not shown.holders and not shown.queue
 
-    await wait_until(told, store.patience / 2)
+    await wait_until(condition, store.patience / 2)
     async with others.mutex(*name).acquire(timeout=0):
         pass

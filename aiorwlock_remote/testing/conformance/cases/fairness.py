@@ -1,4 +1,4 @@
-"""Who goes next."""
+"""Cases: which waiter is next."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class FairnessCases(Cases):
-    """Phase-fair FIFO by default; the other policies favour one side."""
+    """Phase-fair FIFO is the default; the other policies favour one side."""
 
     async def test_fifty_tasks_in_order(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """The tasks of one process enter in the order they asked."""
+        """Tasks of one process enter in the order in which they asked."""
         names = [f"task {number}" for number in range(50)]
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1), "first")
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1), "first")
             for name in names:
-                guest = await guests.invite(locks.mutex("order", 1), name)
-                guest.may_leave()
+                actor = await actors.asks(locks.mutex("order", 1), name)
+                actor.may_leave()
             await first.leave()
-        assert guests.order == ["first", *names]
+        assert actors.order == ["first", *names]
 
     async def test_processes_take_turns(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A process with many waiters does not keep the lock to itself."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1), "first")
-            await guests.queues(locks.mutex("order", 1), "a1")
-            await guests.invite(locks.mutex("order", 1), "a2")
-            await guests.invite(locks.mutex("order", 1), "a3")
-            await guests.queues(others.mutex("order", 1), "b1")
-            await guests.invite(others.mutex("order", 1), "b2")
-            guests.all_may_leave()
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1), "first")
+            await actors.queues(locks.mutex("order", 1), "a1")
+            await actors.asks(locks.mutex("order", 1), "a2")
+            await actors.asks(locks.mutex("order", 1), "a3")
+            await actors.queues(others.mutex("order", 1), "b1")
+            await actors.asks(others.mutex("order", 1), "b2")
+            actors.all_may_leave()
             await first.gone()
-        assert guests.order[:3] == ["first", "a1", "b1"]
-        assert guests.order[3:] == ["a2", "b2", "a3"]
+        # A process is served one task at a time, and then queues behind the other one.
+        assert actors.order[:3] == ["first", "a1", "b1"]
+        assert actors.order[3:] == ["a2", "b2", "a3"]
 
     async def test_try_acquire_does_not_overtake(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """While somebody is first in the queue, ``try_acquire`` is refused."""
-        async with task_actors(store) as guests:
-            reader = await guests.enters(locks.rwlock("c", 1).reader, "r")
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
+        """A ``try_acquire`` does not pass a waiter that is first in the queue."""
+        async with task_actors(store) as actors:
+            reader = await actors.enters(locks.rwlock("c", 1).reader, "r")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
+            # A reader could join the live read phase if no writer waited, even in the
+            # process that holds it.
             assert await locks.rwlock("c", 1).reader.try_acquire() is None
             assert await others.rwlock("c", 1).reader.try_acquire() is None
             await reader.leave()
@@ -56,11 +59,11 @@ class FairnessCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that come after a waiting writer enter after it."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.rwlock("c", 1).reader, "r1")
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
-            late = await guests.queues(locks.rwlock("c", 1).reader, "r2")
-            later = await guests.queues(others.rwlock("c", 1).reader, "r3")
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.rwlock("c", 1).reader, "r1")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
+            late = await actors.queues(locks.rwlock("c", 1).reader, "r2")
+            later = await actors.queues(others.rwlock("c", 1).reader, "r3")
             await first.leave()
             await writer.inside()
             assert late.waits
@@ -68,51 +71,53 @@ class FairnessCases(Cases):
             await writer.leave()
             await late.inside()
             await later.inside()
-        assert guests.order[:2] == ["r1", "w"]
+        assert actors.order[:2] == ["r1", "w"]
 
     async def test_after_a_writer_all_waiting_readers(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer is followed by the readers waiting then, although a writer waits."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.rwlock("c", 1).writer, "w1")
-            second = await guests.queues(others.rwlock("c", 1).writer, "w2")
+        """After a writer come all readers waiting then, before the next writer."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.rwlock("c", 1).writer, "w1")
+            second = await actors.queues(others.rwlock("c", 1).writer, "w2")
             readers = [
-                await guests.queues(each.rwlock("c", 1).reader, "r")
+                await actors.queues(each.rwlock("c", 1).reader, "r")
                 for each in (locks, others)
             ]
-            readers.append(await guests.invite(locks.rwlock("c", 1).reader, "r"))
+            readers.append(await actors.asks(locks.rwlock("c", 1).reader, "r"))
             await first.leave()
             for reader in readers:
                 await reader.inside()
+            # Only the readers that waited at the end of the write phase pass the
+            # writer.
             assert second.waits
             assert await others.rwlock("c", 1).reader.try_acquire() is None
             for reader in readers:
                 await reader.leave()
             await second.inside()
-        assert guests.order == ["w1", "r", "r", "r", "w2"]
+        assert actors.order == ["w1", "r", "r", "r", "w2"]
 
     async def test_the_oldest_writer_is_next(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Of several writers, of several processes, the one that asked first."""
-        async with store.connect() as third, task_actors(store) as guests:
-            first = await guests.enters(locks.rwlock("c", 1).reader, "r")
+        """Of several waiting writers, the one that asked first enters first."""
+        async with store.connect() as third, task_actors(store) as actors:
+            first = await actors.enters(locks.rwlock("c", 1).reader, "r")
             for name, each in (("w1", others), ("w2", third), ("w3", locks)):
-                await guests.queues(each.rwlock("c", 1).writer, name)
-            guests.all_may_leave()
+                await actors.queues(each.rwlock("c", 1).writer, name)
+            actors.all_may_leave()
             await first.gone()
-        assert guests.order == ["r", "w1", "w2", "w3"]
+        assert actors.order == ["r", "w1", "w2", "w3"]
 
     async def test_nobody_starves(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer gets in although readers keep coming and never all leave."""
-        async with task_actors(store) as guests:
-            before = await guests.enters(locks.rwlock("c", 1).reader, "r0")
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
+        """A writer enters although new readers keep coming."""
+        async with task_actors(store) as actors:
+            before = await actors.enters(locks.rwlock("c", 1).reader, "r0")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
             coming = [
-                await guests.invite(locks.rwlock("c", 1).reader, f"r{number}")
+                await actors.asks(locks.rwlock("c", 1).reader, f"r{number}")
                 for number in range(1, 6)
             ]
             assert all(reader.waits for reader in coming)
@@ -122,45 +127,45 @@ class FairnessCases(Cases):
     async def test_policy_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``policy="writer"``: waiting writers pass readers that came before them."""
-        async with task_actors(store) as guests:
+        """With ``policy="writer"``, writers pass readers that came before them."""
+        async with task_actors(store) as actors:
             mine = locks.rwlock("c", 1, policy="writer")
             theirs = others.rwlock("c", 1, policy="writer")
-            first = await guests.enters(mine.writer, "w1")
-            reader = await guests.queues(mine.reader, "r")
-            second = await guests.queues(theirs.writer, "w2")
+            first = await actors.enters(mine.writer, "w1")
+            reader = await actors.queues(mine.reader, "r")
+            second = await actors.queues(theirs.writer, "w2")
             await first.leave()
             await second.inside()
             assert reader.waits
             await second.leave()
             await reader.inside()
-        assert guests.order == ["w1", "w2", "r"]
+        assert actors.order == ["w1", "w2", "r"]
 
     async def test_policy_reader(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``policy="reader"``: readers join readers although a writer waits."""
-        async with task_actors(store) as guests:
+        """With ``policy="reader"``, readers join readers though a writer waits."""
+        async with task_actors(store) as actors:
             mine = locks.rwlock("c", 1, policy="reader")
-            first = await guests.enters(mine.reader, "r1")
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
-            second = await guests.enters(mine.reader, "r2")
+            first = await actors.enters(mine.reader, "r1")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
+            second = await actors.enters(mine.reader, "r2")
             await first.leave()
             assert writer.waits
             await second.leave()
             await writer.inside()
-        assert guests.order == ["r1", "r2", "w"]
+        assert actors.order == ["r1", "r2", "w"]
 
     async def test_an_unfair_mutex_barges(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``fair=False`` may pass a queue whose first has not come yet."""
+        """With ``fair=False``, an acquire may pass a waiter that has not come yet."""
         ticket = "a-writer-that-never-comes-back"
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("c", 1), "first")
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
             await first.leave()
-            # The pending writer is first now; it has not come yet, and never will.
+            # The pending writer is first now. It has not come yet, and never will.
             barger = await others.mutex("c", 1, fair=False).try_acquire()
             assert barger is not None
             await barger.release()
@@ -168,11 +173,13 @@ class FairnessCases(Cases):
     async def test_who_does_not_come_blocks_nobody(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A dead process that was first in the queue costs one short window."""
+        """A dead process that is first in the queue costs one short claim window."""
         ticket = "a-writer-that-never-comes-back"
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("c", 1), "first")
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("c", 1), "first")
             assert not await others.acquire_writer_lock("c", 1, ticket)
-            second = await guests.queues(locks.mutex("c", 1), "second")
+            second = await actors.queues(locks.mutex("c", 1), "second")
+            # The resource is offered to the dead writer; when its claim window is over,
+            # the second waiter must get it without a further release.
             await first.leave()
             await second.inside()

@@ -1,4 +1,4 @@
-"""The fence: it rises, so that a protected resource can refuse who is late."""
+"""Cases: fences rise, so that a protected resource can refuse late writers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 def rising(fences: list[int]) -> bool:
-    """Whether each is greater than the one before."""
+    """Return whether each fence is greater than the one before."""
     return all(one < two for one, two in pairwise(fences))
 
 
 class FenceCases(Cases):
-    """Every grant carries its phase's number, and phases are numbered upwards."""
+    """Each grant carries the number of its phase, and these numbers rise."""
 
     async def test_write_grants_rise(self, locks: Locks, others: Locks) -> None:
-        """Each write grant has a greater fence than all before it."""
+        """Each write grant has a greater fence than all grants before it."""
         fences: list[int] = []
         for each in (locks, others, others, locks, others):
             async with each.mutex("order", 1) as held:
@@ -33,13 +33,13 @@ class FenceCases(Cases):
     async def test_a_hand_over_rises(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """So do those of waiters that are let in one after the other."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1))
+        """Waiters that are granted one after the other have rising fences."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1))
             waiting = [
-                await guests.queues(locks.mutex("order", 1)),
-                await guests.queues(others.mutex("order", 1)),
-                await guests.invite(locks.mutex("order", 1)),
+                await actors.queues(locks.mutex("order", 1)),
+                await actors.queues(others.mutex("order", 1)),
+                await actors.asks(locks.mutex("order", 1)),
             ]
             fences = [(await first.inside()).fence]
             for leaves, enters in zip([first, *waiting], waiting, strict=False):
@@ -51,20 +51,20 @@ class FenceCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that join a live read phase have its fence."""
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             inside = [
-                await guests.enters(each.rwlock("c", 1).reader)
+                await actors.enters(each.rwlock("c", 1).reader)
                 for each in (locks, others, locks)
             ]
-            fences = {(await guest.inside()).fence for guest in inside}
+            fences = {(await actor.inside()).fence for actor in inside}
             assert len(fences) == 1
             # A phase lives as long as any of its readers: the first may go.
             await inside[0].leave()
-            late = await guests.enters(others.rwlock("c", 1).reader)
+            late = await actors.enters(others.rwlock("c", 1).reader)
             assert {(await late.inside()).fence} == fences
 
     async def test_each_phase_has_its_own(self, locks: Locks, others: Locks) -> None:
-        """A new read phase, or a write phase, starts a new number."""
+        """Each new phase, for reading or writing, has a greater fence."""
         fences: list[int] = []
         for side in ("reader", "writer", "reader", "reader", "writer"):
             lock = getattr(others.rwlock("c", 1), side)
@@ -74,14 +74,14 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_rises_after_an_expiry(self, locks: Locks, others: Locks) -> None:
-        """Who enters after a lease ran out has a greater fence than its holder."""
+        """A grant after an expired one has a greater fence."""
         held = await locks.mutex("order", 1, lease=self.harness.short).acquire()
         held.detach()
         async with others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence
 
     async def test_rises_after_force(self, locks: Locks, others: Locks) -> None:
-        """Who enters after a holder was broken has a greater fence."""
+        """A grant after a broken one has a greater fence."""
         held = await locks.mutex("order", 1, on_lost="flag").acquire()
         seen = await others.mutex("order", 1).info()
         assert await others.force_release(seen, reason="test") == 1
@@ -92,11 +92,9 @@ class FenceCases(Cases):
     async def test_starts_from_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The fence of a new phase is at least what the store's clock shows.
-
-        If a failover loses the last grant of a resource, only the clock keeps the next
-        fence above the lost one.
-        """
+        """The fence of a new phase is at least what the store's clock shows."""
+        # If a failover loses the last grant of a resource, only the clock keeps the
+        # next fence above the lost one.
         for lock in (locks.mutex("order", 1), locks.rwlock("order", 1).reader) * 2:
             clock = await self._clock(store, others)
             async with lock as held:
@@ -105,13 +103,13 @@ class FenceCases(Cases):
     async def test_each_phase_reads_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """So does a phase that begins by a move or a hand-over."""
+        """A phase that begins by a conversion or a hand-over reads the clock, too."""
         if not self.harness.each_phase_reads_the_clock:
             return
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.rwlock("c", 1).writer)
-            second = await guests.queues(others.rwlock("c", 1).writer)
-            third = await guests.queues(locks.rwlock("c", 1).writer)
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.rwlock("c", 1).writer)
+            second = await actors.queues(others.rwlock("c", 1).writer)
+            third = await actors.queues(locks.rwlock("c", 1).writer)
             for leaves, enters in ((first, second), (second, third)):
                 clock = await self._clock(store, others)
                 await leaves.leave()
@@ -130,7 +128,7 @@ class FenceCases(Cases):
         assert await held.release()
 
     async def _clock(self, store: StoreUnderTest, locks: Locks) -> int:
-        """Return the store's clock: the fence of a name that nobody used before."""
+        """Return the store's clock: the fence of a name that was never used."""
         lock = locks.mutex(*store.name())
         async with lock as held:
             updated_at = (await lock.info()).updated_at
@@ -139,7 +137,7 @@ class FenceCases(Cases):
             return held.fence
 
     async def test_outlives_the_connection(self, store: StoreUnderTest) -> None:
-        """Fences go on rising when every ``Locks`` was closed in between."""
+        """Fences rise on after every ``Locks`` was closed."""
         fences: list[int] = []
         for _ in range(3):
             async with store.connect() as locks, locks.mutex("order", 1) as held:
@@ -147,7 +145,7 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_is_shown(self, locks: Locks, others: Locks) -> None:
-        """``info`` shows the holder's fence, and the last one when nobody holds it."""
+        """``info`` shows the holder's fence, and the last one of a free lock."""
         async with locks.mutex("order", 1) as held:
             shown = await others.mutex("order", 1).info()
             assert [h.fence for h in shown.holders] == [held.fence]

@@ -1,7 +1,4 @@
-"""Leases: what ends without a holder's help, and what does not end.
-
-Losing a grant: the body is cancelled, and told why.
-"""
+"""Cases: a grant lives for its lease, and its loss is reported."""
 
 from __future__ import annotations
 
@@ -33,32 +30,32 @@ from aiorwlock_remote.testing.conformance.harness import (
 
 
 class LeaseCases(Cases):
-    """A grant lives for its lease, and for as long as it is renewed."""
+    """A grant ends with its lease, and lives on as long as it is renewed."""
 
     async def test_expiry_lets_the_next_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A lease that nobody renews ends by itself, and not before its time."""
+        """A lease that is not renewed ends by itself, and not before its time."""
         clock, short = SystemClock(), self.harness.short
         asked = clock.now()
         held = await locks.mutex("order", 1, lease=short).acquire()
         held.detach()
-        async with task_actors(store) as guests:
-            waiting = await guests.invite(others.mutex("order", 1))
+        async with task_actors(store) as actors:
+            waiting = await actors.asks(others.mutex("order", 1))
             await waiting.inside()
             assert clock.now() - asked >= short
 
     async def test_expired_readers_let_a_writer_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer enters when the last reader's lease ran out."""
-        async with task_actors(store) as guests:
-            live = await guests.enters(locks.rwlock("c", 1).reader)
+        """A writer enters when the lease of the last reader has run out."""
+        async with task_actors(store) as actors:
+            live = await actors.enters(locks.rwlock("c", 1).reader)
             short = self.harness.short
             assert await locks.acquire_readers_lock("c", 1, "gone", lease=short)
             assert await locks.acquire_readers_lock("c", 1, "too", lease=short)
             await live.leave()
-            waiting = await guests.invite(others.rwlock("c", 1).writer)
+            waiting = await actors.asks(others.rwlock("c", 1).writer)
             await waiting.inside()
 
     async def test_a_holder_is_kept(self, locks: Locks, others: Locks) -> None:
@@ -72,7 +69,7 @@ class LeaseCases(Cases):
             assert held.expires_in <= kept
 
     async def test_an_awaited_grant_is_kept(self, locks: Locks, others: Locks) -> None:
-        """So is a ``Held`` from ``await acquire()`` in a task that has ended."""
+        """A ``Held`` is renewed even if the task that acquired it has ended."""
         kept: list[Held] = []
 
         async def obtain() -> None:
@@ -89,12 +86,14 @@ class LeaseCases(Cases):
     async def test_without_a_lease_it_never_ends(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``lease=None`` outlives its holder, and shows among the stale ones."""
+        """A grant with ``lease=None`` outlives its holder, and is listed as stale."""
         held = await locks.mutex("order", 1, lease=None).acquire()
         assert held.expires_in is None
         (await locks.mutex("order", 2, lease=self.harness.short).acquire()).detach()
         held.detach()
-        async with others.mutex("order", 2):  # time has passed
+        # The acquire waits for the short lease: meanwhile the endless one has not
+        # ended.
+        async with others.mutex("order", 2):
             assert await others.mutex("order", 1).try_acquire() is None
             (stale,) = [d async for d in others.stale()]
         assert (stale.resource_type, stale.resource_id) == ("order", "1")
@@ -105,19 +104,20 @@ class LeaseCases(Cases):
             assert theirs.fence > held.fence
 
     async def test_a_dropped_grant_ends(self, locks: Locks, others: Locks) -> None:
-        """A ``Held`` that nothing refers to warns, and ends with its lease."""
+        """A ``Held`` that no code refers to warns, and ends with its lease."""
         with pytest.warns(ResourceWarning, match="dropped without release"):
             await locks.mutex("order", 1, lease=self.harness.short).acquire()
             gc.collect()
         async with others.mutex("order", 1):
             pass
-        async with locks.mutex("order", 1):  # the task that dropped it, too
+        # The task that dropped it is not taken for its holder any more.
+        async with locks.mutex("order", 1):
             pass
 
     async def test_a_task_that_ended_without_release(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A grant of ``async with`` ends with a lease after its task did."""
+        """A grant of ``async with`` ends one lease after its task has ended."""
         kept: list[Any] = []
 
         async def enter_and_end() -> None:
@@ -128,8 +128,9 @@ class LeaseCases(Cases):
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(enter_and_end)
+        # trio complains that a scope was left open.
         except* RuntimeError:
-            pass  # trio's complaint that a scope was left open
+            pass
         async with others.mutex("order", 1):
             pass
         with warnings.catch_warnings():
@@ -138,7 +139,7 @@ class LeaseCases(Cases):
             gc.collect()
 
     async def test_extend(self, locks: Locks, others: Locks) -> None:
-        """``extend`` renews at once, for its own lease or for a longer one."""
+        """An ``extend`` renews at once, for the grant's own lease or a longer one."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             await held.extend(30)
@@ -153,7 +154,7 @@ class LeaseCases(Cases):
     async def test_no_holder_believes_too_long(
         self, locks: Locks, others: Locks
     ) -> None:
-        """The local deadline is never later than what the store promises."""
+        """A holder's local deadline is never later than the end in the store."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             for lease in (30, kept, 10, None, kept):
@@ -166,7 +167,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + 2.0
 
     async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
-        """After an expiry, not after a release, nobody enters for ``lock_delay``."""
+        """After an expiry, not after a release, nothing enters for ``lock_delay``."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
@@ -180,14 +181,14 @@ class LeaseCases(Cases):
 
 
 class BlockedLoopCases(Cases):
-    """A loop that hangs keeps its locks: the keeper does not need it."""
+    """An event loop that hangs keeps its locks: a thread renews them."""
 
     needs = Capability.OFF_LOOP_RENEWAL
 
     async def test_a_blocked_loop_keeps_its_locks(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """Hanging for two leases, a loop loses nothing; others cannot get in."""
+        """A loop that hangs for two leases loses no grant."""
         blocked, over = threading.Event(), threading.Event()
         refused: list[bool] = []
 
@@ -223,28 +224,28 @@ class BlockedLoopCases(Cases):
 
 
 async def force(lock: AnyLock, others: Locks) -> None:
-    """Break whoever holds it."""
+    """Break the holder of the lock."""
     assert await others.force_release(await lock.info(), reason="test") == 1
 
 
 def lost(held: Held) -> Condition:
-    """Asks whether the grant knows that it is lost."""
+    """Return the condition that the grant knows that it is lost."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         return held.lost is not None
 
-    return told
+    return condition
 
 
 class LossCases(Cases):
-    """Losing a grant: the body is cancelled, and told why."""
+    """A grant that is lost cancels its body, or reports the loss otherwise."""
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_loss_cancels_the_body(
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A broken holder's body is cancelled, and ``LockLost`` says why."""
+        """A body whose grant was broken is cancelled; ``LockLost`` says why."""
         lock = lock_of(locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
@@ -257,11 +258,12 @@ class LossCases(Cases):
         assert held.lost == "forced"
         assert held.expires_in == 0.0
         assert not await others.mutex("order", 1).locked()
-        async with lock:  # the same task may come again
+        # The task that lost the lock is not taken for its holder any more.
+        async with lock:
             pass
 
     async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
-        """A body that ends before it is told still learns that it was unprotected."""
+        """A body that ends before it is cancelled still raises ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
@@ -269,7 +271,7 @@ class LossCases(Cases):
         assert caught.value.reason == "forced"
 
     async def test_own_error_goes_first(self, locks: Locks, others: Locks) -> None:
-        """The body's own error is never masked by the loss."""
+        """A body's own error is never hidden by ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -278,7 +280,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
-        """An error raised while the body is being cancelled passes, too."""
+        """A body's own error during the cancellation passes as well."""
         lock = locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -291,7 +293,7 @@ class LossCases(Cases):
     async def test_cancelled_from_outside_stays_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Loss does not swallow a cancellation that came from somebody else."""
+        """A loss does not swallow a cancellation from outside."""
         lock = locks.mutex("order", 1, lease=None)
         reached = False
         with anyio.CancelScope() as scope:
@@ -305,7 +307,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
-        """``on_lost="flag"`` lets the body run on; the grant says that it is lost."""
+        """With ``on_lost="flag"`` the body runs on, and the grant says it is lost."""
         lock = locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
             await force(lock, others)
@@ -317,12 +319,12 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
-        """A callable is called once, with the grant; the body runs on."""
-        told: list[Held] = []
+        """A callable ``on_lost`` is called once, with the grant; the body runs on."""
+        calls: list[Held] = []
         called = anyio.Event()
 
         def on_lost(held: Held) -> None:
-            told.append(held)
+            calls.append(held)
             called.set()
 
         lock = locks.mutex("order", 1, on_lost=on_lost)
@@ -330,14 +332,14 @@ class LossCases(Cases):
             await force(lock, others)
             await called.wait()
             await checkpoint()
-        assert told == [held]
+        assert calls == [held]
         assert held.lost == "forced"
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_an_awaited_grant_is_not_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """After ``await acquire()`` ``lost``, ``check`` and ``release`` tell."""
+        """A lost ``Held`` raises ``LockLost`` in ``check``, ``extend``, ``release``."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -355,7 +357,7 @@ class LossCases(Cases):
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``guard`` ends with ``LockLost`` when the grant is lost meanwhile."""
+        """A ``guard`` ends with ``LockLost`` when its grant is lost."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -366,7 +368,7 @@ class LossCases(Cases):
             await held.guard(checkpoint())
 
     async def test_guard_gives_the_result(self, locks: Locks) -> None:
-        """``guard`` gives what it awaited, and passes its errors."""
+        """A ``guard`` returns the result, and passes errors on."""
 
         async def work(error: Exception | None) -> int:
             await checkpoint()
@@ -384,12 +386,12 @@ class LossCases(Cases):
     async def test_one_of_many_readers_is_lost(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Breaking one reader ends that one; the others read on."""
-        async with task_actors(store) as guests:
+        """A reader that is broken ends alone; the others read on."""
+        async with task_actors(store) as actors:
             lock = locks.rwlock("c", 1).reader
-            first = await guests.enters(lock)
+            first = await actors.enters(lock)
             seen = await lock.info()
-            second = await guests.enters(lock)
+            second = await actors.enters(lock)
             assert await others.force_release(seen, reason="test") == 1
             error = await first.gone()
             assert isinstance(error, LockLost)
@@ -401,11 +403,11 @@ class LossCases(Cases):
     async def test_max_hold(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """However well it is renewed, a grant ends after ``max_hold``."""
+        """A grant ends after ``max_hold``, however well it is renewed."""
         lock = locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
-        async with task_actors(store) as guests:
-            first = await guests.enters(lock)
-            waiting = await guests.invite(others.mutex("order", 1))
+        async with task_actors(store) as actors:
+            first = await actors.enters(lock)
+            waiting = await actors.asks(others.mutex("order", 1))
             error = await first.gone()
             assert isinstance(error, LockLost)
             assert error.reason == "stalled"
@@ -415,22 +417,24 @@ class LossCases(Cases):
     async def test_max_hold_gives_it_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """Also a grant that no body holds: its lease need not run out."""
+        """A grant without a body is released after ``max_hold``."""
         lock = lock_of(
             locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
         )
         held = await lock.acquire()
-        async with task_actors(store) as guests:
-            waiting = await guests.invite(others.mutex("order", 1))
+        async with task_actors(store) as actors:
+            waiting = await actors.asks(others.mutex("order", 1))
             await waiting.inside()
             assert held.lost == "stalled"
             with pytest.raises(LockLost):
                 await held.release()
-            await others.mutex("order", 1).info()  # after all that was sent before
+            # A request sent now is carried out after all that were sent before: if the
+            # release had ended the waiter's grant, it would show.
+            await others.mutex("order", 1).info()
             assert (await waiting.inside()).valid
 
     async def test_max_stall(self, locks: Locks) -> None:
-        """With ``max_stall`` a loop that hangs for longer loses the grant."""
+        """A grant whose loop hangs for longer than ``max_stall`` is lost."""
         lock = locks.mutex("order", 1, lease=30, max_stall=0.2)
         with pytest.raises(LockLost) as caught:
             async with lock:

@@ -1,7 +1,4 @@
-"""A mutex: getting it, not getting it, giving it back.
-
-Readers together, a writer alone.
-"""
+"""Cases: the mutex and the readers-writer lock, acquired and released."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ CYCLES = 20
 
 
 class MutexCases(Cases):
-    """A mutex: getting it, not getting it, giving it back."""
+    """A mutex is acquired, refused and released."""
 
     async def test_async_with_holds_it(self, locks: Locks, others: Locks) -> None:
-        """Inside ``async with`` nobody else has it; outside it is free."""
+        """Inside ``async with`` the lock is held; outside it is free."""
         lock, theirs = locks.mutex("order", 42), others.mutex("order", 42)
         async with lock as held:
             held.check()
@@ -37,7 +34,7 @@ class MutexCases(Cases):
             assert await lock.locked()
 
     async def test_held_describes_the_grant(self, locks: Locks) -> None:
-        """The grant says what it is, whose, and for how long."""
+        """A ``Held`` says what it holds, under which holder id, and how long."""
         before = datetime.now(UTC) - timedelta(seconds=1)
         async with locks.mutex("order", 42, lease=30).acquire(reason="refund") as held:
             assert held.fence > 0
@@ -53,14 +50,14 @@ class MutexCases(Cases):
             held.check()
 
     async def test_await_gives_the_grant(self, locks: Locks, others: Locks) -> None:
-        """``await lock.acquire()`` holds until ``release``, which says it did."""
+        """A lock from ``await acquire()`` is held until ``release``."""
         held = await locks.mutex("order", 42).acquire()
         assert await others.mutex("order", 42).try_acquire() is None
         assert await held.release() is True
         assert not await others.mutex("order", 42).locked()
 
     async def test_release_is_idempotent(self, locks: Locks, others: Locks) -> None:
-        """A second release does nothing, even if somebody else holds it by then."""
+        """A second release changes nothing, even if another holder has come."""
         held = await locks.mutex("order", 42).acquire()
         assert await held.release() is True
         async with others.mutex("order", 42) as theirs:
@@ -69,13 +66,13 @@ class MutexCases(Cases):
             theirs.check()
 
     async def test_released_inside_the_body(self, locks: Locks) -> None:
-        """Releasing before the end of ``async with`` is fine."""
+        """A body may release its lock before its end."""
         async with locks.mutex("order", 42).acquire() as held:
             assert await held.release() is True
         assert not await locks.mutex("order", 42).locked()
 
     async def test_a_released_grant_is_refused(self, locks: Locks) -> None:
-        """What was released can neither be checked, extended nor given away."""
+        """A released grant can be neither checked, extended nor detached."""
         held = await locks.mutex("order", 42).acquire()
         await held.release()
         with pytest.raises(NotOwner):
@@ -87,13 +84,13 @@ class MutexCases(Cases):
         assert held.expires_in == 0.0
 
     async def test_leaving_without_entering(self, locks: Locks) -> None:
-        """A task that did not enter cannot leave, even if another one is inside."""
+        """A task that did not enter a lock cannot leave it."""
         lock = locks.mutex("order", 42)
         with pytest.raises(NotOwner):
             await lock.__aexit__(None, None, None)
 
     async def test_try_acquire(self, locks: Locks, others: Locks) -> None:
-        """``try_acquire`` gives the grant or None, and never waits."""
+        """A ``try_acquire`` returns the grant or None, and never waits."""
         held = await locks.mutex("order", 42).try_acquire()
         assert held is not None
         assert await others.mutex("order", 42).try_acquire() is None
@@ -106,7 +103,7 @@ class MutexCases(Cases):
     async def test_timeout_zero_says_who_holds_it(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``timeout=0`` tries once; the error names the holders and their reason."""
+        """An acquire with ``timeout=0`` tries once; its error names the holders."""
         async with locks.mutex("order", 42).acquire(reason="refund") as held:
             with pytest.raises(LockTimeout) as caught:
                 await others.mutex("order", 42).acquire(timeout=0)
@@ -121,34 +118,35 @@ class MutexCases(Cases):
     async def test_timeout_ends_the_wait(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A wait ends after ``timeout``, names the holders, leaves no place behind."""
+        """An acquire ends after ``timeout``, and leaves no queue entry."""
         async with locks.mutex("order", 42) as held:
             with pytest.raises(LockTimeout) as caught:
                 await others.mutex("order", 42).acquire(timeout=self.harness.short)
             assert held.holder in caught.value.holders[0]
-            async with task_actors(store) as guests:
-                await guests.places(locks.mutex("order", 42), 0)
+            async with task_actors(store) as actors:
+                await actors.queue_has(locks.mutex("order", 42), 0)
 
     async def test_no_timeout_waits_for_the_release(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Without a timeout a task waits until it is let in."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 42), "first")
-            second = await guests.queues(others.mutex("order", 42), "second")
+        """An acquire without a timeout waits until it is granted."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 42), "first")
+            second = await actors.queues(others.mutex("order", 42), "second")
             assert second.waits
             await first.leave()
             await second.inside()
-            assert guests.order == ["first", "second"]
+            assert actors.order == ["first", "second"]
 
     @pytest.mark.parametrize("again", MODES)
     @pytest.mark.parametrize("held", MODES)
     async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
-        """Who holds a resource and asks for it again is told at once, without I/O."""
+        """A holder that acquires its resource again gets an error without I/O."""
         async with lock_of(locks, held, ("order", 42)) as grant:
             lock = lock_of(locks, again, ("order", 42))
             with anyio.CancelScope() as scope:
-                scope.cancel()  # any await would end here
+                # Any await in the acquire would raise the cancellation instead.
+                scope.cancel()
                 with pytest.raises(WouldDeadlock) as caught:
                     await lock.acquire()
                 with pytest.raises(WouldDeadlock):
@@ -160,31 +158,32 @@ class MutexCases(Cases):
             pass
 
     async def test_several_resources_at_once(self, locks: Locks) -> None:
-        """A task may hold different resources together."""
+        """A task may hold several resources."""
         async with locks.mutex("order", 1), locks.mutex("order", 2) as second:
             assert await locks.mutex("order", 1).locked()
             second.check()
         assert [d async for d in locks.list()] == []
 
     async def test_a_failing_body_releases(self, locks: Locks, others: Locks) -> None:
-        """The body's error passes unchanged, and the lock is free."""
+        """A body's error passes unchanged, and the lock is released."""
         error = ValueError("mine")
         with pytest.raises(ValueError, match="mine") as caught:
             async with locks.mutex("order", 42):
                 raise error
         assert caught.value is error
-        # The release is on its way, and nobody waited for it.
+        # The release was sent but not awaited: the acquire may have to wait for it.
         held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
         assert await held.release()
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_cycle_leaves_no_garbage(self, locks: Locks, mode: str) -> None:
-        """What it needed is free at once, and does not wait for the collector."""
+        """An acquire and release leave nothing for the garbage collector."""
         lock = lock_of(locks, mode, ("order", 42))
         async with lock:
             pass
         left = list[int]()
-        for _ in range(3):  # what others do meanwhile is not to be counted
+        # Three times, because background tasks may leave garbage during one of them.
+        for _ in range(3):
             gc.freeze()
             gc.disable()
             try:
@@ -198,7 +197,7 @@ class MutexCases(Cases):
         assert min(left) < CYCLES * (1 + self.harness.garbage)
 
     async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
-        """A lock object may be shared: of its tasks one at a time is inside."""
+        """Tasks may share one lock object; one at a time is inside."""
         lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
 
         async def work() -> None:
@@ -217,27 +216,27 @@ class MutexCases(Cases):
 
 
 class RWLockCases(Cases):
-    """Readers together, a writer alone."""
+    """Readers hold the lock together, a writer holds it alone."""
 
     async def test_readers_share(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Any number of readers hold it together, whatever process they are of."""
-        async with task_actors(store) as guests:
+        """Readers of all processes hold the lock together."""
+        async with task_actors(store) as actors:
             inside = [
-                await guests.enters(each.rwlock("c", 7).reader)
+                await actors.enters(each.rwlock("c", 7).reader)
                 for each in (locks, others, locks, others)
             ]
             assert len((await locks.rwlock("c", 7).info()).holders) == 4
-            for guest in inside:
-                held = await guest.inside()
+            for actor in inside:
+                held = await actor.inside()
                 held.check()
                 assert held.mode == "read"
-                await guest.leave()
+                await actor.leave()
             assert not await locks.rwlock("c", 7).locked()
 
     async def test_a_writer_is_alone(self, locks: Locks, others: Locks) -> None:
-        """While a writer is inside neither a reader nor a writer gets in."""
+        """While a writer is inside, neither reader nor writer enters."""
         async with locks.rwlock("catalog", 7).writer as held:
             assert held.mode == "write"
             assert await others.rwlock("catalog", 7).reader.try_acquire() is None
@@ -246,29 +245,29 @@ class RWLockCases(Cases):
     async def test_the_last_reader_lets_the_writer_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer waits for every reader, not only for some."""
-        async with task_actors(store) as guests:
+        """A writer waits until the last reader has left."""
+        async with task_actors(store) as actors:
             reader, writer = locks.rwlock("c", 7).reader, others.rwlock("c", 7).writer
-            first = await guests.enters(reader, "r1")
-            second = await guests.enters(others.rwlock("c", 7).reader, "r2")
-            third = await guests.enters(reader, "r3")
-            waiting = await guests.queues(writer, "w")
-            for guest in (second, first):
-                await guest.leave()
+            first = await actors.enters(reader, "r1")
+            second = await actors.enters(others.rwlock("c", 7).reader, "r2")
+            third = await actors.enters(reader, "r3")
+            waiting = await actors.queues(writer, "w")
+            for actor in (second, first):
+                await actor.leave()
                 assert await locks.rwlock("c", 7).writer.try_acquire() is None
                 assert waiting.waits
             await third.leave()
             await waiting.inside()
-            assert guests.order[-1] == "w"
+            assert actors.order[-1] == "w"
 
     async def test_readers_wait_for_the_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """Readers that come while a writer is inside enter when it leaves."""
-        async with task_actors(store) as guests:
-            writer = await guests.enters(locks.rwlock("c", 7).writer, "w")
+        async with task_actors(store) as actors:
+            writer = await actors.enters(locks.rwlock("c", 7).writer, "w")
             readers = [
-                await guests.queues(each.rwlock("c", 7).reader, "r")
+                await actors.queues(each.rwlock("c", 7).reader, "r")
                 for each in (locks, others)
             ]
             assert all(reader.waits for reader in readers)
@@ -280,10 +279,10 @@ class RWLockCases(Cases):
     async def test_a_reader_gone_leaves_the_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Releasing one reader ends that reader alone."""
-        async with task_actors(store) as guests:
+        """A reader that releases ends its own grant only."""
+        async with task_actors(store) as actors:
             first, second, third = [
-                await guests.enters(each.rwlock("c", 7).reader)
+                await actors.enters(each.rwlock("c", 7).reader)
                 for each in (locks, others, locks)
             ]
             await second.leave()
@@ -295,7 +294,7 @@ class RWLockCases(Cases):
                 await held.extend()
 
     async def test_both_spellings(self, locks: Locks, others: Locks) -> None:
-        """``reader_lock`` and ``writer_lock``, aiorwlock's names, are the same."""
+        """``reader_lock`` and ``writer_lock`` (as in aiorwlock) are the same locks."""
         lock = locks.rwlock("c", 7)
         async with lock.reader_lock as held:
             assert held.mode == "read"

@@ -1,7 +1,4 @@
-"""Moves: writer ↔ reader without a gap, and from one owner to another.
-
-``detach`` and ``adopt``: a grant goes to another owner.
-"""
+"""Cases: a grant is converted to the other mode, or passed to another owner."""
 
 from __future__ import annotations
 
@@ -32,16 +29,16 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class MovesCases(Cases):
-    """Downgrade and upgrade: one step, a new phase, a new grant."""
+    """A downgrade or upgrade is one step, with a new phase and a new grant."""
 
     async def test_downgrade_has_no_gap(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer becomes a reader; readers join it, the waiting writer waits on."""
-        async with task_actors(store) as guests:
+        """A writer that downgrades lets readers join; a waiting writer waits on."""
+        async with task_actors(store) as actors:
             held = await locks.rwlock("c", 1).writer.acquire()
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
-            reader = await guests.queues(others.rwlock("c", 1).reader, "r")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
+            reader = await actors.queues(others.rwlock("c", 1).reader, "r")
             moved = await held.downgrade()
             assert (held.mode, moved.mode) == ("write", "read")
             assert moved.fence > held.fence
@@ -51,10 +48,10 @@ class MovesCases(Cases):
             assert writer.waits
             await reader.leave()
             await writer.inside()
-        assert guests.order == ["r", "w"]
+        assert actors.order == ["r", "w"]
 
     async def test_what_was_moved_is_over(self, locks: Locks) -> None:
-        """The grant that was moved is refused; the new one is the grant."""
+        """A ``Held`` that was converted is refused; the new one holds."""
         held = await locks.rwlock("c", 1).writer.acquire()
         moved = await held.downgrade()
         assert not held.valid
@@ -69,7 +66,7 @@ class MovesCases(Cases):
         assert not await locks.rwlock("c", 1).locked()
 
     async def test_what_is_shown_of_a_moved_grant(self, locks: Locks) -> None:
-        """It is held for the same reason as before."""
+        """A converted grant keeps its reason."""
         lock = locks.rwlock("c", 1)
         held = await lock.writer.acquire(reason="refund")
         for _ in range(2):
@@ -79,7 +76,7 @@ class MovesCases(Cases):
         assert await held.release()
 
     async def test_the_only_reader_upgrades(self, locks: Locks, others: Locks) -> None:
-        """A reader that is alone becomes the writer at once, in a new phase."""
+        """A reader that is alone upgrades at once, in a new phase."""
         held = await locks.rwlock("c", 1).reader.acquire()
         moved = await held.try_upgrade()
         assert moved is not None
@@ -93,24 +90,25 @@ class MovesCases(Cases):
     async def test_try_upgrade_beside_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With other readers ``try_upgrade`` gives None and changes nothing."""
-        async with task_actors(store) as guests:
-            await guests.enters(others.rwlock("c", 1).reader)
+        """Beside other readers ``try_upgrade`` returns None and changes nothing."""
+        async with task_actors(store) as actors:
+            await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             assert await held.try_upgrade() is None
             held.check()
-            await guests.enters(others.rwlock("c", 1).reader)  # joining is open
+            # A refused upgrade has not closed the read phase to new readers.
+            await actors.enters(others.rwlock("c", 1).reader)
             assert await held.release()
 
     async def test_upgrade_waits_for_the_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An upgrader waits until it is alone, before writers that wait."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(others.rwlock("c", 1).reader, "r1")
-            second = await guests.enters(others.rwlock("c", 1).reader, "r2")
+        """An upgrade waits for the other readers, and goes before waiting writers."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(others.rwlock("c", 1).reader, "r1")
+            second = await actors.enters(others.rwlock("c", 1).reader, "r2")
             held = await locks.rwlock("c", 1).reader.acquire()
-            writer = await guests.queues(others.rwlock("c", 1).writer, "w")
+            writer = await actors.queues(others.rwlock("c", 1).writer, "w")
             got: list[Held] = []
             upgraded = anyio.Event()
 
@@ -118,11 +116,11 @@ class MovesCases(Cases):
                 got.append(await held.upgrade())
                 upgraded.set()
 
-            guests.group.start_soon(upgrade)
+            actors.group.start_soon(upgrade)
             await first.leave()
             assert not upgraded.is_set()
             await second.leave()
-            await guests.within(upgraded)
+            await actors.within(upgraded)
             assert got[0].fence > held.fence
             assert writer.waits
             await got[0].release()
@@ -131,8 +129,8 @@ class MovesCases(Cases):
     async def test_two_upgraders_conflict(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Two readers cannot both wait to be the only one: one is told at once."""
-        async with task_actors(store) as guests:
+        """Of two readers that upgrade, one gets ``UpgradeConflict`` at once."""
+        async with task_actors(store) as actors:
             mine = await locks.rwlock("c", 1).reader.acquire()
             ready, leave = anyio.Event(), anyio.Event()
 
@@ -150,8 +148,8 @@ class MovesCases(Cases):
                 await theirs.release()
                 leave.set()
 
-            guests.group.start_soon(rival)
-            await guests.within(ready)
+            actors.group.start_soon(rival)
+            await actors.within(ready)
             moved = await mine.upgrade()
             assert leave.is_set() or moved.valid
             await moved.release()
@@ -159,9 +157,9 @@ class MovesCases(Cases):
     async def test_upgrade_times_out(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Not alone in time, the reader stays a reader, and others may join again."""
-        async with task_actors(store) as guests:
-            await guests.enters(others.rwlock("c", 1).reader)
+        """A reader whose upgrade times out stays a reader; others may join again."""
+        async with task_actors(store) as actors:
+            await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             with pytest.raises(LockTimeout) as caught:
                 await held.upgrade(timeout=self.harness.answers_in)
@@ -169,24 +167,24 @@ class MovesCases(Cases):
             with pytest.raises(LockTimeout):
                 await held.upgrade(timeout=0)
             held.check()
-            await guests.enters(others.rwlock("c", 1).reader)
+            await actors.enters(others.rwlock("c", 1).reader)
             assert await held.release()
 
     async def test_a_cancelled_upgrade_leaves_no_slot(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Cancelled while it upgrades, it keeps nobody out: a reader, or gone."""
-        async with task_actors(store) as guests:
-            reader = await guests.enters(others.rwlock("c", 1).reader)
+        """A reader whose upgrade is cancelled keeps no other reader out."""
+        async with task_actors(store) as actors:
+            reader = await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
             with anyio.move_on_after(0.05):
                 await held.upgrade()
-            await guests.enters(others.rwlock("c", 1).reader)
+            await actors.enters(others.rwlock("c", 1).reader)
             if held.valid:
                 await held.release()
-            guests.all_may_leave()
+            actors.all_may_leave()
             await reader.gone()
-            await guests.enters(others.rwlock("c", 1).writer)
+            await actors.enters(others.rwlock("c", 1).writer)
 
     async def test_wrong_modes(self, locks: Locks) -> None:
         """A reader cannot be downgraded, a writer cannot be upgraded."""
@@ -204,7 +202,7 @@ class MovesCases(Cases):
     async def test_leaving_releases_the_newest(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``async with`` releases whatever its grant was moved to."""
+        """A body releases the grant to which its own was converted."""
         lock = locks.rwlock("c", 1)
         async with lock.writer.acquire() as held:
             moved = await held.downgrade()
@@ -217,10 +215,10 @@ class MovesCases(Cases):
 
 
 class PassingCases(Cases):
-    """``detach`` and ``adopt``: a grant goes to another owner."""
+    """A grant is detached by one owner, and adopted by another."""
 
     async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
-        """The adopter holds it, in a phase of its own; the giver does not any more."""
+        """An adopter holds the lock in a new phase; the former owner does not."""
         held = await locks.rwlock("c", "ü,{}").writer.acquire()
         ticket = held.detach()
         assert ticket not in repr(held)
@@ -243,7 +241,7 @@ class PassingCases(Cases):
     async def test_adopted_is_kept(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An adopted grant is renewed by its new owner, also when the giver ended."""
+        """An adopted grant is renewed by its new owner."""
         async with store.connect(lease=self.harness.kept) as giver:
             ticket = (await giver.mutex("order", 1).acquire()).detach()
         held = await locks.adopt(ticket)
@@ -253,7 +251,7 @@ class PassingCases(Cases):
         await held.release()
 
     async def test_adopt_after_release(self, locks: Locks, others: Locks) -> None:
-        """What was adopted and released cannot be adopted again."""
+        """A grant that was adopted and released cannot be adopted again."""
         ticket = (await locks.mutex("order", 1).acquire()).detach()
         first = await others.adopt(ticket)
         assert await first.release()
@@ -266,10 +264,10 @@ class PassingCases(Cases):
     async def test_of_two_adopters_one_gets_it(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """Whoever comes first, alone; the other is told, and the lock is as it was."""
+        """Of two adopters, the first gets the grant, alone."""
         lock = locks.rwlock("c", 1)
         side = lock.reader if mode == "read" else lock.writer
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             for _ in range(CANCEL_POINTS):
                 ticket = (await side.acquire()).detach()
                 got: list[Held] = []
@@ -294,12 +292,12 @@ class PassingCases(Cases):
                 assert (shown.holder, shown.fence) == (got[0].holder, got[0].fence)
                 got[0].check()
                 assert await got[0].release()
-            await nothing_left(guests, side)
+            await nothing_left(actors, side)
 
     async def test_what_the_giver_still_sends_is_stale(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Once a resource has seen the adopter it refuses the giver, and who had it."""
+        """A fenced resource that has seen the adopter refuses former owners."""
         with closing(sqlite3.connect(":memory:")) as db:
             db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
             db.execute("INSERT INTO orders VALUES (1, '', 0)")
@@ -315,7 +313,7 @@ class PassingCases(Cases):
             assert await second.release()
 
     async def test_an_adopted_reader_shares(self, locks: Locks, others: Locks) -> None:
-        """Readers share a phase, and so does who adopts the grant of one of them."""
+        """A reader's grant stays in the phase of all readers when it is adopted."""
         lock = locks.rwlock("c", 1)
         given = await lock.reader.acquire()
         beside = await others.rwlock("c", 1).reader.acquire()
@@ -330,10 +328,10 @@ class PassingCases(Cases):
     async def test_nobody_is_let_in_by_an_adoption(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Who waits goes on waiting, and comes when the adopter leaves."""
-        async with task_actors(store) as guests:
+        """A waiter goes on waiting while a grant is adopted."""
+        async with task_actors(store) as actors:
             given = await locks.rwlock("c", 1).writer.acquire()
-            reader = await guests.queues(others.rwlock("c", 1).reader, "r")
+            reader = await actors.queues(others.rwlock("c", 1).reader, "r")
             theirs = await others.adopt(given.detach())
             assert reader.waits
             assert len((await locks.rwlock("c", 1).reader.info()).holders) == 1
@@ -341,7 +339,7 @@ class PassingCases(Cases):
             assert (await reader.inside()).fence > theirs.fence
 
     async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
-        """By what it is for, and since when the adopter has it."""
+        """An adopted grant shows its reason, and the time of its adoption."""
         lock = locks.mutex("order", 1)
         given = await lock.acquire(reason="refund", lease=300)
         (before,) = (await lock.info()).holders
@@ -356,9 +354,9 @@ class PassingCases(Cases):
     async def test_adopting_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The lock is free afterwards, or the ticket is good as ever."""
+        """A cancelled adoption leaves the lock free, or its ticket valid."""
         lock = locks.mutex("order", 1)
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
                 ticket = (await lock.acquire()).detach()
 
@@ -373,10 +371,10 @@ class PassingCases(Cases):
                         scope.cancel()
                 with suppress(NotOwner):
                     await (await others.adopt(ticket)).release()
-                await nothing_left(guests, lock)
+                await nothing_left(actors, lock)
 
     async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
-        """A grant whose lease ran out cannot be adopted, nor taken from its heir."""
+        """An expired grant cannot be adopted, nor taken from the next holder."""
         ticket = (
             await locks.mutex("order", 1, lease=self.harness.short).acquire()
         ).detach()
@@ -396,7 +394,7 @@ class PassingCases(Cases):
     async def test_detached_survives_closing(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """Closing releases every grant but those that were given away."""
+        """A close releases every grant except detached ones."""
         async with store.connect() as locks:
             ticket = (await locks.mutex("order", 1).acquire()).detach()
         assert await others.mutex("order", 1).try_acquire() is None

@@ -1,4 +1,4 @@
-"""Several locks, all or none."""
+"""Cases: several locks, all or none."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 def others_see(others: Locks, *names: int) -> Condition:
-    """Asks whether these, and no others, are held or waited for."""
+    """Return the condition that just these resources are held or waited for."""
 
-    async def told() -> bool:
+    async def condition() -> bool:
         listed = [d.resource_id async for d in others.list()]
         return listed == [str(name) for name in names]
 
-    return told
+    return condition
 
 
 class MultiCases(Cases):
-    """``locks.multi``: several locks, all or none, and no deadlock."""
+    """``locks.multi`` acquires all locks or none, without deadlock."""
 
     async def test_all_are_held(self, locks: Locks, others: Locks) -> None:
-        """The grants come in the order of the locks; leaving releases them all."""
+        """Grants come in the order of the locks; the end releases them all."""
         b, a = locks.mutex("order", "b"), locks.mutex("order", "a")
         rw = locks.rwlock("catalog", 7)
         async with locks.multi(b, rw.reader, a) as (held_b, held_rw, held_a):
@@ -37,7 +37,7 @@ class MultiCases(Cases):
         assert [d async for d in others.list()] == []
 
     async def test_awaited(self, locks: Locks, others: Locks) -> None:
-        """``await locks.multi(…)`` gives the grants, to be released one by one."""
+        """Grants of ``await locks.multi(…)`` are released one by one."""
         held = await locks.multi(locks.mutex("o", 1), locks.mutex("o", 2), timeout=0)
         assert [h.resource for h in held] == ["o/1", "o/2"]
         for grant in held:
@@ -50,7 +50,7 @@ class MultiCases(Cases):
     async def test_none_is_kept_if_one_is_not_obtained(
         self, locks: Locks, others: Locks, form: str, taken: int
     ) -> None:
-        """Whichever is taken by another, those obtained before are given back."""
+        """If one lock is not obtained, those obtained before are released."""
         wanted = locks.multi(*(locks.mutex("o", n) for n in (3, 1, 2)), timeout=0)
         async with others.mutex("o", taken):
             with pytest.raises(LockTimeout) as caught:
@@ -63,7 +63,7 @@ class MultiCases(Cases):
             await wait_until(others_see(others, taken), self.harness.patience)
 
     async def test_cancelled_gives_back(self, locks: Locks, others: Locks) -> None:
-        """Cancelled while it waits for one, it keeps none."""
+        """A ``multi`` that is cancelled while it waits keeps no lock."""
         wanted = locks.multi(locks.mutex("o", 1), locks.mutex("o", 2))
         async with others.mutex("o", 2):
             with anyio.move_on_after(0.05) as scope:
@@ -73,7 +73,7 @@ class MultiCases(Cases):
                 pass
 
     async def test_one_resource_twice(self, locks: Locks) -> None:
-        """One resource twice, in whatever modes, would wait for itself: refused."""
+        """A ``multi`` with one resource twice would wait for itself: it is refused."""
         rw = locks.rwlock("o", 1)
         other = locks.mutex("o", 2)
         for pair in (
@@ -90,7 +90,7 @@ class MultiCases(Cases):
     async def test_opposite_orders_do_not_deadlock(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Two processes that want the same locks in opposite orders both get them."""
+        """Two processes that want the same locks in opposite orders get them."""
         done: list[str] = []
 
         async def work(each: Locks, names: list[int]) -> None:
@@ -106,7 +106,7 @@ class MultiCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_losing_one_ends_all(self, locks: Locks, others: Locks) -> None:
-        """Losing any of them cancels the body; the others are released."""
+        """A ``multi`` that loses one lock cancels its body and releases the others."""
         first = locks.mutex("o", 1)
         with pytest.raises(LockLost) as caught:
             async with locks.multi(locks.mutex("o", 2), first):

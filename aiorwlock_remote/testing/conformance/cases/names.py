@@ -1,4 +1,4 @@
-"""One name, one lock — whatever the name and whoever takes it in which mode."""
+"""Cases: one name is one lock, whatever the name, the mode and the process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OneNameOneLockCases(Cases):
     async def test_modes_exclude_each_other(
         self, locks: Locks, others: Locks, holds: str, asks: str
     ) -> None:
-        """Mutex, writer and reader of one name exclude each other, but for readers."""
+        """Mutex, writer and reader of one name exclude each other; readers share."""
         async with lock_of(locks, holds, ("thing", 1)):
             assert await lock_of(others, asks, ("thing", 1)).try_acquire() is None
             assert await lock_of(others, asks, ("thing", 1)).locked()
@@ -54,10 +54,10 @@ class OneNameOneLockCases(Cases):
     async def test_modes_wait_for_each_other(
         self, store: StoreUnderTest, locks: Locks, holds: str, asks: str
     ) -> None:
-        """The same among the tasks of one process: one waits for the other."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(lock_of(locks, holds, ("thing", 1)), "first")
-            second = await guests.queues(lock_of(locks, asks, ("thing", 1)), "second")
+        """Tasks of one process wait for each other in all modes."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(lock_of(locks, holds, ("thing", 1)), "first")
+            second = await actors.queues(lock_of(locks, asks, ("thing", 1)), "second")
             assert second.waits
             await first.leave()
             await second.inside()
@@ -82,7 +82,8 @@ class OneNameOneLockCases(Cases):
                 assert not await others.mutex("order", other).locked(), other
 
     async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
-        """No name runs into another one, and each comes back as it was given."""
+        """Names with special characters stay apart, and are shown as given."""
+        # All at once: if two of the names were one lock, its second acquire would fail.
         held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
         for name in AWKWARD:
             shown = await others.mutex(*name).info()
@@ -94,7 +95,7 @@ class OneNameOneLockCases(Cases):
             await grant.release()
 
     async def test_case_matters(self, locks: Locks, others: Locks) -> None:
-        """Names that differ in case only, or in an accent, are different."""
+        """Names that differ only in case or in an accent are different."""
         async with locks.mutex("Order", "Abc"):
             for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
                 held = await others.mutex(*name).try_acquire()
@@ -129,7 +130,7 @@ class OneNameOneLockCases(Cases):
             assert listed == ["order"]
 
     async def test_prefixes_part(self, store: StoreUnderTest) -> None:
-        """``Locks`` with different prefixes never meet, also not in ``list``."""
+        """``Locks`` with different prefixes share no lock and list none."""
         async with (
             store.connect("eu:") as here,
             store.connect("us:") as there,
@@ -145,17 +146,17 @@ class OneNameOneLockCases(Cases):
     async def test_a_prefix_is_the_beginning_of_the_type(
         self, store: StoreUnderTest, kind: str
     ) -> None:
-        """A name with a prefix, and the same name written out, are one lock.
+        """A name with a prefix and the same name written out are one lock.
 
         Each ``Locks`` lists the resource by the name that it has there.
         """
         async with (
             store.connect("shop/") as shop,
             store.connect() as plain,
-            task_actors(store) as guests,
+            task_actors(store) as actors,
         ):
             short, whole = shop.mutex(kind, 1), plain.mutex(f"shop/{kind}", 1)
-            first = await guests.enters(short, "first")
+            first = await actors.enters(short, "first")
             assert await whole.try_acquire() is None
             listed = [[d async for d in one.list()] for one in (shop, plain)]
             for lock, seen in zip((short, whole), listed, strict=True):
@@ -164,7 +165,7 @@ class OneNameOneLockCases(Cases):
                 assert shown.startswith("shop/") == (lock is whole)
             assert [d async for d in plain.list(f"shop/{kind}")]
             assert [d async for d in shop.list(kind)]
-            second = await guests.queues(whole, "second")
+            second = await actors.queues(whole, "second")
             await first.leave()
             assert (await second.inside()).resource == whole.resource
             (shown_short,) = [d async for d in shop.list()]
@@ -175,7 +176,7 @@ class OneNameOneLockCases(Cases):
             assert isinstance(await second.gone(), LockLost)
 
     async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
-        """What is named by the prefix alone has no name under the prefix."""
+        """A resource whose type is the prefix alone has no name under the prefix."""
         async with store.connect("shop-") as shop, store.connect() as plain:
             async with plain.mutex("shop-", 1):
                 assert [d async for d in shop.list()] == []

@@ -1,4 +1,4 @@
-"""Real processes: they exclude each other, and may be killed."""
+"""Cases: real processes exclude each other, and may be killed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class ProcessCases(Cases):
-    """Real processes: they exclude each other, and may be killed."""
+    """Real processes exclude each other, and may be killed."""
 
     needs = Capability.MANY_PROCESSES
 
     async def test_two_processes_exclude_each_other(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """What one holds the other does not get, in either direction."""
+        """What one process holds, the other does not get, in either direction."""
         async with (
             child(store, loop) as one,
             child(store, loop) as two,
@@ -43,7 +43,7 @@ class ProcessCases(Cases):
     async def test_nothing_is_counted_twice(
         self, store: StoreUnderTest, tmp_path: Path, loop: Loop
     ) -> None:
-        """A number read, raised and written back under the lock loses no turn."""
+        """A number that processes increment under the lock loses no increment."""
         number, turns = tmp_path / "number", 40
         number.write_text("0")
         async with (
@@ -59,32 +59,33 @@ class ProcessCases(Cases):
     async def test_a_release_wakes_another_process(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """A task here gets in when a process there releases."""
-        async with child(store, loop) as one, task_actors(store) as guests:
+        """A release in another process lets a waiter enter here."""
+        async with child(store, loop) as one, task_actors(store) as actors:
             fence = await one.ask("acquire", mode="mutex")
-            waiting = await guests.queues(locks.mutex("order", 1))
+            waiting = await actors.queues(locks.mutex("order", 1))
             assert await one.ask("release") is True
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_holder(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """When a holder is killed, who waits gets in after its lease."""
-        async with child(store, loop) as one, task_actors(store) as guests:
+        """When a holder is killed, a waiter enters after its lease."""
+        async with child(store, loop) as one, task_actors(store) as actors:
             fence = await one.ask("acquire", mode="mutex", lease=self.harness.kept)
-            waiting = await guests.queues(locks.mutex("order", 1))
+            waiting = await actors.queues(locks.mutex("order", 1))
             one.kill()
             assert (await waiting.inside()).fence > fence
 
     async def test_a_killed_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks, loop: Loop
     ) -> None:
-        """A killed process that was first in the queue blocks nobody for long."""
-        async with child(store, loop) as one, task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1))
+        """A killed process that is first in the queue delays the next one briefly."""
+        async with child(store, loop) as one, task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")
-            await guests.places(locks.mutex("order", 1), 1)
+            await actors.queue_has(locks.mutex("order", 1), 1)
+            # Its entry stays at the head of the queue until the store drops it.
             one.kill()
-            waiting = await guests.queues(others.mutex("order", 1))
+            waiting = await actors.queues(others.mutex("order", 1))
             await first.leave()
             await waiting.inside()

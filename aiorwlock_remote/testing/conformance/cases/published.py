@@ -1,7 +1,4 @@
-"""The six published calls: explicit tickets, non-blocking, repeatable.
-
-Programs that use the published record exclude ours, and are excluded by ours.
-"""
+"""Cases: the published calls, and programs that use the published record."""
 
 from __future__ import annotations
 
@@ -23,25 +20,25 @@ BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """One of the acquire calls."""
+    """Call one of the published acquire calls."""
     call = getattr(locks, f"acquire_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """One of the release calls."""
+    """Call one of the published release calls."""
     call = getattr(locks, f"release_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 class PublishedCallsCases(Cases):
-    """The six published calls, with the caller's tickets."""
+    """The six published calls: with the caller's ticket, not waiting, repeatable."""
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_acquire_and_release(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """A ticket holds until it is released, by whoever names it."""
+        """A ticket holds until any program releases it by name."""
         assert await acquire(locks, kind, 123, "gluww")
         assert await locks.mutex("foobar", 123).locked()
         assert not await acquire(others, "mutex", 123, "other")
@@ -53,7 +50,7 @@ class PublishedCallsCases(Cases):
     async def test_acquire_is_idempotent(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """The same ticket asks again: True, nothing changes; one release ends it."""
+        """A ticket that is acquired again returns True; one release ends it."""
         assert await acquire(locks, kind, 123, "gluww")
         (before,) = (await locks.mutex("foobar", 123).info()).holders
         for each in (locks, others, locks):
@@ -65,7 +62,7 @@ class PublishedCallsCases(Cases):
         assert not await release(locks, kind, 123, "gluww")
 
     async def test_another_mode_is_refused(self, locks: Locks) -> None:
-        """A ticket that reads is not given the other mode, nor the other way round."""
+        """A ticket that holds in one mode is refused in the other."""
         assert await acquire(locks, "readers", 1, "gluww")
         assert not await acquire(locks, "mutex", 1, "gluww")
         assert not await acquire(locks, "writer", 1, "gluww")
@@ -80,7 +77,7 @@ class PublishedCallsCases(Cases):
     async def test_release_compares_the_ticket(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """Nobody can release what another ticket holds."""
+        """A release with another ticket is refused."""
         assert await acquire(locks, kind, 123, "gluww")
         for wrong in ("glubb", "gluw", "gluwww", "GLUWW", "gluww "):
             assert not await release(others, kind, 123, wrong)
@@ -89,18 +86,19 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """Without a lease it stays and shows as stale; with one it ends."""
+        """A ticket without a lease stays and is stale; with a lease it ends."""
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
-        async with others.rwlock("foobar", 2).writer:  # when the lease has run out
+        # The writer waits until the reader's lease has run out.
+        async with others.rwlock("foobar", 2).writer:
             (stale,) = [d async for d in others.stale()]
         assert stale.resource_id == "1"
         assert not await release(locks, "readers", 2, "gluww")
         assert await release(locks, "mutex", 1, "gluww")
 
     async def test_readers_share(self, locks: Locks, others: Locks) -> None:
-        """Readers hold it together, each under its ticket, also with ``rwlock``."""
+        """Readers hold together, each under its ticket, also beside ``rwlock``."""
         assert await acquire(locks, "readers", 1, "one")
         assert await acquire(others, "readers", 1, "two")
         async with others.rwlock("foobar", 1).reader:
@@ -113,7 +111,7 @@ class PublishedCallsCases(Cases):
     async def test_a_refused_writer_is_pending(
         self, locks: Locks, others: Locks
     ) -> None:
-        """It keeps new readers out, and enters when it repeats its call."""
+        """A refused writer keeps new readers out, and enters by a later call."""
         assert await acquire(locks, "readers", 1, "reader")
         assert not await acquire(others, "writer", 1, "writer")
         assert (await locks.rwlock("foobar", 1).info()).has_pending_writer
@@ -130,7 +128,7 @@ class PublishedCallsCases(Cases):
     async def test_mutex_and_readers_take_no_place(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Refused, they leave nothing behind."""
+        """A refused mutex or readers call leaves no queue entry."""
         async with others.mutex("foobar", 1):
             assert not await acquire(locks, "mutex", 1, "gluww")
             assert not await acquire(locks, "readers", 1, "gluww")
@@ -140,14 +138,14 @@ class PublishedCallsCases(Cases):
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
         """A ticket keeps tasks waiting, and its release wakes them."""
-        async with task_actors(store) as guests:
+        async with task_actors(store) as actors:
             assert await acquire(locks, "writer", 1, "gluww")
-            waiting = await guests.queues(others.rwlock("foobar", 1).reader)
+            waiting = await actors.queues(others.rwlock("foobar", 1).reader)
             assert await release(locks, "writer", 1, "gluww")
             await waiting.inside()
 
     async def test_bad_tickets(self, locks: Locks) -> None:
-        """A ticket that cannot stand in the published record is refused."""
+        """A ticket that the published record cannot contain is refused."""
         for bad in BAD_TICKETS:
             for kind in KINDS:
                 with pytest.raises(ConfigurationError):
@@ -161,7 +159,7 @@ NAME = "foobar", 123
 
 
 class SeatCases(Cases):
-    """The published mutex record is the seat of every lock."""
+    """The published mutex record is the proof of every grant."""
 
     foreign = True
 
@@ -169,7 +167,7 @@ class SeatCases(Cases):
     async def test_our_grant_sits_there(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """While we hold it, in any mode, a published INSERT fails; then it works."""
+        """While we hold a lock, in any mode, a published INSERT fails."""
         other = store.foreigner
         async with lock_of(locks, mode, NAME) as held:
             ticket = other.read(NAME)
@@ -185,25 +183,27 @@ class SeatCases(Cases):
     async def test_a_callers_ticket_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """S0's calls write the very ticket they were given."""
-        assert await locks.acquire_mutex_lock(*NAME, "gluww")
+        """The published calls write the very ticket they were given."""
+        assert await locks.published.acquire_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "gluww"
-        assert await locks.release_mutex_lock(*NAME, "gluww")
+        assert await locks.published.release_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) is None
-        assert await locks.acquire_readers_lock(*NAME, "gluww")
+        assert await locks.published.acquire_readers_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "readers"
         assert store.foreigner.free(NAME, "readers")
 
     async def test_how_long_a_foreigner_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """Its record tells since when: ``stale(older_than)`` goes by that."""
-        before = floor(time.time())  # in whole seconds, in some stores
+        """A foreign record shows its age, which ``stale(older_than)`` uses."""
+        # Some stores keep the time of a foreign record in whole seconds.
+        before = floor(time.time())
         assert store.foreigner.take(NAME, "foreign")
         (seen,) = (await locks.mutex(*NAME).info()).holders
         assert seen.foreign
         assert before <= seen.since.timestamp() <= time.time()
-        await anyio.sleep(0.05)  # no clock of a store can be turned
+        # A real pause: the clock of a store cannot be moved.
+        await anyio.sleep(0.05)
         (later,) = (await locks.mutex(*NAME).info()).holders
         assert later.since == seen.since
         assert [d async for d in locks.stale(older_than=0.04)]
@@ -211,21 +211,21 @@ class SeatCases(Cases):
     async def test_readers_sit_until_the_last(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``readers`` stays there while any reader does."""
+        """The word ``readers`` stays in the record until the last reader leaves."""
         for ticket in ("one", "two"):
-            assert await locks.acquire_readers_lock(*NAME, ticket)
-        assert await locks.release_readers_lock(*NAME, "one")
+            assert await locks.published.acquire_readers_lock(*NAME, ticket)
+        assert await locks.published.release_readers_lock(*NAME, "one")
         assert store.foreigner.read(NAME) == "readers"
-        assert await locks.release_readers_lock(*NAME, "two")
+        assert await locks.published.release_readers_lock(*NAME, "two")
         assert store.foreigner.read(NAME) is None
 
     async def test_a_hand_over_keeps_the_seat(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Whoever is let in sits there under its own ticket."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex(*NAME))
-            second = await guests.queues(others.mutex(*NAME))
+        """After a hand-over the record has the ticket of the new holder."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex(*NAME))
+            second = await actors.queues(others.mutex(*NAME))
             await first.leave()
             held = await second.inside()
             assert holder_of(store.foreigner.read(NAME) or "") == held.holder
@@ -233,7 +233,7 @@ class SeatCases(Cases):
     async def test_tickets_are_secret(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """What sits there proves the grant, so nobody is shown it."""
+        """A ticket in the record is never shown: it would prove the grant."""
         async with locks.mutex(*NAME) as held:
             ticket = store.foreigner.read(NAME)
             assert ticket is not None
@@ -248,7 +248,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_keeps_us_out(
         self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
     ) -> None:
-        """No mode gets past it, not even readers past a foreign ``readers``."""
+        """A foreign record keeps out every mode, even readers from ``readers``."""
         assert store.foreigner.take(NAME, ticket)
         lock = lock_of(locks, mode, NAME)
         assert await lock.try_acquire() is None
@@ -257,7 +257,7 @@ class SeatCases(Cases):
         with pytest.raises(LockTimeout) as caught:
             await lock.acquire(timeout=0)
         assert caught.value.holders[0].startswith("foreign ")
-        assert not await locks.acquire_readers_lock(*NAME, "gluww")
+        assert not await locks.published.acquire_readers_lock(*NAME, "gluww")
         assert await lock.locked()
         assert store.foreigner.read(NAME) == ticket
         assert store.foreigner.free(NAME, ticket)
@@ -267,23 +267,23 @@ class SeatCases(Cases):
     async def test_a_foreign_release_lets_us_in(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A waiter gets in after a foreign program's plain DELETE, within a poll."""
-        async with task_actors(store) as guests:
+        """A waiter enters within a poll of a foreign program's DELETE."""
+        async with task_actors(store) as actors:
             waiting: list[TaskActor] = []
             for mode in MODES:
                 name = store.name()
                 assert store.foreigner.take(name, "foreign")
-                waiting.append(await guests.queues(lock_of(locks, mode, name)))
+                waiting.append(await actors.queues(lock_of(locks, mode, name)))
                 assert store.foreigner.free(name, "foreign")
-            for guest in waiting:
-                await guest.inside()
+            for actor in waiting:
+                await actor.inside()
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_deleted_seat_is_a_forced_loss(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """Deleting our record takes the grant away: ``forced``, and it stays away."""
+        """A grant whose record is deleted is lost for good: ``forced``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME) as held:
                 store.foreigner.wipe(NAME)
@@ -297,7 +297,7 @@ class SeatCases(Cases):
     async def test_an_overwritten_seat_is_stolen(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """Another value in our record takes the grant away: ``stolen``."""
+        """A grant whose record is overwritten is lost: ``stolen``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME):
                 store.foreigner.put(NAME, "thief")
@@ -309,7 +309,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_never_comes_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A grant whose seat vanished is void even if the same record reappears."""
+        """A grant whose record was deleted stays void if the record reappears."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.wipe(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -318,26 +318,24 @@ class SeatCases(Cases):
             theirs.check()
             assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
 
-    @pytest.mark.parametrize("told", ["release", "extend", "downgrade", "adopt"])
+    @pytest.mark.parametrize("action", ["release", "extend", "downgrade", "adopt"])
     async def test_our_ticket_goes_when_its_holder_is_told(
-        self, store: StoreUnderTest, locks: Locks, others: Locks, told: str
+        self, store: StoreUnderTest, locks: Locks, others: Locks, action: str
     ) -> None:
-        """If all beside the seat is deleted, our ticket does not stay there for ever.
-
-        Nobody else could tell it from a foreign program's: it would keep everybody out
-        until a person breaks it.
-        """
+        """If all but the record was deleted, a holder's next request removes it."""
         held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         store.foreigner.clean(NAME)
+        # Only the holder can tell our ticket from a foreign program's: left there, it
+        # would keep every client out until a person breaks it.
         assert await others.mutex(*NAME).try_acquire() is None
-        if told == "release":
+        if action == "release":
             assert await held.release()
-        elif told == "adopt":
+        elif action == "adopt":
             with pytest.raises(NotOwner):
                 await others.adopt(held.detach())
         else:
             with pytest.raises(LockLost) as caught:
-                await (held.extend() if told == "extend" else held.downgrade())
+                await (held.extend() if action == "extend" else held.downgrade())
             assert caught.value.reason == "forced"
         assert store.foreigner.read(NAME) is None
         async with others.mutex(*NAME).acquire(timeout=0):
@@ -347,7 +345,7 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """So it does when it is the keeper that is told."""
+        """If all but the record was deleted, the next renewal removes it."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.clean(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -357,40 +355,41 @@ class SeatCases(Cases):
     async def test_readers_we_do_not_know_stay(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``readers`` may be a foreign program's when no record tells of it."""
+        """A record ``readers`` that no doorman explains stays: it may be foreign."""
         held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
         store.foreigner.clean(NAME)
         with pytest.raises(LockLost):
             await held.extend()
         await held.release()
+        # To remove it could let a writer in beside a foreign program's readers.
         assert store.foreigner.read(NAME) == "readers"
         assert await others.rwlock(*NAME).reader.try_acquire() is None
 
     async def test_waiters_survive_a_deleted_seat(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The queue outlives it: the next in line gets in."""
-        async with task_actors(store) as guests:
-            await guests.enters(locks.mutex(*NAME, on_lost="flag"), "first")
-            second = await guests.queues(others.mutex(*NAME), "second")
+        """The queue outlives a deleted record, and the next waiter enters."""
+        async with task_actors(store) as actors:
+            await actors.enters(locks.mutex(*NAME, on_lost="flag"), "first")
+            second = await actors.queues(others.mutex(*NAME), "second")
             store.foreigner.wipe(NAME)
             await second.inside()
 
     async def test_release_of_a_foreign_ticket(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """Who knows the ticket in the record may release it with the published call."""
+        """A foreign ticket is released by the published call that names it."""
         assert store.foreigner.take(NAME, "foreign")
-        assert not await locks.release_mutex_lock(*NAME, "another")
-        assert not await locks.release_readers_lock(*NAME, "foreign")
+        assert not await locks.published.release_mutex_lock(*NAME, "another")
+        assert not await locks.published.release_readers_lock(*NAME, "foreign")
         assert store.foreigner.read(NAME) == "foreign"
-        assert await locks.release_mutex_lock(*NAME, "foreign")
+        assert await locks.published.release_mutex_lock(*NAME, "foreign")
         assert store.foreigner.read(NAME) is None
 
     async def test_a_foreign_seat_is_shown(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``list`` and ``stale`` show it, without fence and without its ticket."""
+        """``list`` and ``stale`` show a foreign record, without its ticket."""
         assert store.foreigner.take(NAME, "foreign")
         (listed,) = [d async for d in locks.list()]
         (stale,) = [d async for d in locks.stale()]
@@ -406,7 +405,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_is_broken_by_its_value(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``force_release`` removes the record that was seen, and no other one."""
+        """A ``force_release`` removes the foreign record that was seen, no other."""
         assert store.foreigner.take(NAME, "foreign")
         seen = await locks.mutex(*NAME).info()
         store.foreigner.put(NAME, "another")
@@ -419,7 +418,7 @@ class SeatCases(Cases):
             pass
 
     async def test_foreign_names(self, store: StoreUnderTest, locks: Locks) -> None:
-        """Small integers, negative ones too, stand in the published columns."""
+        """Small integers, negative ones too, are in the published columns."""
         for number in (0, 1, -1, 2**31 - 1, -(2**31)):
             assert store.foreigner.take(("foobar", number), "foreign")
             assert await locks.mutex("foobar", str(number)).locked()

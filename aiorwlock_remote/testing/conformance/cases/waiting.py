@@ -1,4 +1,4 @@
-"""Waiting: who is woken, how, and how many may wait."""
+"""Cases: waiting, its cost and its wake-ups."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ from aiorwlock_remote.testing.conformance.actors import (
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
+# Seconds between polls of one waiter, at least, in a store that notifies.
 MIN_POLL_INTERVAL = 1.0
-"""No store may be polled for one waiter more often than this many seconds."""
 
 
 class WaitingCases(Cases):
-    """Waiting: what it costs, what it shows, when it ends."""
+    """Waiting: what it costs, what it shows, how it ends."""
 
     async def test_tasks_of_a_process_are_one_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """However many tasks of a process wait in a mode, they have one place."""
-        async with task_actors(store) as guests:
-            await guests.enters(others.mutex("order", 1))
-            await guests.queues(locks.mutex("order", 1))
+        """Tasks of one process that wait in one mode share one queue entry."""
+        async with task_actors(store) as actors:
+            await actors.enters(others.mutex("order", 1))
+            await actors.queues(locks.mutex("order", 1))
             for _ in range(5):
-                await guests.invite(locks.mutex("order", 1))
-            await guests.queues(locks.rwlock("order", 1).reader)
+                await actors.asks(locks.mutex("order", 1))
+            await actors.queues(locks.rwlock("order", 1).reader)
             for _ in range(5):
-                await guests.invite(locks.rwlock("order", 1).reader)
+                await actors.asks(locks.rwlock("order", 1).reader)
+            # One entry however many tasks: a store need not count or wake each of them.
             queue = (await others.mutex("order", 1).info()).queue
             assert [place.mode for place in queue] == ["write", "read"]
 
     async def test_info_shows_who_waits(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The queue names modes and reasons, and whether a writer is pending."""
-        async with task_actors(store) as guests:
-            await guests.enters(locks.mutex("order", 1))
-            await guests.queues(others.rwlock("order", 1).reader, reason="report")
+        """``info`` shows modes and reasons of waiters, and a pending writer."""
+        async with task_actors(store) as actors:
+            await actors.enters(locks.mutex("order", 1))
+            await actors.queues(others.rwlock("order", 1).reader, reason="report")
             shown = await locks.mutex("order", 1).info()
             assert [(p.mode, p.waiting, p.reason) for p in shown.queue] == [
                 ("read", 1, "report")
             ]
             assert not shown.has_pending_writer
-            await guests.queues(others.rwlock("order", 1).writer)
+            await actors.queues(others.rwlock("order", 1).writer)
             shown = await locks.mutex("order", 1).info()
             assert shown.has_pending_writer
             assert shown.pending_writer is not None
@@ -62,45 +63,45 @@ class WaitingCases(Cases):
     async def test_a_timeout_lets_the_others_wait_on(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Who gives up takes only itself out of the queue."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(locks.mutex("order", 1), "first")
+        """A waiter that times out takes only itself out of the queue."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(locks.mutex("order", 1), "first")
             timeout = 2 * self.harness.answers_in
             lock = others.mutex("order", 1)
-            hasty = await guests.queues(lock, "hasty", timeout=timeout)
-            patient = await guests.invite(others.mutex("order", 1), "patient")
+            hasty = await actors.queues(lock, "hasty", timeout=timeout)
+            patient = await actors.asks(others.mutex("order", 1), "patient")
             assert isinstance(await hasty.gone(), LockTimeout)
             assert patient.waits
             await first.leave()
             await patient.inside()
-            await guests.places(locks.mutex("order", 1), 0)
-        assert guests.order == ["first", "patient"]
+            await actors.queue_has(locks.mutex("order", 1), 0)
+        assert actors.order == ["first", "patient"]
 
     async def test_max_waiters_in_a_process(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """One waiter more than ``max_waiters`` is refused; those who wait are not."""
+        """A waiter beyond ``max_waiters`` is refused; the others wait on."""
         lock = locks.mutex("order", 1, max_waiters=2)
-        async with task_actors(store) as guests:
-            first = await guests.enters(others.mutex("order", 1))
-            waiting = [await guests.queues(lock), await guests.invite(lock)]
+        async with task_actors(store) as actors:
+            first = await actors.enters(others.mutex("order", 1))
+            waiting = [await actors.queues(lock), await actors.asks(lock)]
             with pytest.raises(TooManyWaiters) as caught:
                 await lock.acquire()
             assert caught.value.limit == 2
             assert caught.value.resource == "order/1"
             assert await lock.try_acquire() is None
             await first.leave()
-            for guest in waiting:
-                await guest.inside()
-                await guest.leave()
+            for actor in waiting:
+                await actor.inside()
+                await actor.leave()
 
     async def test_max_waiters_of_all_processes(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The waiters of other processes count."""
-        async with task_actors(store) as guests:
-            first = await guests.enters(others.mutex("order", 1))
-            waiting = await guests.queues(others.mutex("order", 1))
+        """``max_waiters`` counts the waiters of all processes."""
+        async with task_actors(store) as actors:
+            first = await actors.enters(others.mutex("order", 1))
+            waiting = await actors.queues(others.mutex("order", 1))
             with pytest.raises(TooManyWaiters) as caught:
                 await locks.mutex("order", 1, max_waiters=1).acquire()
             assert caught.value.limit == 1
@@ -115,13 +116,13 @@ class WaitingCases(Cases):
         others: Locks,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """After ``slow_wait`` seconds the log says who holds it; the wait goes on."""
+        """After ``slow_wait`` seconds the log names the holder; the wait goes on."""
         lock = locks.mutex("order", 1, slow_wait=self.harness.answers_in)
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
-            async with task_actors(store) as guests:
-                first = await guests.enters(others.mutex("order", 1), reason="refund")
-                other = await guests.queues(others.mutex("order", 1))
-                waiting = await guests.queues(lock)
+            async with task_actors(store) as actors:
+                first = await actors.enters(others.mutex("order", 1), reason="refund")
+                other = await actors.queues(others.mutex("order", 1))
+                waiting = await actors.queues(lock)
                 line = re.compile(
                     r"waited \S+ s for order/1 \(write\), "
                     rf"held \d+ s by \S+ pid {getpid()}: refund; 2nd in queue"
@@ -130,7 +131,7 @@ class WaitingCases(Cases):
                 async def logged() -> bool:
                     return line.search(caplog.text) is not None
 
-                await guests.until(logged)
+                await actors.until(logged)
                 assert waiting.waits
                 await first.leave()
                 await other.inside()
@@ -139,38 +140,39 @@ class WaitingCases(Cases):
 
 
 class WakingCases(Cases):
-    """Stores that notify: waiters are woken, the poll is only the backstop."""
+    """A store that notifies wakes its waiters; polls are only a backstop."""
 
     needs = Capability.NOTIFIES
 
     async def test_a_release_wakes_the_other_process(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Hand-overs from one process to another take far less than polls would."""
+        """A hand-over to another process takes far less time than a poll."""
         clock, turns = SystemClock(), 5
         waited = 0.0
         for number in range(turns):
-            async with task_actors(store) as guests:
-                first = await guests.enters(locks.mutex("order", number))
-                second = await guests.queues(others.mutex("order", number))
+            async with task_actors(store) as actors:
+                first = await actors.enters(locks.mutex("order", number))
+                second = await actors.queues(others.mutex("order", number))
                 released = clock.now()
                 await first.leave()
                 await second.inside()
                 waited += clock.now() - released
+        # By polls alone a hand-over takes half an interval on average.
         assert waited < turns * MIN_POLL_INTERVAL / 2
 
     async def test_a_release_wakes_all_readers(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """So do those to the readers of several processes, all at once."""
+        """A hand-over to readers of several processes wakes them all at once."""
         clock, turns = SystemClock(), 3
         waited = 0.0
         async with store.connect() as third:
             for number in range(turns):
-                async with task_actors(store) as guests:
-                    first = await guests.enters(locks.rwlock("c", number).writer)
+                async with task_actors(store) as actors:
+                    first = await actors.enters(locks.rwlock("c", number).writer)
                     readers = [
-                        await guests.queues(each.rwlock("c", number).reader)
+                        await actors.queues(each.rwlock("c", number).reader)
                         for each in (locks, others, third)
                     ]
                     released = clock.now()
@@ -183,15 +185,15 @@ class WakingCases(Cases):
     async def test_an_upgrader_is_woken(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The last other reader that leaves wakes who waits to upgrade."""
+        """The last other reader that leaves wakes a waiting upgrader."""
         turns, waited = 3, 0.0
         for number in range(turns):
             lock, theirs = locks.rwlock("c", number), others.rwlock("c", number)
-            async with task_actors(store) as guests:
-                reader = await guests.enters(theirs.reader)
+            async with task_actors(store) as actors:
+                reader = await actors.enters(theirs.reader)
                 held = await lock.reader.acquire()
                 leaving = LeavingReader(reader, theirs.reader)
-                guests.group.start_soon(leaving.when_closed, guests)
+                actors.group.start_soon(leaving.when_closed, actors)
                 upgraded = await held.upgrade()
                 waited += SystemClock().now() - leaving.at
                 await upgraded.release()
@@ -199,20 +201,22 @@ class WakingCases(Cases):
 
 
 class LeavingReader:
-    """A reader that leaves once joining it is closed: ``at`` that local time."""
+    """A reader that leaves once no reader may join; ``at``: when it did."""
 
     def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:
         self.at: float = 0.0
         self._reader = reader
         self._lock = lock
 
-    async def when_closed(self, guests: TaskActors) -> None:
-        """Wait for an upgrader, then leave."""
-        await guests.until(self._closed)
+    async def when_closed(self, actors: TaskActors) -> None:
+        """Wait until an upgrader closes joining, then leave."""
+        await actors.until(self._closed)
         self.at = SystemClock().now()
         await self._reader.leave()
 
     async def _closed(self) -> bool:
+        # A waiting upgrader is not in the queue that ``info`` shows: that no reader can
+        # join is the one sign of it.
         joined = await self._lock.try_acquire()
         if joined is not None:
             await joined.release()

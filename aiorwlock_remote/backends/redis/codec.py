@@ -1,0 +1,486 @@
+"""Commands as arguments of a script, and a script's answers as replies.
+
+``lua/main.lua`` says what arguments and answers mean. Every answer is read by its
+shape: how many items, and of which types. What has another shape says nothing about
+    what was
+carried out, and is never taken for a grant: the first byte of ``b"foo"`` is a number
+above zero, as a fence is (test_replies.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from aiorwlock_remote.backends.redis.connection.calls import Arg, Raw, Request
+from aiorwlock_remote.backends.redis.keys import Keys
+from aiorwlock_remote.core.commands import (
+    AHEAD,
+    BARRED,
+    FULL,
+    HELD,
+    OTHER_MODE,
+    Acquire,
+    Adopt,
+    Answer,
+    Claim,
+    Command,
+    Conflict,
+    Downgrade,
+    Forced,
+    ForceRelease,
+    Granted,
+    NotHeld,
+    Refused,
+    Release,
+    Released,
+    Renew,
+    Renewed,
+    Reply,
+    Upgrade,
+    Waiting,
+    Withdraw,
+    Withdrawn,
+)
+from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote, Requester
+from aiorwlock_remote.core.mutex_record import why_gone
+from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.errors import BackendError, LossReason
+
+# First items of answers. A fence is above zero, so that none of these can be taken for
+# a grant.
+_NOTIFIED = -9
+_LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
+
+PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading an answer of an unexpected shape raises."""
+
+WRITE = Mode.WRITE
+MODES = {"r": Mode.READ, "w": Mode.WRITE}
+_MODE_LETTERS = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
+_YES_NO = (0, 1)
+_REFUSALS = {HELD, AHEAD, OTHER_MODE, FULL, BARRED}
+
+
+def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
+    """Return the script that carries out a command, and its arguments.
+
+    Args:
+        keys: The resource's.
+        command: The command.
+        client_id: The calling client's own. Waking it is a part of the answer (see
+            ``decode_step``); all other clients, or all without it, get a message.
+    """
+    return _ENCODERS[type(command)](keys, command, client_id)
+
+
+def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
+    claims = command.claims
+    ask = _encode_ask(command, client_id)
+    if len(claims) != 1:
+        return keys.enter, (*keys.args, "a", client_id, ask, *_encode_claims(claims))
+    claim = claims[0]
+    lease = claim.lease
+    kind = "a"
+    # The short cuts of fast.lua are for one claim with a lease, while no other task of
+    # this client waits. test_differential.py runs them against the long way.
+    if lease and not (command.more or claim.lock_delay):
+        kind = "w" if command.mode is WRITE else "e"
+    shown = "" if lease is None else lease
+    return keys.enter, (
+        *(*keys.args, kind, client_id, ask),
+        *(claim.ticket, shown, _encode_details(claim)),
+    )
+
+
+def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
+    then = command.then
+    kind = "h" if len(then) == 1 and _is_own_writer(then[0], client_id) else "r"
+    args = (*keys.args, kind, client_id, _MODE_LETTERS[command.mode], command.ticket)
+    for ask in then:
+        claims = _encode_claims(ask.claims)
+        args += (len(ask.claims), _encode_ask(ask, client_id), *claims)
+    return keys.leave, args
+
+
+def _is_own_writer(ask: Acquire, client_id: str) -> bool:
+    """Whether a release hands over to one writer of its own client (see fast.lua)."""
+    claim = ask.claims[0]
+    own = ask.mode is WRITE and ask.client_id == client_id
+    return own and claim.lease is not None and not claim.lock_delay
+
+
+def _encode_withdraw(keys: Keys, command: Withdraw, client_id: str) -> Request:
+    return keys.leave, (
+        *keys.args,
+        "t",
+        client_id,
+        _MODE_LETTERS[command.mode],
+        int(command.keep),
+        command.upgrader,
+        command.client_id,
+        *command.tickets,
+    )
+
+
+def _encode_renew(keys: Keys, command: Renew, client_id: str) -> Request:
+    # A ticket that is named twice has the lease it was named with last, as in the core.
+    leases = dict(command.tickets)
+    args: list[Arg] = [*keys.args, "n", client_id]
+    for ticket, _ in command.tickets:
+        lease = leases[ticket]
+        args += (ticket, "" if lease is None else lease)
+    return keys.leave, tuple(args)
+
+
+def _encode_downgrade(keys: Keys, command: Downgrade, client_id: str) -> Request:
+    claim = _encode_claims((command.claim,))
+    return keys.leave, (*keys.args, "d", client_id, command.ticket, *claim)
+
+
+def _encode_adopt(keys: Keys, command: Adopt, client_id: str) -> Request:
+    claim = _encode_claims((command.claim,))
+    return keys.leave, (*keys.args, "o", client_id, command.ticket, *claim)
+
+
+def _encode_upgrade(keys: Keys, command: Upgrade, client_id: str) -> Request:
+    life = command.entry_ttl if command.may_wait else 0
+    claim = _encode_claims((command.claim,))
+    return keys.enter, (
+        *(*keys.args, "u", client_id, command.ticket, *claim),
+        *(life, command.client_id),
+    )
+
+
+def _encode_force(keys: Keys, command: ForceRelease, client_id: str) -> Request:
+    if command.seat is not None:
+        seat = command.seat.encode("utf-8", "surrogateescape")
+        return keys.leave, (*keys.args, "s", client_id, seat)
+    return keys.leave, (*keys.args, "f", client_id, command.holder, command.fence)
+
+
+_ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
+    Acquire: _encode_acquire,
+    Release: _encode_release,
+    Withdraw: _encode_withdraw,
+    Renew: _encode_renew,
+    Downgrade: _encode_downgrade,
+    Upgrade: _encode_upgrade,
+    Adopt: _encode_adopt,
+    ForceRelease: _encode_force,
+}
+
+
+def _encode_claims(claims: tuple[Claim, ...]) -> tuple[Arg, ...]:
+    args: list[Arg] = []
+    for claim in claims:
+        lease = claim.lease
+        args += (claim.ticket, "" if lease is None else lease, _encode_details(claim))
+    return tuple(args)
+
+
+def _encode_details(claim: Claim) -> str:
+    who = claim.who
+    shown = _encode_who(who.host, who.pid, who.task, who.reason)
+    return f"{holder_of(claim.ticket)},{claim.lock_delay},{shown}"
+
+
+@lru_cache(maxsize=1024)
+def _encode_who(host: str, pid: int, task: str, reason: str) -> str:
+    return json.dumps([host, pid, task, reason], separators=(",", ":"))
+
+
+def _encode_ask(command: Acquire, client_id: str) -> str:
+    return _ask_text(
+        command.mode,
+        command.policy,
+        command.may_queue,
+        command.more,
+        command.waiting,
+        command.max_waiters,
+        command.entry_ttl,
+        command.claim_window,
+        "=" if command.client_id == client_id else command.client_id,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _ask_text(
+    mode: Mode,
+    policy: Policy,
+    may_queue: bool,  # noqa: FBT001 - positional: the cache's key
+    more: int,
+    waiting: int,
+    max_waiters: int | None,
+    entry_ttl: int,
+    claim_window: int,
+    client_id: str,
+) -> str:
+    limit = "" if max_waiters is None else max_waiters
+    return (
+        f"{_MODE_LETTERS[mode]},{policy},{int(may_queue)},{more},{waiting},{limit},"
+        f"{entry_ttl},{claim_window},{client_id}"
+    )
+
+
+def decode(command: Command, raw: Raw) -> Reply:
+    """Return the reply to a command; see ``decode_step``."""
+    return decode_step(command, raw)[0]
+
+
+def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
+    """Return the reply to a command, and whether to wake the client that called.
+
+    Raises:
+        BackendError: The answer cannot be read: it is not known what was carried out.
+    """
+    decoder = _DECODERS[type(command)]
+    try:
+        if type(raw) is list and len(raw) == 2 and raw[0] == _NOTIFIED:
+            return decoder(command, raw[1]), True
+        return decoder(command, raw), False
+    except PARSE_ERRORS as exc:
+        raise unreadable_answer(exc) from exc
+
+
+@contextmanager
+def reading_answer() -> Generator[None, None, None]:
+    """Run a body, or as a decorator a function, that reads an answer.
+
+    Raises:
+        BackendError: The answer cannot be read.
+    """
+    try:
+        yield
+    except PARSE_ERRORS as exc:
+        raise unreadable_answer(exc) from exc
+
+
+def unreadable_answer(error: Exception) -> BackendError:
+    """Return the error to raise for an answer that failed to be read with ``error``."""
+    return BackendError(
+        what=f"the server's answer to a script cannot be read ({error!r})",
+        hint="is it Redis or Valkey, with nothing between that changes answers?",
+    )
+
+
+def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
+    """Return ``raw`` if it is a list (of ``count`` items); else raise TypeError."""
+    items: list[Raw] = raw
+    kind = type(items)
+    if kind is not list or (count is not None and len(items) != count):
+        raise TypeError(f"{kind.__name__} instead of a list")
+    return items
+
+
+def number_of(raw: Raw) -> int:
+    """Return ``raw`` if it is an int, and no bool; else raise TypeError."""
+    # Not isinstance: True is an int as well.
+    if type(raw) is not int:
+        raise TypeError(f"{type(raw).__name__} instead of a number")
+    return raw
+
+
+def bytes_of(raw: Raw) -> bytes:
+    """Return ``raw`` if it is a bulk string; else raise TypeError."""
+    if type(raw) is not bytes:
+        raise TypeError(f"{type(raw).__name__} instead of a text")
+    return raw
+
+
+def who_of(text: str) -> Requester:
+    """Return the requester of a stored entry or grant."""
+    # A newer version may write more fields.
+    host, pid, task, reason = items_of(json.loads(text))[:4]
+    if not (type(host) is type(task) is type(reason) is str):
+        raise TypeError("who asked is no text")
+    return Requester(host, number_of(pid), task, reason)
+
+
+def endings_of(text: str) -> tuple[LossNote, ...]:
+    """Return the notes of why grants ended early."""
+    return tuple(_loss_note(part) for part in text.split(";") if part)
+
+
+def grant_of(
+    ticket: str, mode: Mode, fence: int, since: int, expires: int | None, details: str
+) -> Grant:
+    """Return a stored grant; ``details`` are "holder,lock_delay,requester"."""
+    _, delay, who = details.split(",", 2)
+    return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
+
+
+def _loss_note(text: str) -> LossNote:
+    fence, holder, reason = text.split(",")
+    known: dict[str, LossReason] = {"stolen": "stolen"}
+    return LossNote(int(fence), holder, known.get(reason, "forced"))
+
+
+def _decode_acquire(command: Acquire, raw: Raw) -> Answer:
+    if number_of(items_of(raw)[0]) > 0:
+        return _new_grants(command.claims, command.mode, raw, placed=command.more > 0)
+    if raw[0] == _WAITING:
+        return _decode_waiting(raw)
+    if raw[0] == _REFUSED:
+        return _decode_refusal(raw)
+    return _stored_grants(command.claims, command.mode, raw)
+
+
+def _new_grants(
+    claims: Iterable[Claim], mode: Mode, raw: Raw, *, placed: bool = False
+) -> Granted:
+    fence, now = map(number_of, items_of(raw))
+    grants: list[Grant] = []
+    for claim in claims:
+        lease = claim.lease
+        ends = None if lease is None else now + lease
+        ticket, who, delay = claim.ticket, claim.who, claim.lock_delay
+        grants.append(Grant(ticket, mode, fence, now, ends, who, delay))
+    return Granted(tuple(grants), now, placed)
+
+
+def _stored_grants(claims: Iterable[Claim], mode: Mode, raw: Raw) -> Granted:
+    kind, now, placed, fence, *items = raw
+    asked = {claim.ticket for claim in claims}
+    grants = tuple(
+        _stored_grant(bytes_of(ticket).decode(), mode, number_of(fence), rest)
+        for ticket, *rest in map(items_of, items)
+    )
+    # A grant of a ticket that was not asked for has no task that could release it.
+    if kind != _LIVE or not grants or not asked.issuperset(g.ticket for g in grants):
+        raise ValueError("grants that nobody asked for")
+    return Granted(grants, number_of(now), bool(number_of(placed)))
+
+
+def _stored_grant(ticket: str, mode: Mode, fence: int, rest: Raw) -> Grant:
+    since, ends, details = items_of(rest, 3)
+    text = bytes_of(details).decode()
+    return grant_of(ticket, mode, fence, number_of(since), _optional_time(ends), text)
+
+
+def _decode_waiting(raw: Raw) -> Waiting:
+    return Waiting(
+        number_of(raw[1]), _optional_time(raw[2]), tuple(map(_holder_text, raw[3:]))
+    )
+
+
+def _decode_refusal(raw: Raw) -> Refused:
+    why = bytes_of(raw[1]).decode()
+    if why not in _REFUSALS:
+        raise ValueError(f"refused, and why is {why!r}")
+    return Refused(why, _optional_time(raw[2]), tuple(map(_holder_text, raw[3:])))
+
+
+def _holder_text(raw: Raw) -> str:
+    text = bytes_of(raw).decode("utf-8", "surrogateescape")
+    if text[0] == "f":
+        return f"foreign {holder_of(text[1:])}"
+    holder, _, who = text[1:].split(",", 2)
+    return f"{MODES[text[0]]} {holder} {who_of(who)}"
+
+
+def _optional_time(value: Raw) -> int | None:
+    return None if number_of(value) < 0 else value
+
+
+def _loss_reason(last: Raw, endings: Raw, ticket: str) -> LossReason:
+    noted = endings_of(bytes_of(endings).decode())
+    return why_gone(Doorman(last=number_of(last), endings=noted), holder_of(ticket))
+
+
+def _decode_release(command: Release, raw: Raw) -> Released:
+    # The short answers of fast.lua: 1, or the grant that was carried along.
+    if type(raw) is int and raw == 1 and not command.then:
+        return Released(held=True)
+    items = items_of(raw)
+    if number_of(items[0]) > 1:
+        (ask,) = command.then
+        return Released(held=True, then=(_decode_acquire(ask, raw),))
+    kind, held, last, endings, *answers = items
+    if kind != _RELEASED or held not in _YES_NO:
+        raise ValueError("no answer to a release")
+    both = zip(command.then, answers, strict=True)
+    then = tuple(_decode_acquire(ask, answer) for ask, answer in both)
+    if number_of(held) == 1:
+        return Released(held=True, then=then)
+    reason = _loss_reason(last, endings, command.ticket)
+    return Released(held=False, reason=reason, then=then)
+
+
+def _decode_withdraw(command: Withdraw, raw: Raw) -> Withdrawn:
+    held = tuple(bytes_of(ticket).decode() for ticket in items_of(raw))
+    if not set(held) <= set(command.tickets):
+        raise ValueError("tickets that nobody withdrew")
+    return Withdrawn(held)
+
+
+def _decode_renew(command: Renew, raw: Raw) -> Renewed:
+    last, endings, *items = items_of(raw)
+    outcomes: list[Grant | NotHeld] = []
+    for (ticket, _), item in zip(command.tickets, items, strict=True):
+        if type(item) is int and item == 0:
+            outcomes.append(NotHeld(_loss_reason(last, endings, ticket)))
+            continue
+        mode, *rest = items_of(item)
+        kind = MODES[bytes_of(mode).decode()]
+        outcomes.append(_stored_grant(ticket, kind, number_of(last), rest))
+    return Renewed(tuple(outcomes))
+
+
+def _decode_conversion(
+    command: Downgrade | Upgrade, raw: Raw
+) -> Granted | NotHeld | Conflict | Waiting | Refused:
+    mode = Mode.READ if isinstance(command, Downgrade) else Mode.WRITE
+    kind = number_of(items_of(raw)[0])
+    if kind > 0:
+        return _new_grants((command.claim,), mode, raw)
+    if kind == _NOT_HELD:
+        return _decode_not_held(command.ticket, raw)
+    if kind == _CONFLICT:
+        items_of(raw, 1)
+        return Conflict()
+    if kind == _WAITING:
+        return _decode_waiting(raw)
+    if kind == _REFUSED:
+        return _decode_refusal(raw)
+    return _stored_grants((command.claim,), mode, raw)
+
+
+def _decode_not_held(ticket: str, raw: Raw) -> NotHeld:
+    _, last, endings = raw
+    return NotHeld(_loss_reason(last, endings, ticket))
+
+
+def _decode_adopt(command: Adopt, raw: Raw) -> Granted | NotHeld:
+    if number_of(items_of(raw)[0]) == _NOT_HELD:
+        return _decode_not_held(command.ticket, raw)
+    now, fence, mode, *rest = raw
+    kind = MODES[bytes_of(mode).decode()]
+    grant = _stored_grant(command.claim.ticket, kind, number_of(fence), rest)
+    return Granted((grant,), now)
+
+
+def _decode_force(_command: ForceRelease, raw: Raw) -> Forced:
+    return Forced(yes_no(raw))
+
+
+def yes_no(raw: Raw) -> bool:
+    """Return the bool that 1 or 0 stand for; else raise ValueError."""
+    if number_of(raw) not in _YES_NO:
+        raise ValueError(f"{raw} instead of 1 or 0")
+    return bool(raw)
+
+
+_DECODERS: dict[type[Any], Callable[[Any, Any], Reply]] = {
+    Acquire: _decode_acquire,
+    Release: _decode_release,
+    Withdraw: _decode_withdraw,
+    Renew: _decode_renew,
+    Downgrade: _decode_conversion,
+    Upgrade: _decode_conversion,
+    Adopt: _decode_adopt,
+    ForceRelease: _decode_force,
+}

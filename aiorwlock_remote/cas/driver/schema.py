@@ -1,0 +1,69 @@
+"""What the checks of the two tables have alike in all SQL databases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from aiorwlock_remote.errors import Unsupported
+
+_KEY = "resource_type", "resource_id"
+TABLES: dict[str, tuple[str, ...]] = {
+    "mutex_locks": (*_KEY, "ticket", "acquired_at"),
+    "doormans": (
+        *(*_KEY, "active_readers", "has_pending_writer", "pending_writer"),
+        *("updated_at", "created_at", "version", "record"),
+    ),
+}
+"""The columns of both tables."""
+
+
+@dataclass(frozen=True)
+class ExpectedTables:
+    """The tables as one database must have them.
+
+    Args:
+        types: The types that each column may have, the preferred one first.
+        added_columns: Types of the columns that a published table lacks.
+        add_column: Template of the clause that adds a column of a type.
+        hint: What to do if nothing better is known.
+    """
+
+    types: Mapping[str, Collection[str]]
+    added_columns: Mapping[str, str]
+    add_column: str
+    hint: str
+
+    def check_table(self, found: object, name: str, where: str, hint: str = "") -> None:
+        """Raise ``Unsupported`` if no column of a table was found."""
+        if not found:
+            raise Unsupported(
+                what=f"{where}: table {name} does not exist, or is not visible",
+                hint=hint or self.hint,
+            )
+
+    def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
+        """Raise ``Unsupported`` if a column is missing (None) or of another type."""
+        if kind is None:
+            hint = self.hint
+            if name in self.added_columns:
+                add = self.add_column.format(name, self.added_columns[name])
+                hint = f"ALTER TABLE {table} {add}"
+            raise Unsupported(what=f"{where}: {table} has no column {name}", hint=hint)
+        if kind not in self.types[name]:
+            raise Unsupported(
+                what=f"{where}: {table}.{name} is {kind}, "
+                f"not {next(iter(self.types[name]))}",
+                hint=self.hint,
+            )
+
+
+def grants(owner: str, user: str) -> Iterator[str]:
+    """Yield the grants of the rights that a user needs.
+
+    Args:
+        owner: Schema or database of the tables with a dot, or empty.
+        user: The user as it stands in SQL.
+    """
+    for table in TABLES:
+        yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON {owner}{table} TO {user}"

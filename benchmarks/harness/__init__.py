@@ -1,0 +1,1 @@
+"""The framework of all benchmarks: locks, worker processes, scenarios, reports."""

@@ -1,0 +1,327 @@
+"""A worker process: ``python -m benchmarks.harness.worker '{"kind": …}'``.
+
+The worker opens its peer, prints ``{"ready": true}``, waits for a line, does its job
+and prints what came out, all in lines of JSON. A peer in another language only has to
+speak these lines (see ``redis/go/main.go``).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from importlib import import_module
+from time import monotonic, perf_counter
+
+import anyio
+from anyio import to_thread
+
+from benchmarks.harness.lock import Client, Cycle, Open, run_on
+from benchmarks.harness.scenario import Job
+
+DRAIN_TIMEOUT = 35.0
+"""Seconds after which the waiters that are left are given up."""
+
+Turn = tuple[int, int, float, float, float, int]
+"""Task; 1 for a write; when the task asked, got in, began to leave; fence or 0."""
+
+
+def reply(**words: object) -> None:
+    """Print one line of JSON."""
+    print(json.dumps(words), flush=True)
+
+
+async def order() -> str:
+    """Return the next line of stdin, without blocking the event loop."""
+    line: str = await to_thread.run_sync(sys.stdin.readline)
+    return line.strip()
+
+
+async def ready() -> str:
+    """Say that the worker is ready, and return the order to begin."""
+    reply(ready=True)
+    begin = await order()
+    # The garbage of the start must not be collected while a cycle is timed.
+    gc.collect()
+    gc.freeze()
+    return begin
+
+
+# --------------------------------------------------------- one task, no competitors
+
+
+async def time_cycles(client: Client, job: Job) -> None:
+    """Reply the seconds of each of ``cycles``, after a tenth more to warm up."""
+    lock = await client.lock(job.key, job.mode)
+    await ready()
+    took = []
+    for _ in range(job.cycles + job.cycles // 10):
+        started = perf_counter()
+        async with lock:
+            pass
+        took.append(perf_counter() - started)
+    reply(took=took[-job.cycles :])
+
+
+async def hold_many(client: Client, job: Job) -> None:
+    """Hold ``tasks`` locks; reply the share of a core that keeping them takes."""
+    # The locks are taken before the worker is ready: only keeping them is measured.
+    async with AsyncExitStack() as stack:
+        for number in range(job.tasks):
+            lock = await client.lock(job.key.format(task=number), job.mode)
+            await stack.enter_async_context(lock)
+        await ready()
+        used, began = time.process_time(), monotonic()
+        await anyio.sleep(job.seconds)
+        used, took = time.process_time() - used, monotonic() - began
+        reply(share=used / took)
+
+
+# ------------------------------------------------------------------ tasks take turns
+
+
+async def hold_at_random(client: Client, job: Job) -> None:
+    """Take ``cycles`` turns of 0 to ``section`` seconds; reply when each was inside.
+
+    The holds are random so that two processes do not fall into step.
+    """
+    lock = await client.lock(job.key, job.mode)
+    chance = random.Random(job.seed)
+    await ready()
+    stays = []
+    for _ in range(job.cycles):
+        async with lock:
+            got_in = monotonic()
+            await anyio.sleep(chance.uniform(0, job.section))
+            stays.append((got_in, monotonic()))
+    reply(stays=stays)
+
+
+async def take_turns(client: Client, job: Job) -> None:
+    """Let all tasks take turns until a common end; reply all turns.
+
+    The order to begin is the moment at which the time that counts begins, on the clock
+    that all processes share; what happens earlier is the warm-up. A task that waits at
+    the end still gets in, so that the longest waits are seen at least in part. The
+    reply also has the difference of wall clock and monotonic clock.
+    """
+    locks = [await _locks_of(client, job, task) for task in range(job.tasks)]
+    # A moment, not a duration: workers read the order at different times.
+    ends = float(await ready()) + job.seconds
+    turns: list[Turn] = []
+    async with anyio.create_task_group() as group:
+        for task, (lock, reader) in enumerate(locks):
+            if reader is None:
+                group.start_soon(_turns_of_one, lock, task, ends, job, turns)
+            else:
+                group.start_soon(_turns_of_both, lock, reader, task, ends, job, turns)
+    reply(turns=turns, wall=time.time() - monotonic())
+
+
+async def _locks_of(client: Client, job: Job, task: int) -> tuple[Cycle, Cycle | None]:
+    key = job.key.format(task=task)
+    if job.writers is not None:
+        mode = "writer" if task < job.writers else "reader"
+        return await client.lock(key, mode), None
+    if job.reads is None:
+        return await client.lock(key, job.mode), None
+    return await client.lock(key, "writer"), await client.lock(key, "reader")
+
+
+async def _turns_of_one(
+    lock: Cycle, task: int, ends: float, job: Job, turns: list[Turn]
+) -> None:
+    writes, section = int(job.writers is None or task < job.writers), job.section
+    while (asked := monotonic()) < ends:
+        async with lock as held:
+            got_in = monotonic()
+            if section and got_in < ends:
+                await anyio.sleep(section)
+            turns.append((task, writes, asked, got_in, monotonic(), _fence(held)))
+
+
+async def _turns_of_both(
+    writer: Cycle, reader: Cycle, task: int, ends: float, job: Job, turns: list[Turn]
+) -> None:
+    assert job.reads is not None
+    # A generator for each task: the turns of one do not depend on those of another.
+    chance = random.Random(job.seed * 1000 + task)
+    while (asked := monotonic()) < ends:
+        writes = int(chance.random() >= job.reads)
+        async with writer if writes else reader as held:
+            got_in = monotonic()
+            if got_in < ends:
+                await anyio.sleep(job.section)
+            turns.append((task, writes, asked, got_in, monotonic(), _fence(held)))
+
+
+def _fence(held: object) -> int:
+    return getattr(held, "fence", 0)
+
+
+# --------------------------------------------------------------- holders and waiters
+
+
+async def hand_over(client: Client, job: Job) -> None:
+    """Hold the lock for as many seconds as each order says; ``end`` ends.
+
+    Replies ``got_in`` and ``left``: when the task entered, and when it was about to
+    release.
+    """
+    lock = await client.lock(job.key, job.mode)
+    reply(ready=True)
+    while (word := await order()) not in {"", "end"}:
+        async with lock:
+            reply(got_in=monotonic())
+            await anyio.sleep(float(word))
+            left = monotonic()
+        reply(left=left)
+
+
+async def hold(client: Client, job: Job) -> None:
+    """Hold the lock by ``tasks`` tasks until the next order, or until a kill.
+
+    Replies ``got_in`` when all tasks hold, and ``left`` when they begin to release.
+    """
+    locks = [await client.lock(job.key, job.mode) for _ in range(job.tasks)]
+    await ready()
+    inside = 0
+    all_in, leave = anyio.Event(), anyio.Event()
+
+    async def stay(lock: Cycle) -> None:
+        nonlocal inside
+        async with lock:
+            inside += 1
+            if inside == job.tasks:
+                all_in.set()
+            await leave.wait()
+
+    async with anyio.create_task_group() as group:
+        for lock in locks:
+            group.start_soon(stay, lock)
+        await all_in.wait()
+        reply(got_in=monotonic())
+        await order()
+        left = monotonic()
+        leave.set()
+    reply(left=left)
+
+
+async def wait_together(client: Client, job: Job) -> None:
+    """Let ``tasks`` tasks wait for one lock, which each leaves at once.
+
+    The second order marks the release of the holder. Replies how many tasks were
+    served, when the last was, and the errors of the others.
+    """
+    locks = [await client.lock(job.key, job.mode) for _ in range(job.tasks)]
+    await ready()
+    served, last = 0, 0.0
+    errors: Counter[str] = Counter()
+    all_done = anyio.Event()
+
+    async def wait(lock: Cycle) -> None:
+        nonlocal served, last
+        try:
+            async with lock:
+                served += 1
+                last = monotonic()
+        except Exception as exc:  # noqa: BLE001 - a peer's failure is a figure
+            errors[f"{type(exc).__name__}: {exc}"[:80]] += 1
+        if served + errors.total() == job.tasks:
+            all_done.set()
+
+    async with anyio.create_task_group() as group:
+        for lock in locks:
+            group.start_soon(wait, lock)
+        reply(asked=job.tasks)
+        await order()
+        # A lock that loses a wake-up would keep its waiter, and the run, for ever.
+        with anyio.move_on_after(DRAIN_TIMEOUT):
+            await all_done.wait()
+        group.cancel_scope.cancel()
+    reply(served=served, last=last, errors=errors)
+
+
+async def wait_for_killed(client: Client, job: Job) -> None:
+    """Wait for ``tasks`` locks whose holders get killed; reply when each was obtained.
+
+    The times are of the wall clock, which is the clock of the server's expiry.
+    """
+    keys = [f"{job.key}-{number}" for number in range(job.tasks)]
+    locks = {key: await client.lock(key, job.mode) for key in keys}
+    await ready()
+
+    async def wait(key: str) -> None:
+        async with locks[key]:
+            got_in = time.time()
+        reply(key=key, got_in=got_in)
+
+    async with anyio.create_task_group() as group:
+        for key in keys:
+            group.start_soon(wait, key)
+        reply(asked=job.tasks)
+
+
+async def admit_readers(client: Client, job: Job) -> None:
+    """Let ``tasks`` readers wait for a writer; reply the seconds until all are in."""
+    writer = await client.lock(job.key, "writer")
+    readers = [await client.lock(job.key, "reader") for _ in range(job.tasks)]
+    await ready()
+    inside, last = 0, 0.0
+    all_in = anyio.Event()
+
+    async def read(reader: Cycle) -> None:
+        nonlocal inside, last
+        async with reader:
+            inside, last = inside + 1, monotonic()
+            if inside == job.tasks:
+                all_in.set()
+            # The readers stay until all are in: they share the lock at one time.
+            await all_in.wait()
+
+    async with anyio.create_task_group() as group, writer:
+        for reader in readers:
+            group.start_soon(read, reader)
+        # Every reader has asked and was refused before the writer releases.
+        await anyio.sleep(job.section)
+        left = monotonic()
+    reply(took=last - left)
+
+
+RUN: dict[str, Callable[[Client, Job], Awaitable[None]]] = {
+    "admit_readers": admit_readers,
+    "hand_over": hand_over,
+    "hold": hold,
+    "hold_at_random": hold_at_random,
+    "hold_many": hold_many,
+    "take_turns": take_turns,
+    "time_cycles": time_cycles,
+    "wait_for_killed": wait_for_killed,
+    "wait_together": wait_together,
+}
+
+
+async def _work(job: Job) -> None:
+    # The adapters' package imports only the module of this peer: what a peer does not
+    # use must not weigh on its garbage collector.
+    connect: Open = import_module(f"{job.family}.adapters").opener(job.peer)
+    async with connect(job.url, job.lease) as client:
+        await RUN[job.kind](client, job)
+
+
+def main() -> None:
+    """Do the job that is given as the first argument."""
+    job = Job(**json.loads(sys.argv[1]))
+    if job.core is not None and sys.platform == "linux":
+        os.sched_setaffinity(0, {job.core})
+    run_on(job.loop, _work, job)
+
+
+if __name__ == "__main__":
+    main()

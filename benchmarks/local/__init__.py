@@ -1,0 +1,1 @@
+"""Locks that need no server, beside their peers: ``python -m benchmarks.local``."""

@@ -1,0 +1,67 @@
+"""What a row lock writes to the log at DEBUG: why a waiter was late, or a lock lost."""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import pytest
+
+from aiorwlock_remote import LockLost, connect
+from aiorwlock_remote.testing.conformance.actors import wait_until
+from tests.recipes.fix_rows import LocksSite
+from tests.recipes.row_sites import PATIENCE, never_look_again
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("no socket has a part in it"),
+]
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text.partition(" ")[0] for text in caplog.messages]
+
+
+async def test_a_waiter(
+    sqlite: LocksSite,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never_look_again(monkeypatch)
+    caplog.set_level(logging.DEBUG, "aiorwlock_remote.row_lock")
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=30)
+        held = await lock.write()
+        assert events(caplog) == ["request_sent", "granted"]
+        caplog.clear()
+
+        async def wait() -> None:
+            async with lock.write(timeout=PATIENCE):
+                pass
+
+        async def is_waiting() -> bool:
+            return events(caplog).count("refused") == 2
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await wait_until(is_waiting, PATIENCE)
+            await held.release()
+    seen = events(caplog)
+    assert seen[:3] == ["request_sent", "refused", "queued"]
+    assert seen[-1] == "granted"
+    assert any("cause=message" in text for text in caplog.messages)
+
+
+async def test_a_loss(sqlite: LocksSite, caplog: pytest.LogCaptureFixture) -> None:
+    """Under a name of the holder that is safe to log: never its ticket."""
+    caplog.set_level(logging.DEBUG, "aiorwlock_remote.row_lock")
+    async with connect(sqlite.url) as locks:
+        lock = locks.row_lock("invoices", 1, lease=30)
+        held = await lock.write()
+        (grant,) = await lock.grants()
+        sqlite.plain.step("WUnlock")
+        with pytest.raises(LockLost):
+            await held.extend()
+    (lost,) = (text for text in caplog.messages if text.startswith("lost "))
+    assert f"resource=invoices/1 holder={grant.holder}" in lost
+    assert not any(grant.ticket in text for text in caplog.messages)
