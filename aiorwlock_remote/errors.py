@@ -19,6 +19,7 @@
         ├── BackendUnavailable (ConnectionError)
         ├── BadRecord                       a stored record is not ours or not readable
         └── Unsupported                     version, permission or schema does not fit
+
 Programs read the fields; ``what`` and ``hint`` are for people. Errors survive pickling,
 and never contain a ticket or a password. ``status_hint`` is the HTTP status with which
 a web handler would usually answer.

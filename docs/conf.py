@@ -26,5 +26,6 @@ html_title = f"{project} {release}"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+napoleon_use_ivar = True  # else a dataclass's fields are described twice
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

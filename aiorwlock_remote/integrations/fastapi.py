@@ -104,12 +104,10 @@ def add_locks(app: FastAPI, connecting: Connecting) -> None:
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or has started,
-            or ``connecting`` is not ``connect(…)``.
-
-    Raises (when the application starts):
-        ConfigurationError: a ``hold`` does not fit the path of its route, or a mounted
-            application has ``Locks`` that are not opened.
-        BackendError: as ``connect``.
+            or ``connecting`` is not ``connect(…)``. When the application starts: a
+            ``hold`` does not fit the path of its route, or a mounted application has
+            ``Locks`` that are not opened.
+        BackendError: as ``connect``, when the application starts.
     """
     check_connecting(connecting)
     if hasattr(app.state, "aiorwlock_remote"):

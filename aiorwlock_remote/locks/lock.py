@@ -246,7 +246,9 @@ class _Exclusive(_Lock):
             timeout: seconds to wait; None: for ever; 0: only try.
             reason: shown to those who wait for the lock.
 
-        Raises (when entered), besides what ``acquire`` raises:
+        Entering raises what ``acquire`` raises, and these.
+
+        Raises:
             Unsupported: this store cannot do that.
             ConfigurationError: no transaction has begun, or it is of another database,
                 or it sees only what was there before the lock (REPEATABLE READ).

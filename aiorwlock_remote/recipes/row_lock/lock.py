@@ -66,7 +66,9 @@ class RowLock:
             timeout: Seconds to wait; None: for ever; 0: one attempt. A request under
                 way is waited for beyond it.
 
-        Raises (when awaited or entered):
+        Awaiting or entering the attempt raises these.
+
+        Raises:
             LockTimeout: the row was not obtained in time; ``holders`` has its mark and
                 reason.
             WouldDeadlock: this task already holds the row.
