@@ -1,4 +1,4 @@
-"""Locks in Redis or Valkey: one script a step, one connection of our own."""
+"""Lock store on Redis or Valkey: each step is one Lua script, over one connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers by name: their addresses, within a time limit, and their sockets."""
+"""Server addresses: read from URLs, resolved within a time limit; socket options."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
 
 Server = tuple[str, int]
-"""Host and port."""
+"""Host name or IP address, and port number."""
 SocketAddress = tuple[socket.AddressFamily, Any]
-"""A family, and what ``connect`` of its sockets wants."""
+"""Address family, and the address argument of ``socket.connect``."""
 
 _HOST = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?")
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""Options of the system and their values (seconds, seconds, probes)."""
+"""Socket options of TCP keepalive and their values (seconds, seconds, probes)."""
 
 
 def servers_of(address: Address, port: int) -> tuple[Server, ...]:
-    """Return the servers that a URL names: ``h1,h2:26379,[::1]:7000``.
+    """Return the servers in the host part of a URL such as ``h1,h2:26379,[::1]:7000``.
 
     Args:
         address: The parsed URL.
-        port: The port of those without one.
+        port: The port of each server that is named without one.
 
     Raises:
-        ConfigurationError: One of them is not a host with an optional port.
+        ConfigurationError: A part is not a host with an optional port from 1 to 65535.
     """
     if "," in address.host:
         found = tuple(_server(address, part, port) for part in address.host.split(","))
@@ -48,14 +48,14 @@ def servers_of(address: Address, port: int) -> tuple[Server, ...]:
 
 
 def shown(server: Server) -> str:
-    """Return ``host:port``, for messages."""
+    """Return ``host:port`` for messages; an IPv6 address is put in brackets."""
     host, port = server
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @contextmanager
 def close_on_error(sock: socket.socket) -> Iterator[socket.socket]:
-    """Close the socket if the body raises, or is cancelled."""
+    """Yield ``sock``; close it if the body of the ``with`` raises or is cancelled."""
     try:
         yield sock
     except BaseException:
@@ -64,7 +64,7 @@ def close_on_error(sock: socket.socket) -> Iterator[socket.socket]:
 
 
 def configure_socket(sock: socket.socket) -> None:
-    """Send small writes at once, and notice within a minute that an idle peer died."""
+    """Send small writes at once, and detect within a minute that an idle peer died."""
     if sock.family == getattr(socket, "AF_UNIX", None):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -76,12 +76,12 @@ def configure_socket(sock: socket.socket) -> None:
 
 
 class DnsResolver:
-    """Resolves host names within a time limit, which the system's resolver has not.
+    """Resolves host names within a time limit, which ``getaddrinfo`` does not have.
 
-    A resolver that hangs, as it does when the network is away, keeps its caller for
-    half a minute. The keeper's thread must not wait so long: it would report lost
-    grants too late. So each host is resolved in a thread, one lookup at a time. A
-    lookup that ends too late serves the next caller (test_dns.py).
+    When the network is away, ``getaddrinfo`` blocks for half a minute. The lease
+    keeper's thread must not wait so long: it would report lost grants too late. So each
+    server is resolved in a thread, one lookup at a time. A lookup that ends after its
+    caller's time limit serves the next caller (test_dns.py).
     """
 
     def __init__(self) -> None:
@@ -89,21 +89,22 @@ class DnsResolver:
         self._lock = threading.Lock()
 
     def start(self, servers: Iterable[Server]) -> None:
-        """Start to resolve all of these at once.
+        """Start to resolve all ``servers`` at once, without waiting for results.
 
         Raises:
-            BackendUnavailable: The system refused a thread.
+            BackendUnavailable: The system refused to start a thread.
         """
         for server in servers:
             self._lookup(server)
 
     def addresses(self, server: Server, seconds: float) -> list[SocketAddress]:
-        """Return the addresses of a server, in the order they are to be tried.
+        """Wait up to ``seconds`` for a server's addresses, to be tried in this order.
 
         Raises:
-            OSError: It has none; TimeoutError: the resolver is too slow.
-            UnicodeError: The name is impossible.
-            BackendUnavailable: The system refused a thread.
+            TimeoutError: The name was not resolved in time.
+            OSError: The host has no address.
+            UnicodeError: The host name is malformed.
+            BackendUnavailable: The system refused to start a thread.
         """
         lookup = self._lookup(server)
         if not lookup.ended.wait(max(0.0, seconds)):

@@ -1,10 +1,9 @@
-"""Commands as arguments of a script, and a script's answers as replies.
+"""Encodes commands as arguments of a Lua script, and decodes its answers as replies.
 
-``lua/main.lua`` says what arguments and answers mean. Every answer is read by its
-shape: how many items, and of which types. What has another shape says nothing about
-    what was
-carried out, and is never taken for a grant: the first byte of ``b"foo"`` is a number
-above zero, as a fence is (test_replies.py).
+``lua/main.lua`` documents arguments and answers. Each answer is recognised by its
+shape: the number of its items and their types. An answer of any other shape does not
+show what was carried out and is never taken for a grant: the first byte of ``b"foo"``
+is a number above zero, as a fence is (test_replies.py).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _NOTIFIED = -9
 _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
 
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
-"""What reading an answer of an unexpected shape raises."""
+"""Exceptions that are raised by reading an answer of an unexpected shape."""
 
 WRITE = Mode.WRITE
 MODES = {"r": Mode.READ, "w": Mode.WRITE}
@@ -66,13 +65,14 @@ _REFUSALS = {HELD, AHEAD, OTHER_MODE, FULL, BARRED}
 
 
 def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
-    """Return the script that carries out a command, and its arguments.
+    """Return the script that carries out ``command``, and its arguments.
 
     Args:
-        keys: The resource's.
-        command: The command.
-        client_id: The calling client's own. Waking it is a part of the answer (see
-            ``decode_step``); all other clients, or all without it, get a message.
+        keys: The keys of the resource.
+        command: The command to encode.
+        client_id: Id of the client that sends the command. If this client is to be
+            woken, the answer says so (see ``decode_step``). Any other client, and with
+            "" this one too, is woken by a message.
     """
     return _ENCODERS[type(command)](keys, command, client_id)
 
@@ -227,15 +227,15 @@ def _ask_text(
 
 
 def decode(command: Command, raw: Raw) -> Reply:
-    """Return the reply to a command, as ``decode_step`` does."""
+    """Return the reply to ``command``, the first result of ``decode_step``."""
     return decode_step(command, raw)[0]
 
 
 def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
-    """Return the reply to a command, and whether to wake the client that called.
+    """Return the reply in ``raw``, and whether to wake waiters of the calling client.
 
     Raises:
-        BackendError: The answer cannot be read: it is not known what was carried out.
+        BackendError: ``raw`` cannot be read, so it is unknown what was carried out.
     """
     decoder = _DECODERS[type(command)]
     try:
@@ -248,10 +248,10 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
 
 @contextmanager
 def reading_answer() -> Generator[None, None, None]:
-    """Run a body, or as a decorator a function, that reads an answer.
+    """Run a ``with`` body, or a decorated function, that reads a script's answer.
 
     Raises:
-        BackendError: The answer cannot be read.
+        BackendError: The body raised one of ``PARSE_ERRORS``.
     """
     try:
         yield
@@ -260,7 +260,7 @@ def reading_answer() -> Generator[None, None, None]:
 
 
 def unreadable_answer(error: Exception) -> BackendError:
-    """Return the error to raise for an answer that failed to be read with ``error``."""
+    """Return the ``BackendError`` to raise when reading an answer raised ``error``."""
     return BackendError(
         what=f"the server's answer to a script cannot be read ({error!r})",
         hint="is it Redis or Valkey, with nothing between that changes answers?",
@@ -268,7 +268,7 @@ def unreadable_answer(error: Exception) -> BackendError:
 
 
 def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
-    """Return ``raw`` if it is a list (of ``count`` items); else raise TypeError."""
+    """Return ``raw`` if it is a list (of ``count`` items, if given); else TypeError."""
     items: list[Raw] = raw
     kind = type(items)
     if kind is not list or (count is not None and len(items) != count):
@@ -277,7 +277,7 @@ def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
 
 
 def number_of(raw: Raw) -> int:
-    """Return ``raw`` if it is an int, and no bool; else raise TypeError."""
+    """Return ``raw`` if it is an int and not a bool; else raise TypeError."""
     # Not isinstance: True is an int as well.
     if type(raw) is not int:
         raise TypeError(f"{type(raw).__name__} instead of a number")
@@ -285,14 +285,14 @@ def number_of(raw: Raw) -> int:
 
 
 def bytes_of(raw: Raw) -> bytes:
-    """Return ``raw`` if it is a bulk string; else raise TypeError."""
+    """Return ``raw`` if it is bytes (a bulk string); else raise TypeError."""
     if type(raw) is not bytes:
         raise TypeError(f"{type(raw).__name__} instead of a text")
     return raw
 
 
 def who_of(text: str) -> Requester:
-    """Return the requester of a stored entry or grant."""
+    """Return the requester that is stored in JSON as ``[host, pid, task, reason]``."""
     # A newer version may write more fields.
     host, pid, task, reason = items_of(json.loads(text))[:4]
     if not (type(host) is type(task) is type(reason) is str):
@@ -301,14 +301,14 @@ def who_of(text: str) -> Requester:
 
 
 def endings_of(text: str) -> tuple[LossNote, ...]:
-    """Return the notes of why grants ended early."""
+    """Parse stored notes on why grants ended early, "fence,holder,reason;…"."""
     return tuple(_loss_note(part) for part in text.split(";") if part)
 
 
 def grant_of(
     ticket: str, mode: Mode, fence: int, since: int, expires: int | None, details: str
 ) -> Grant:
-    """Return a stored grant; ``details`` are "holder,lock_delay,requester"."""
+    """Return a ``Grant``; ``details`` are stored as "holder,lock_delay,requester"."""
     _, delay, who = details.split(",", 2)
     return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
 
@@ -468,7 +468,7 @@ def _decode_force(_command: ForceRelease, raw: Raw) -> Forced:
 
 
 def yes_no(raw: Raw) -> bool:
-    """Return the bool that 1 or 0 stand for; else raise ValueError."""
+    """Return True for 1 and False for 0; else raise ValueError or TypeError."""
     if number_of(raw) not in _YES_NO:
         raise ValueError(f"{raw} instead of 1 or 0")
     return bool(raw)

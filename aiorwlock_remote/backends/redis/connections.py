@@ -1,4 +1,4 @@
-"""Where the connections of a store come from: a URL, or a user's client."""
+"""Opens the connections of a store: to one server, a Sentinel primary or a cluster."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.ports import EventLoop
 
 Endpoint = RedisConnection | ClusterClient
-"""What a store sends to; both have the same methods, and keep the same promises."""
+"""What a store sends commands to; both classes have the same methods and guarantees."""
 
 
 class ConnectionCallbacks(TypedDict):
-    """``on_message`` and ``on_reconnect`` of a ``RedisConnection``."""
+    """The arguments ``on_message`` and ``on_reconnect`` of a ``RedisConnection``."""
 
     on_message: Callable[[bytes, bytes], object]
     on_reconnect: Callable[[], object]
 
 
 class ConnectionFactory:
-    """Opens the connections of a store, as its URL says.
+    """Opens the connections of a store according to its ``Options``.
 
-    Subclasses open them otherwise. Commands, replies and messages are always
-    ``RedisConnection``'s, over one connection a server. So their order, and what
-    becomes of them when a connection is lost, is the same for every factory.
+    Subclasses may open connections in another way. Commands, replies and messages
+    always go through ``RedisConnection``, with one connection per server, so their
+    order and the effects of a lost connection are the same for every factory.
     """
 
     off_loop: bool = True
-    """Whether renewals do without the store's event loop."""
+    """Whether renewals continue while the store's event loop is blocked."""
 
     async def open(
         self,
@@ -56,7 +56,7 @@ class ConnectionFactory:
         finder: PrimaryFinder | None,
         **callbacks: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
-        """Connect and subscribe to ``wake_channel``.
+        """Connect, and subscribe to ``wake_channel``.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -86,7 +86,7 @@ class ConnectionFactory:
         endpoint: Endpoint,
         finder: PrimaryFinder | None,
     ) -> RenewalChannel:
-        """Return a new channel for renewals; ``endpoint`` is the store's own."""
+        """Return a new channel for renewals; ``endpoint`` is what ``open`` returned."""
         if isinstance(endpoint, ClusterClient):
             adopt = partial(loop.call_soon, endpoint.adopt_map)
             slots = endpoint.slots
@@ -106,9 +106,9 @@ async def open_connection(
     finder: PrimaryFinder | None = None,
     **callbacks: Unpack[ConnectionCallbacks],
 ) -> RedisConnection:
-    """Return a connected ``RedisConnection``; see there for arguments and errors.
+    """Create a ``RedisConnection`` with these arguments, open it, and return it.
 
-    With ``finder`` the connection leaves its server when another becomes the primary.
+    With ``finder``, the connection is replaced when another server becomes the primary.
     """
     connection = RedisConnection(
         *(options, loop, scripts),

@@ -53,7 +53,7 @@ _NO_COMMAND = "Redis 7.0 or later is needed, and rename-command left alone"
 _CLUSTER = "it is a node of a cluster: redis+cluster://"
 
 _IN_A_SCRIPT = " script: "
-"""Stands between the error of a script's command and the script's name."""
+"""Separates the error of a command inside a script from the script's name."""
 
 _BY_WORD: dict[str, tuple[type[BackendError], str]] = {
     "LOADING": (BackendUnavailable, "it is starting"),
@@ -95,7 +95,7 @@ _BY_CLASS: dict[str, tuple[type[BackendError], str]] = {
 
 
 def from_reply(text: str, where: str) -> Refusal:
-    """Return the error for an error reply of the server ``where``."""
+    """Return the exception for the error reply ``text`` of the server ``where``."""
     # The quoted arguments may be a password (test_arguments_are_never_repeated).
     text = text.partition(", with args beginning with")[0]
     refusal = _meaning(text, where)
@@ -132,7 +132,11 @@ def _meaning(text: str, where: str) -> Refusal:
 
 
 def from_failure(exc: BaseException | None, where: str) -> BackendError:
-    """Return the error for a connection that failed; None: the server closed it."""
+    """Return the exception for a failed connection to the server ``where``.
+
+    ``exc`` is what the transport raised; None means that the server closed the
+    connection.
+    """
     if exc is None or isinstance(exc, EOFError):
         return BackendUnavailable(what=f"{where}: the server closed the connection")
     if isinstance(exc, BackendError):
@@ -159,7 +163,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
 
 
 def from_decoding(exc: Exception, name: str) -> Exception:
-    """Return what to raise for a reply to ``name`` that could not be decoded."""
+    """Return what to raise after decoding the reply to ``name`` raised ``exc``."""
     shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
     if isinstance(exc, LockError) or not shapeless:
         return exc
@@ -169,10 +173,10 @@ def from_decoding(exc: Exception, name: str) -> Exception:
 
 
 def from_client(exc: Exception, where: str) -> BackendError:
-    """Return the error for what a user's client raised while it connected.
+    """Return the exception for what a user's client raised when it was to connect.
 
-    An error that is neither the client library's nor the network's comes from code of
-    the user's (a credential provider, say), and may not happen the next time.
+    An error of neither the client library nor the network comes from the user's own
+    code (a credential provider, say), and may not happen the next time.
     """
     if isinstance(exc, BackendError):
         return exc
@@ -193,11 +197,11 @@ def from_client(exc: Exception, where: str) -> BackendError:
 
 
 def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:
-    """Return the error of a call that was not sent; ``for_good``: and never will be."""
+    """Return the error of an unsent call; ``for_good=False``: it may still be sent."""
     said = "not sent" if for_good else "not sent yet"
     return BackendUnavailable(what=f"{where}: {why}; {said}", nothing_done=for_good)
 
 
 def not_redis(where: str) -> Unsupported:
-    """Return the error for a peer whose bytes are not the Redis protocol."""
+    """Return the error for a server ``where`` that speaks another protocol."""
     return Unsupported(what=f"{where}: it does not speak the Redis protocol")

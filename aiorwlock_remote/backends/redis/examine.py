@@ -1,6 +1,6 @@
-"""What a Redis server's settings mean for locks: the findings of ``rwlock doctor``.
+"""Findings of ``rwlock doctor`` on a Redis server: what its settings mean for locks.
 
-The server may refuse any question to the user of the URL: that is a finding, too.
+If the server denies the URL's user a question, a finding says so.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from aiorwlock_remote.ports import Clock, Finding
 Send = Callable[..., Awaitable[Any]]
 
 _SMALL_SKEW = 0.1
-"""Seconds of clock difference that are not worth a note."""
+"""Clock difference in seconds up to which the finding is "good"."""
 _EVENTS = frozenset("gx$A")
 
 
 async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
-    """Iterate over the findings about one server; ``send`` sends it a command."""
+    """Iterate over the findings about one server.
+
+    ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
+    """
     info = await _info(send)
     yield _version(info)
     yield _role(info)
@@ -34,7 +37,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """Add the server's name to its findings; that it is away is a finding, too."""
+    """Append ``where`` to the findings' names; report an unreachable server as one."""
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")
@@ -55,7 +58,6 @@ async def _info(send: Send) -> dict[str, str]:
 
 
 async def _setting(send: Send, name: str) -> str | None:
-    """Return a setting, or None if the user may not ask for it."""
     try:
         found = await send("CONFIG", "GET", name)
     except BackendUnavailable:

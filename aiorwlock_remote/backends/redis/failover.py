@@ -1,4 +1,4 @@
-"""Planned failovers: noticed by a subscription to a Sentinel, and before renewals."""
+"""Notices planned failovers: by a subscription to a Sentinel, and before renewals."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ from aiorwlock_remote.errors import (
 from aiorwlock_remote.ports import Clock, EventLoop
 
 CHANNELS = (b"+switch-master", b"+promoted-slave")
-"""The Sentinel that leads a failover sends the second some seconds earlier: it waits
-until all replicas follow the new primary, and sends newcomers there meanwhile."""
+"""Channels of a Sentinel that announce a new primary. The Sentinel that leads a
+failover uses the second one some seconds earlier: it waits until all replicas follow
+the new primary, and sends newcomers there meanwhile."""
 CONNECT_DELAY = 0.05
-"""Seconds until a Sentinel is connected to; what happened until then is asked for."""
+"""Seconds until the first connection to a Sentinel: a short program makes none."""
 POLL_INTERVAL = 1.0
-"""Seconds between two questions over the subscription, which may be dead, and seconds
-that an answer may take."""
+"""Seconds between two questions over the subscribed connection, which may be dead, and
+timeout in seconds of each answer."""
 ASK_DELAYS = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
-"""Seconds before the Sentinels are asked, and asked again: the others learn of a
-failover a moment after the one that sent the message."""
+"""Seconds before each round of questions that follows a message: the other Sentinels
+learn of a failover a moment after the one that sent the message."""
 CONFIRM_TIMEOUT = 0.5
-"""Seconds for which a batch of renewals waits for the Sentinels; a quarter of the
-batch's own time if that is less."""
+"""Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
+of the batch's own timeout."""
 
 
 # SENTINEL FAILOVER promotes a replica while the old primary stays up, and writable
@@ -62,10 +63,11 @@ batch's own time if that is less."""
 # old primary are closed then, and all grants are renewed at the new one, which says
 # which of them it does not know (test_planned_failover.py).
 class FailoverListener:
-    """Subscribes to one Sentinel, and to another one if that is lost.
+    """Subscribes to failover messages of one Sentinel, or of another if that is lost.
 
-    A message is a hint only, upon which all Sentinels are asked: it names no epoch, and
-    any user who may ``PUBLISH`` at a Sentinel can forge one (test_planned_failover.py).
+    A message is only a hint, after which all Sentinels are asked: messages name no
+    epoch, and any user who may ``PUBLISH`` at a Sentinel can forge one
+    (test_planned_failover.py).
     """
 
     def __init__(
@@ -75,7 +77,6 @@ class FailoverListener:
         loop: EventLoop,
         dial: Dial = dial_url,
     ) -> None:
-        """Prepare the subscription, by the store's ``options``; ``start`` makes it."""
         self._finder = finder
         self._name = finder.sentinels.name.encode()
         self._connection = _SentinelConnection(self, finder, options, loop, dial)
@@ -91,7 +92,7 @@ class FailoverListener:
         self._polling.start()
 
     async def aclose(self) -> None:
-        """Unsubscribe, without waiting for any Sentinel."""
+        """Stop both tasks and disconnect, without waiting for a reply of a Sentinel."""
         self._polling.stop()
         self._asking.stop()
         self._connection.abort()
@@ -102,7 +103,7 @@ class FailoverListener:
             await self._connection.aclose()
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Ask the Sentinels if a message is about our primary."""
+        """Ask all Sentinels for the primary if the message is about this primary."""
         words = payload.split(b" ")
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
@@ -112,7 +113,7 @@ class FailoverListener:
             self._asking.wake()
 
     def reconnected(self) -> None:
-        """Ask the Sentinels: messages may have been missed."""
+        """Ask all Sentinels for the primary: messages may have been missed."""
         self._delays = self._delays or [0.0]
         self._asking.start()
 
@@ -154,16 +155,12 @@ class FailoverListener:
 
 
 class _SentinelHandshake(Handshake):
-    """The handshake with a Sentinel, of any version that knows RESP3."""
-
     def _check_server(self, hello: dict[str, str]) -> None:
         if hello.get("mode") != "sentinel":
             raise Unsupported(what=f"{self._options.where}: it is no Sentinel")
 
 
 class _SentinelConnection(RedisConnection):
-    """A connection to one Sentinel, and to the next one if that is lost."""
-
     def __init__(
         self,
         listener: FailoverListener,
@@ -193,7 +190,7 @@ class _SentinelConnection(RedisConnection):
 
 
 class _SentinelConnector(Connector):
-    """Each connection is to the next Sentinel; the first is chosen at random."""
+    """Connects to the Sentinels in turn, one per attempt, in random order."""
 
     def __init__(
         self,
@@ -217,16 +214,17 @@ class _SentinelConnector(Connector):
 
 
 class PrimaryChannel:
-    """A renewal channel to the primary that the Sentinels name now.
+    """Renewal channel to the server that the Sentinels name as primary now.
 
-    They are asked before a batch, so that a missed message costs little. The replies of
-    a former primary are not believed (test_primary_finder.py).
+    The Sentinels are asked before each batch, so that a missed message costs little
+    time. Replies of a former primary are discarded: the batch fails
+    (test_primary_finder.py). The given ``channel`` must connect to the primary that
+    ``finder`` knows.
     """
 
     def __init__(
         self, channel: RenewalChannel, finder: PrimaryFinder, clock: Clock
     ) -> None:
-        """``channel`` connects to the primary that ``finder`` knows at that time."""
         self._channel = channel
         self._finder = finder
         self._clock = clock

@@ -1,7 +1,7 @@
-"""The names of a resource's keys and channels, and which resource a key belongs to.
+"""Names the Redis keys and channels of a resource, and finds the resource of a key.
 
-The mutex key is the published record. What belongs to it lies in the same slot of a
-cluster, by the braces: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+The mutex key is the published record. The other keys of the resource have its name in
+braces, and so lie in its cluster slot: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ WAKE_PREFIX = "rwlock.wake/"
 KEY_PARTS = ("state", "readers", "queue")
 _PAIR_PARTS = ("state", "expiry", "queue")
 SCAN_COUNT = 1000
-"""Keys that one SCAN looks at."""
+"""About how many keys one SCAN looks at."""
 
 
 class Keys:
-    """The keys of one resource, made once and used for every request.
+    """The keys of one resource, and the scripts ``enter``, ``leave`` and ``look``.
 
-    ``enter``, ``leave``, ``look`` are the scripts for these keys; ``args`` is what
-    every script begins with. ``published`` are the keys that other programs use, too;
-    messages name the first of all, ``seat``.
+    Each call of a script begins with ``args``: the number of keys, the keys, and how
+    long the record is kept (microseconds). ``published`` are the keys that other
+    programs use, too; ``seat``, the first of all keys, is the payload of wake-up
+    messages.
     """
 
     __slots__ = ("args", "published", "resource", "seat")
@@ -84,7 +85,10 @@ class Keys:
 
 
 class PairKeys(Keys):
-    """The keys of a pair: ``readlock:catalog:7``, ``writelock:catalog:7``, and ours."""
+    """Keys of a resource that is locked by a pair of published keys.
+
+    The published keys are ``readlock:catalog:7`` and ``writelock:catalog:7``.
+    """
 
     __slots__ = ()
 
@@ -100,10 +104,11 @@ class PairKeys(Keys):
         cluster: bool = False,
         prefix: str = "",
     ) -> None:
-        """Make the keys; ``prefix`` goes before the published names.
+        """Create the keys; ``prefix`` is put before the published names.
 
         Raises:
-            ConfigurationError: In a cluster, the two would lie in different slots.
+            ConfigurationError: In a cluster, the published keys would have different
+                slots.
         """
         name = f"{resource.type}:{resource.id}"
         writer, readers = (
@@ -127,10 +132,11 @@ class PairKeys(Keys):
 def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
-    """Return the keys of a resource of either layout; ``prefix`` is for pairs.
+    """Return the ``Keys`` of a resource; of a ``KeyPair``, ``PairKeys`` with
+    ``prefix``.
 
     Raises:
-        ConfigurationError: In a cluster, they would lie in several slots.
+        ConfigurationError: In a cluster, the keys would have different slots.
     """
     if isinstance(resource, KeyPair):
         return PairKeys(resource, fence_memory, cluster=cluster, prefix=prefix)
@@ -138,18 +144,18 @@ def keys_of(
 
 
 def wake_channel(client_id: str) -> bytes:
-    """Return the channel on which a client is sent the ``seat`` it may now enter."""
+    """Return the channel of a client's wake-up messages; their payload is ``seat``."""
     return f"{WAKE_PREFIX}{client_id}".encode()
 
 
 async def scan_server(
     send: SendCommand, prefix: str, resource_type: str | None
 ) -> AsyncIterator[set[Resource]]:
-    """Iterate over the resources at one server, a page of SCAN at a time.
+    """Iterate over the resources at one server; yield a set for each page of SCAN.
 
-    It reads every key name of the database. A resource under ``prefix``, of this
-    (encoded) type or of all, that exists from beginning to end is found, perhaps
-    several times.
+    Reads all key names of the database. A resource that exists during the whole scan is
+    found, perhaps several times, if it is under ``prefix`` and of the (encoded) type
+    ``resource_type``; None: of any type.
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)
@@ -169,9 +175,9 @@ async def scan_server(
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
-    """Return the resource of a key under this prefix, or None.
+    """Return the resource of the key ``name``; None if there is none under ``prefix``.
 
-    Of a pair, its two published keys count; those beside them are nothing without.
+    Of a pair, only the two published keys count: the other keys mean nothing alone.
     """
     try:
         text = name.decode()
@@ -194,7 +200,7 @@ def resource_of(prefix: str, name: bytes) -> Resource | None:
 
 
 def scan_pattern(prefix: str, resource_type: str | None) -> str:
-    """Return a glob that every key of these resources matches (and others may)."""
+    """Return a glob that each key of the wanted resources matches; others may, too."""
     # What mutex_locks/, readlock: and writelock: have in common, so that one reading of
     # the database is enough. The prefix stands behind the first and before the others.
     start = "*[_de]lock[s:]*"

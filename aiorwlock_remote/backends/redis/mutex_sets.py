@@ -1,9 +1,9 @@
-"""Mutex sets: their steps as scripts, whose answers are decoded, and their wake-ups.
+"""Mutex sets in Redis: steps as Lua scripts, decoded answers, and wake-ups.
 
-``lua/mutex_set.lua`` says what arguments and answers mean. Our scripts send a message
-to the client that is next. Other programs publish nothing: if the server has keyspace
+``lua/mutex_set.lua`` documents arguments and answers. Our scripts send a message to the
+client that is next. Other programs publish nothing: if the server sends keyspace
 notifications of sorted sets, a client subscribes to the events of a set while it waits
-there. They are never switched on for that.
+for a member. Notifications are never switched on for that.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ WakeSet = Callable[[str | None], object]
 """Wakes the tasks that wait for this member of a set; None: all tasks of the set."""
 
 CACHE_SIZE = 1024
-"""Sets whose keys are kept made."""
+"""Maximum number of sets whose keys are cached."""
 SCAN_COUNT = 1000
-"""Members that one ZSCAN looks at."""
+"""About how many members one ZSCAN returns."""
 _CHANGE_EVENTS = frozenset("zA")
-"""Letters of the events for changed sorted sets."""
+"""Letters of ``notify-keyspace-events`` for changes of sorted sets."""
 _REASONS: dict[bytes, LossReason] = {
     b"expired": "expired",
     b"stolen": "stolen",
@@ -80,7 +80,7 @@ _REASONS: dict[bytes, LossReason] = {
 
 
 class SetKeys:
-    """The keys of one set: the published one, its name unchanged, and two beside it.
+    """The keys of one set: the published sorted set, its state and its queue.
 
     In a cluster there is one more, see ``keys``.
     """
@@ -95,10 +95,13 @@ class SetKeys:
         *,
         cluster: bool = False,
     ) -> None:
-        """Make the keys; entries of ``client_id`` get no message but are in the answer.
+        """Create the keys.
+
+        Queue entries of ``client_id`` that are to be woken are listed in a script's
+        answer; those of other clients get a message.
 
         Raises:
-            ConfigurationError: In a cluster, the keys would lie in several slots.
+            ConfigurationError: In a cluster, the keys would have different slots.
         """
         self.key: bytes = settings.prefix.encode() + name_to_bytes(name)
         wake = WAKE_PREFIX.encode()
@@ -112,20 +115,20 @@ class SetKeys:
 
 
 def name_to_bytes(name: str) -> bytes:
-    """Return a name as the server has it; other programs' names may be no Unicode."""
+    """Encode a name; those of other programs may be any bytes (surrogateescape)."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def name_from_bytes(name: bytes) -> str:
-    """Return the name that ``name_to_bytes`` encoded."""
+    """Decode a name as ``name_to_bytes`` encodes it, or as another program wrote it."""
     return name.decode("utf-8", "surrogateescape")
 
 
 def encode_member(keys: SetKeys, command: Command) -> Request:
-    """Return the script for a command to a member that is held.
+    """Return the script and its arguments for a command to a held member.
 
     Raises:
-        Unsupported: It is neither a ``Release`` nor a ``Renew``.
+        Unsupported: ``command`` is neither a ``Release`` nor a ``Renew``.
     """
     if isinstance(command, Release):
         return encode_release(keys, command.ticket, remove=False)
@@ -137,7 +140,7 @@ def encode_member(keys: SetKeys, command: Command) -> Request:
 
 @reading_answer()
 def decode_member(command: Command, answer: Raw) -> Reply:
-    """Return the reply to a command of ``encode_member``.
+    """Return the reply to ``command`` from the answer of ``encode_member``'s script.
 
     Raises:
         BackendError: The answer cannot be read.
@@ -151,9 +154,9 @@ def decode_member(command: Command, answer: Raw) -> Reply:
 def encode_ask(
     keys: SetKeys, pool: bytes, asks: Sequence[TakeRequest], entry_ttl: int
 ) -> Request:
-    """Return the script that takes what it can of ``asks``, in order.
+    """Return the script that takes the mutexes that ``asks`` want and that are free.
 
-    ``pool`` waits for the rest, in queue entries that live for ``entry_ttl``
+    For each of the others, ``pool`` gets a queue entry that lives for ``entry_ttl``
     microseconds; 0: create none.
     """
     args: list[Arg] = [*keys.args, "a", pool, entry_ttl]
@@ -164,7 +167,7 @@ def encode_ask(
 
 @reading_answer()
 def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, ...]:
-    """Return what became of each request of ``encode_ask``.
+    """Return what each request of ``encode_ask`` has taken, or that it found none free.
 
     Raises:
         BackendError: The answer cannot be read.
@@ -176,19 +179,22 @@ def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, 
 def encode_withdraw(
     keys: SetKeys, entries: Sequence[bytes], tickets: Sequence[str], lease: int
 ) -> Request:
-    """Return the script that removes queue entries, and releases what tickets hold."""
+    """Return the script that removes queue entries, and releases what ``tickets`` hold.
+
+    ``lease`` is the set's in microseconds, by which the script wakes the next entries.
+    """
     head = (*keys.args, "t", lease, len(entries))
     return SET_LEAVE, (*head, *entries, *tickets)
 
 
 def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
-    """Return the script that releases one mutex, and may remove it from the set."""
+    """Return the script that releases a mutex, and with ``remove`` also removes it."""
     return SET_LEAVE, (*keys.args, "r", ticket, int(remove))
 
 
 @reading_answer()
 def decode_release(answer: Raw) -> Released:
-    """Return whether the ticket of ``encode_release`` held its mutex.
+    """Return whether the ticket of ``encode_release`` held its mutex, or why not.
 
     Raises:
         BackendError: The answer cannot be read.
@@ -201,19 +207,19 @@ def decode_release(answer: Raw) -> Released:
 
 
 def results_of(answer: Raw) -> Raw:
-    """Return what follows the first item, the queue entries that are to be woken."""
+    """Return an answer without its first item, the queue entries to be woken."""
     for entry in items_of(items_of(answer)[0]):
         bytes_of(entry)
     return answer[1:]
 
 
 def pool_of(entry: bytes) -> bytes:
-    """Return the pool of a queue entry, "pool,target"."""
+    """Return the pool of a queue entry, which is "pool,target"."""
     return entry.partition(b",")[0]
 
 
 def target_of(entry: bytes) -> str:
-    """Return what is waited for by a queue entry, "pool,target"."""
+    """Return the member that a queue entry "pool,target" waits for ("": any)."""
     return name_from_bytes(entry.partition(b",")[2])
 
 
@@ -244,10 +250,13 @@ def _decode_nothing(answer: Raw) -> None:
 
 
 class MutexSets:
-    """All mutex sets of a ``RedisStore``. Used in the loop's thread only."""
+    """Runs the steps on all mutex sets of a ``RedisStore``, and wakes waiting tasks.
+
+    For use in the loop's thread only.
+    """
 
     def __init__(self, db: int, settings: StoreSettings, *, cluster: bool) -> None:
-        """``db`` is the database, whose number is a part of the events' channels."""
+        """``db``: number of the database, which is part of the channels of events."""
         self._prefix = f"__keyspace@{db}__:".encode()
         self._settings = settings
         self.keys: Callable[[str], SetKeys] = lru_cache(CACHE_SIZE)(
@@ -265,18 +274,21 @@ class MutexSets:
     def use(
         self, endpoint: Endpoint, events: frozenset[str], replicas: ReplicaAcks | None
     ) -> None:
-        """Set the connection, and the letters of the server's keyspace events."""
+        """Set the connection, and the letters of ``notify-keyspace-events``.
+
+        ``replicas`` confirms grants if ``min_replicas`` is set.
+        """
         self.endpoint, self._has_events = endpoint, bool(events & _CHANGE_EVENTS)
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return a new pool of the set ``name``; ``wake`` wakes its tasks."""
+        """Return a new pool of tasks for the set ``name``; ``wake`` wakes its tasks."""
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members
 
     def step(self, member: SetMember, command: Command) -> Pending[Reply]:
-        """Release or renew one mutex, and wake our pools that are next."""
+        """Release or renew one mutex, and wake this client's pools that are next."""
         keys = self.keys(member.type)
         script, args = encode_member(keys, command)
         must_go = isinstance(command, Release)
@@ -284,7 +296,7 @@ class MutexSets:
         return self.endpoint.run(script, args, decode, must_go=must_go)
 
     def message(self, channel: bytes, payload: bytes) -> bool:
-        """Wake whom a message is about; return False if it is not about a set."""
+        """Wake the pools that a message is about; return False if it is of no set."""
         listening = self._listening.get(channel)
         if listening is not None:
             for members in listening:
@@ -293,12 +305,11 @@ class MutexSets:
         return self.wake_entry(payload)
 
     def wake_all(self) -> None:
-        """Wake all pools: messages may have been lost."""
         for members in list(self._members.values()):
             members.wake(None)
 
     def listen(self, members: RedisMembers) -> None:
-        """Wake this pool at every change of its set, if the server has such events."""
+        """Wake a pool at each change of its set, if the server sends such events."""
         if self._has_events:
             channel = self._prefix + members.keys.key
             self._listening.setdefault(channel, []).append(members)
@@ -314,7 +325,7 @@ class MutexSets:
                 self.endpoint.unsubscribe(channel)
 
     def waking(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
-        """Return a decoder that also wakes the entries of ours in the answer."""
+        """Return a decoder that also wakes this client's queue entries in an answer."""
 
         @reading_answer()
         def decoded(answer: Raw) -> T:
@@ -326,7 +337,7 @@ class MutexSets:
         return decoded
 
     def wake_entry(self, entry: bytes) -> bool:
-        """Wake a queue entry; return False if it is none of a pool of this client."""
+        """Wake a queue entry's tasks; return False if its pool is another client's."""
         members = self._members.get(pool_of(entry))
         if members is not None:
             members.wake(target_of(entry))
@@ -334,7 +345,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """One pool of this client: the tasks that use one set together."""
+    """The members of a set, as used by one pool: tasks of a client that share it."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet
@@ -370,12 +381,10 @@ class RedisMembers:
         return self._run(SET_LEAVE, args, _decode_flag)
 
     def end(self, ticket: str) -> Pending[Reply]:
-        """Release one mutex and remove it from the set."""
         request = encode_release(self.keys, ticket, remove=True)
         return self._run(*request, decode_release, must_go=True)
 
     async def names(self) -> AsyncIterator[str]:
-        """Iterate over all members, by ZSCAN."""
         seen: set[bytes] = set()
         cursor: Any = 0
         while True:

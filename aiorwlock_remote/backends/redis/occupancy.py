@@ -1,8 +1,9 @@
-"""Contenders for objects: a set of the pending ones, a string with the using one.
+"""Contenders for objects in Redis: a set of pending ones, a string for the using one.
 
-The published names are the user's: ``pending:book:42``, ``using:book:42``. Ours lie
-beside the first, in its slot: ``{pending:book:42}.since`` and ``.seen``.
-``lua/occupancy.lua`` says what they mean. The age of a using record is its TTL.
+The published names are the user's: ``pending:book:42``, ``using:book:42``. Our own keys
+lie in the slot of the first: ``{pending:book:42}.since`` and ``.seen``.
+``lua/occupancy.lua`` documents their content. A using record ends by the TTL of its
+key.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from aiorwlock_remote.core.timing import MICROS
 T = TypeVar("T")
 
 CACHE_SIZE = 1024
-"""Objects whose keys are kept made."""
+"""Maximum number of objects whose key names are cached."""
 
 
 class RedisOccupancyStore:
-    """The contenders of one ``Locks`` under one pair of names."""
+    """Stores the pending and using records of objects under one pair of key names."""
 
     confirms: bool = False
 
@@ -53,7 +54,7 @@ class RedisOccupancyStore:
         *,
         cluster: bool,
     ) -> None:
-        """``names``: of the set and the string, with prefix, ``%s`` for the object."""
+        """Prepare the store; in the two ``names``, ``%s`` stands for the object."""
         self.ages: ExpiryAges = ages
         self._endpoint = endpoint
         self._replicas = replicas
@@ -67,24 +68,24 @@ class RedisOccupancyStore:
         await self._run(OCCUPY, thing, _done, "w", who)
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the other pending members.
+        """Return the pending records of ``thing``, except that of ``who``.
 
-        Members written by other programs carry no time: their age counts from the first
-        call that saw them, as long as calls follow each other within three seconds.
+        A record of another program carries no time: its age counts from the first call
+        that saw it, as long as the calls follow each other within three seconds.
         """
         return await self._run(OCCUPY, thing, _records, "p", who)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using one, at age 0: the server removes it when its TTL ends."""
+        """Return the using record, if any, with age 0: the server removes it by its
+        TTL.
+        """
         return await self._run(OCCUPY, thing, _user, "u", who)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Remove a record if it still has the same mark."""
         kind = "x" if using else "d"
         await self._run(VACATE, thing, _done, kind, record.who, str(record.mark))
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Set the string if there is none, then remove the member from the set."""
         # The only step that grants something, so the only one that replicas confirm.
         if self._replicas is None:
             return await self._run(OCCUPY, thing, _done, "m", who)
@@ -99,11 +100,6 @@ class RedisOccupancyStore:
         return await self._run(VACATE, thing, _done, "r", who)
 
     def check(self, thing: str) -> None:
-        """Check that all keys of an object can be changed by one script.
-
-        Raises:
-            ConfigurationError: In a cluster, they lie in different slots.
-        """
         self._keys(thing)
 
     def _run(

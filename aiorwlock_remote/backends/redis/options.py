@@ -1,4 +1,4 @@
-"""How to reach the server, read from a URL (``redis://``, ``redis+cluster://``, …)."""
+"""Connection options of the Redis store, read from a URL (``redis+cluster://``, …)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _SENTINEL = ("sentinel_password", "sentinel_username")
 
 @dataclass(frozen=True, slots=True)
 class Options(TlsOptionsMixin):
-    """The server, the credentials and the timeouts. Its ``repr`` shows no password.
+    """Address, credentials and timeouts of a store. The ``repr`` shows no password.
 
     The server is a Unix socket (``path``), or ``host`` and ``port``, or the primary
     that ``sentinels`` name, or a cluster whose nodes the ``seeds`` know.
-    ``connect_timeout``: seconds until the handshake is done; ``command_timeout``:
-    seconds until a silent server counts as lost. A grant is reported only if
-    ``min_replicas`` have it. ``name``: what messages call the server instead of its
-    address.
+    ``connect_timeout``: seconds until the handshake must be done; ``command_timeout``:
+    seconds until a silent server counts as lost. ``min_replicas`` must have a grant
+    before it is reported. Messages use ``name``, if set, instead of the address.
     """
 
     host: str = ""
@@ -49,7 +48,7 @@ class Options(TlsOptionsMixin):
     name: str = ""
     sentinels: Sentinels | None = None
     client_sentinels: Sentinels | None = None
-    """The Sentinels of a user's client, which asks them itself before it connects."""
+    """Sentinels of a user's client, which asks them itself before it connects."""
     seeds: tuple[Server, ...] = ()
     min_replicas: int = 0
 
@@ -67,10 +66,10 @@ class Options(TlsOptionsMixin):
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
 ) -> Options:
-    """Return the options of a URL, together with those of ``connect``.
+    """Return the options of a URL, and those given to ``connect``.
 
     Raises:
-        ConfigurationError: A part or an option of the URL cannot be used.
+        ConfigurationError: A part of the URL is invalid, or it contradicts an argument.
     """
     kind, _, found_by = address.scheme.partition("+")
     local, secured = kind == "unix", kind == "rediss"

@@ -1,4 +1,4 @@
-"""The keeper's renewals as scripts."""
+"""Renewals of the Redis store as Lua scripts, for the lease keeper's thread."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from aiorwlock_remote.ports import Renewal, StoreSettings
 
 
 class RedisRenewer:
-    """Renews the grants of a batch: one script each, all in one write."""
+    """Renews a batch of grants over ``channel``: one script per grant, in one write."""
 
     def __init__(self, channel: RenewalChannel, settings: StoreSettings) -> None:
-        """Prepare the renewer; ``channel`` connects at the first renewal."""
         self._channel = channel
         self._settings = settings
         self._cluster = isinstance(channel, ClusterRenewalChannel)
@@ -49,7 +48,7 @@ class RedisRenewer:
         ]
 
     def lane(self, resource: Resource) -> Hashable:
-        """Return the node of a cluster that has the resource."""
+        """Return the cluster node that has the resource; None without a cluster."""
         if not isinstance(self._channel, ClusterRenewalChannel):
             return None
         _, args = self._request(resource, Renew(()))

@@ -1,4 +1,4 @@
-"""``min_replicas``: no grant is reported before enough replicas have it."""
+"""``min_replicas``: reports a grant only after enough replicas have acknowledged it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Undo = Callable[[tuple[str, ...]], object]
-"""Releases these tickets, granted or not."""
+"""Withdraws these tickets, whether they hold grants or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnackedGrant(Generic[T]):
-    """A grant that must not be reported before replicas have it.
+    """A grant that must not be reported before replicas have acknowledged it.
 
-    ``instead(error)`` takes the grant back and returns what to report. ``old``: the
-    grant may have come over a connection that is lost.
+    ``instead(error)`` gives the grant back and returns what to report instead. ``old``:
+    the grant may have been made over a connection that is lost, which ``WAIT`` on the
+    present connection does not cover.
     """
 
     instead: Callable[[BaseException], T | BaseException]
@@ -49,14 +50,14 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Whether the reply can be a grant: a plain release needs no replica."""
+    """Return True if the reply can be a grant; that to a plain release cannot."""
     if isinstance(command, Release):
         return bool(command.then)
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
 
 
 class ReplicaAcks:
-    """Asks replicas for grants, and takes back what fewer than ``needed`` have."""
+    """Reports grants that enough replicas have acknowledged, and gives others back."""
 
     def __init__(
         self, endpoint: Endpoint, needed: int, seconds: float, where: str
@@ -68,23 +69,21 @@ class ReplicaAcks:
         self._where = where
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
-        """Send a call, and return its reply once enough replicas have what it grants.
+        """Send a call; set its reply once enough replicas have acknowledged its grants.
 
-        If they are too few, the request fails with ``BackendUnavailable``, and a new
-        grant is taken back with ``undo``. A grant that was there before is left alone:
-        a reply may have reported it. Grants that a release carried along become
-        queue entries, so that their waiters ask again; the release needs no replica.
+        If they are too few, the request fails with ``BackendUnavailable``, and ``undo``
+        is called with the tickets of new grants. Older grants are left alone: a reply
+        may have reported them. Grants that a release made to waiters are reported as
+        ``Waiting``, so that the waiters ask again; the release itself needs no replica.
         """
         return self.confirm(call, partial(_unacked, undo))
 
     def confirm(
         self, call: Call[T], unacked: Callable[[T], UnackedGrant[T] | None]
     ) -> Pending[T]:
-        """Send a call, and return its result once enough replicas have what it grants.
+        """Send a call; set its result once enough replicas have acknowledged a grant.
 
-        Args:
-            call: The script.
-            unacked: Returns what its result grants, or None if that is nothing.
+        ``unacked`` is called with the result; it returns the grant in it, None if none.
         """
         result: Pending[T] = Pending()
         wait = self._wait()

@@ -1,9 +1,9 @@
-"""The scripts, put together from the files of ``lua/`` and named by their SHA-1.
+"""The Lua scripts, assembled from the files of ``lua/`` and named by their SHA-1.
 
-One step is one script, with the same text for all commands. There are two of each: a
-server that is out of memory must refuse an acquire, but never a release (test_cost.py).
-A resource on a pair of keys has the same script with other rules for the published
-keys.
+One step is one script, with the same text for all commands. There are two of each, with
+different flags: a server that is out of memory must refuse an acquire, but never a
+release (test_cost.py). A resource on a pair of keys has the same script with other
+rules for the published keys.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PAIR_PARTS = (
 
 
 def read(part: str) -> str:
-    """Return the text of one file of ``lua/``."""
+    """Return the text of the file ``lua/{part}.lua``."""
     lua = files("aiorwlock_remote.backends.redis") / "lua"
     return lua.joinpath(f"{part}.lua").read_text(encoding="utf-8")
 
 
 def body(parts: Iterable[str] = PARTS) -> str:
-    """Return the text of a step without its first line, which has the flags."""
+    """Return the text of a script without its first line, which contains the flags."""
     return "\n".join(read(part) for part in ("typed", *parts))
 
 

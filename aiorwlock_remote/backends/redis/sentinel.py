@@ -1,8 +1,8 @@
 """Finds the primary that Sentinels watch, anew before each connection.
 
 ``PrimaryFinder`` remembers the last answer and announces a switch: after a planned
-failover the old primary stays up and writable for about ten seconds, so that no
-connection fails.
+failover, the old primary stays up and writable for about ten seconds, so its
+connections do not fail.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 PORT = 26379
 READ_SIZE = 65_536
-"""Bytes read at once."""
+"""Maximum bytes of one read."""
 LATE_ANSWERS_TIMEOUT = 0.1
-"""Seconds for which further Sentinels are waited for after the first answer."""
+"""Seconds for which answers of further Sentinels are awaited after a sufficient one."""
 ATTEMPTS = 4
-"""In ``connect_timeout``, to find the primary and to shake hands with it."""
+"""Attempts within ``connect_timeout`` to find the primary and shake hands with it."""
 CONFIRMATION_SECONDS = 1.0
-"""Seconds for which an answer of the Sentinels counts before a batch of renewals."""
+"""Seconds after a question to the Sentinels in which ``confirm`` asks no other."""
 EPOCH_MEMORY_SECONDS = 10.0
-"""Seconds after which most Sentinels are believed though they know of no failover that
-one of them once knew of. They inform each other every 2 s, so they have been reset."""
+"""Seconds after which an older epoch is believed if most Sentinels report it. They
+inform each other every 2 s, so most of them must have been reset."""
 
 PrimaryAnswer = tuple[int, Server]
-"""The epoch of the latest failover that a Sentinel knows of, and the primary since."""
+"""Epoch of the latest failover that a Sentinel knows of, and the primary since then."""
 UNKNOWN_EPOCH = -1
-"""The epoch of a Sentinel whose user may not ask for it."""
+"""Epoch in the answer of a Sentinel that refuses the user ``SENTINEL MASTER``."""
 Login = tuple[str, str] | None
-"""User and password."""
+"""User name and password, or None."""
 
 _MORE = object()
 _Steps = Generator[int, None, PrimaryAnswer]
@@ -71,7 +71,7 @@ _Steps = Generator[int, None, PrimaryAnswer]
 
 @dataclass(frozen=True, slots=True)
 class Sentinels(TlsOptionsMixin):
-    """The Sentinels to ask, and the name of the primary; no ``repr`` of a password."""
+    """Value object: the Sentinels, how to log in, and the primary's name among them."""
 
     name: str
     servers: tuple[Server, ...]
@@ -79,11 +79,12 @@ class Sentinels(TlsOptionsMixin):
     password: str | None = field(default=None, repr=False)
     tls: TlsOptions | None = None
     min_others: int = 0
-    """A Sentinel that knows fewer others is not believed (redis-py's own option)."""
+    """Do not believe a Sentinel that knows fewer other Sentinels (an option of
+    redis-py)."""
 
     @property
     def where(self) -> str:
-        """The primary, for messages, before it is known which server that is."""
+        """Name of the primary and addresses of the Sentinels, for messages."""
         return f"{self.name} (Sentinel at {', '.join(map(shown, self.servers))})"
 
     @property
@@ -94,10 +95,10 @@ class Sentinels(TlsOptionsMixin):
 
 
 def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, str]:
-    """Return what ``redis+sentinel://h1,h2/name/db`` says, and the database.
+    """Parse ``redis+sentinel://h1,h2/name/db``; return Sentinels and database (text).
 
     Raises:
-        ConfigurationError: Host or name are missing, or one of them cannot be used.
+        ConfigurationError: Host or name of the primary is missing or invalid.
     """
     name, _, db = address.path.removeprefix("/").partition("/")
     if not name:
@@ -118,23 +119,24 @@ def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, s
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """The server to connect to, and how many ``switches`` there were before."""
+    """Value object: the primary, and ``PrimaryFinder.switches`` when it was found."""
 
     server: Server
     switches: int
 
 
 class PrimaryFinder:
-    """Knows which server the Sentinels name; shared by the connections of a ``Locks``.
+    """Asks the Sentinels for the primary, and announces when it is another server.
 
-    Any thread may use it. Invariants (test_primary_finder.py):
+    Shared by all connections of a ``Locks``; any thread may use it. Invariants
+    (test_primary_finder.py):
 
-    * ``switches`` has risen before a switch is announced, so that a reply can be seen
-      to come from a former primary.
-    * A Sentinel that is behind, because it was cut off with the old primary, sends no
-      connection back there; most of them may, once they have been reset.
-    * Two names of one server, in answers that know of the same failover, are no switch
-      unless most Sentinels use the new one.
+    * ``switches`` rises before a switch is announced, so that a reply of a former
+      primary can be recognised.
+    * A Sentinel with outdated information, because it was cut off with the old primary,
+      sends no connection back there; most Sentinels may, once they have been reset.
+    * If two answers know of the same failover and name the primary differently, this is
+      no switch unless most Sentinels use the new name.
     """
 
     def __init__(self, sentinels: Sentinels, clock: Clock) -> None:
@@ -156,18 +158,18 @@ class PrimaryFinder:
         return None if self._known is None else self._known[1]
 
     def on_switch(self, callback: Callable[[], object]) -> None:
-        """Call back, in any thread, when the primary has become another server."""
+        """Call ``callback``, from any thread, after each switch to another primary."""
         self._on_switch.append(callback)
 
     def find(self, timeout: float) -> Primary:
         """Ask all Sentinels and return the primary, within ``timeout`` seconds.
 
         Raises:
-            BackendUnavailable: No Sentinel answers, none knows where it is now, or
-                those that answer know less than was known before.
-            ConfigurationError: They answer, and know no primary of that name, or the
+            BackendUnavailable: No Sentinel answers or knows where the primary is now,
+                or those that answer know less than was known before.
+            ConfigurationError: The Sentinels know no primary of that name, or the
                 certificates cannot be used.
-            Unsupported: They want (another) user or password.
+            Unsupported: The Sentinels want (another) user or password.
         """
         known, asked_at = self._known, self._clock.now()
         self._asked_at = asked_at
@@ -188,9 +190,10 @@ class PrimaryFinder:
         return primary
 
     def was_left(self, server: Server | None) -> bool:
-        """Whether ``server`` was the primary before a recent switch.
+        """Return True if ``server`` was the primary before a recent switch.
 
-        A Sentinel that is behind may name it; after ``EPOCH_MEMORY_SECONDS`` none does.
+        A Sentinel with outdated information may still name it for
+        ``EPOCH_MEMORY_SECONDS``.
         """
         left = self._left
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
@@ -198,9 +201,9 @@ class PrimaryFinder:
         return server == left[0]
 
     def confirm(self, timeout: float) -> None:
-        """Ask again, unless that was done within ``CONFIRMATION_SECONDS``.
+        """Ask the Sentinels, unless they were asked within ``CONFIRMATION_SECONDS``.
 
-        While no Sentinel answers, the primary is the one they named last.
+        If no Sentinel answers, the last known primary remains, and nothing is raised.
         """
         if self._clock.now() - self._asked_at < CONFIRMATION_SECONDS:
             return
@@ -252,17 +255,17 @@ def ask_sentinels(
     resolver: DnsResolver,
     enough: int = UNKNOWN_EPOCH,
 ) -> dict[Server, PrimaryAnswer]:
-    """Ask all Sentinels; return the answers by Sentinel, after ``timeout`` at most.
+    """Ask all Sentinels at once; return their answers by the Sentinel's address.
 
-    Half of the time is for their addresses: a Sentinel without one by then is not
-    asked. Once one knows of the failover ``enough``, the others have
-    ``LATE_ANSWERS_TIMEOUT``.
+    Waits for ``timeout`` seconds at most; a Sentinel whose host name is not resolved in
+    half of that is not asked. Once an answer has the epoch ``enough`` or a later one,
+    the other Sentinels have ``LATE_ANSWERS_TIMEOUT`` seconds left.
 
     Raises:
         BackendUnavailable: No Sentinel answers, or none knows where the primary is now.
-        ConfigurationError: They answer, and know no primary of that name, or the
+        ConfigurationError: The Sentinels know no primary of that name, or the
             certificates cannot be used.
-        Unsupported: They want (another) user or password.
+        Unsupported: The Sentinels want (another) user or password.
     """
     # All at once: one that is down or silent costs no time
     # (test_one_that_is_down_and_one_that_is_silent_cost_no_time). By blocking sockets:
@@ -309,7 +312,6 @@ def _queries(
     context: ssl.SSLContext | None,
     failures: list[BackendError | ConfigurationError],
 ) -> Iterator[SentinelQuery]:
-    """Start a query at every address of every Sentinel."""
     resolver.start(sentinels.servers)
     for server in sentinels.servers:
         addresses: list[SocketAddress] = []
@@ -330,7 +332,6 @@ def _queries(
 def _most_telling(
     sentinels: Sentinels, failures: Sequence[BackendError | ConfigurationError]
 ) -> BackendError | ConfigurationError:
-    """Return the error of a Sentinel that answered, rather than of one that did not."""
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:
             if isinstance(failure, kind):
@@ -345,9 +346,10 @@ def _most_telling(
 
 
 class SentinelQuery:
-    """Asks one Sentinel for a primary, over one socket that does not block.
+    """Asks one Sentinel for the primary, over one non-blocking socket.
 
-    After each ``event`` of the socket (as ``selectors`` name it), call ``proceed``.
+    Each time the socket is ready for ``event`` (a constant of ``selectors``), call
+    ``proceed``, until it returns the answer.
     """
 
     def __init__(
@@ -363,7 +365,7 @@ class SentinelQuery:
         """Start to connect to ``target``, one address of the Sentinel ``server``.
 
         Raises:
-            OSError: This host cannot open such a socket.
+            OSError: This host cannot open a socket of that family.
         """
         self.server: Server = server
         self.where: str = shown(server)
@@ -381,19 +383,19 @@ class SentinelQuery:
         self.event: int = next(self._steps)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, which stays the same with TLS."""
+        """Return the descriptor of the socket, which TLS does not change."""
         return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
 
     def proceed(self) -> PrimaryAnswer | None:
-        """Go on after the ``event`` came; return the answer, or None while it lacks.
+        """Continue after ``event`` occurred; return the answer, None if not complete.
 
         Raises:
             OSError, EOFError: The Sentinel cannot be reached.
-            BackendError: It refuses to answer.
-            ConfigurationError: It knows no such primary.
+            BackendError: The Sentinel refuses to answer.
+            ConfigurationError: The Sentinel knows no primary of that name.
         """
         try:
             self.event = next(self._steps)

@@ -1,4 +1,4 @@
-"""The keys of a resource, read as the core's record; see ``lua/record.lua``."""
+"""Decodes the stored state of a resource; ``lua/record.lua`` documents its fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 VERSION = "1"
 _MAX_DIGITS = 17
-"""Of a number; ours are microseconds below 2**53."""
+"""Numbers are shorter: they are microseconds below 2**53."""
 _READER = "reader:"
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
@@ -40,7 +40,7 @@ _KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "k
 
 
 def decode_look(resource: Resource, raw: Raw) -> Snapshot:
-    """Return a resource as it is, from the answer of the script ``look``.
+    """Return the state of ``resource`` from the answer of the script ``look``.
 
     Raises:
         BadRecord: What is stored was not written by this library, or is damaged.
@@ -62,7 +62,7 @@ def decode_look(resource: Resource, raw: Raw) -> Snapshot:
 
 
 class _Damaged(Exception):
-    """A stored field cannot be read; names the field and its key."""
+    """Raised when a stored field cannot be read; names the field and its key."""
 
 
 @contextmanager
@@ -81,7 +81,6 @@ def _pair(
     members: list[bytes],
     now: int,
 ) -> Snapshot:
-    """Return a pair of keys; members that are not in our record are foreign holders."""
     there = {_text(member) for member in members}
     grants = tuple(
         grant

@@ -1,4 +1,4 @@
-"""``redis://``, ``redis+cluster://``, … — locks on Redis or Valkey."""
+"""``RedisStore``, opened by URLs such as ``redis://`` and ``redis+cluster://``."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from aiorwlock_remote.ports import (
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 CACHE_SIZE = 4096
-"""Resources whose keys are kept made."""
+"""Maximum number of resources whose keys are cached."""
 
 
 class RedisStore:
-    """The store of one ``Locks`` on a server, a primary of Sentinel's or a cluster.
+    """The store of one ``Locks`` on a server, a primary of Sentinels, or a cluster.
 
-    One connection a server carries everything but the keeper's renewals.
+    One connection per server carries all commands except the lease keeper's renewals.
     """
 
     capabilities: Capability = (
@@ -87,8 +87,9 @@ class RedisStore:
     ) -> None:
         """Prepare the store; ``open`` connects it.
 
-        ``wake`` is called with a resource that may be free; ``factory`` opens the
-        connections, if not as a URL says.
+        ``wake(resource, 0.0)`` is called in the loop's thread when a waiter for
+        ``resource`` may be granted. ``factory`` opens the connections; None: as a URL
+        says.
         """
         self._options = options
         self._factory = factory or ConnectionFactory()
@@ -120,7 +121,6 @@ class RedisStore:
 
     @property
     def min_replicas(self) -> int:
-        """How many replicas must have a grant before it is reported."""
         return self._options.min_replicas
 
     async def open(self) -> None:
@@ -165,7 +165,6 @@ class RedisStore:
         return True
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Carry out one command by one script."""
         if isinstance(resource, SetMember):
             return self._sets.step(resource, command)
         keys = self._keys_of(resource)
@@ -184,11 +183,10 @@ class RedisStore:
         self._wakeups.unwatch(self._keys_of(resource).published)
 
     async def look(self, resource: Resource) -> Snapshot:
-        """Return the resource as it is; takes time in proportion to its readers."""
+        """Return the state of a resource; takes time in proportion to its readers."""
         return await self._look(resource)
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Iterate over all resources, by SCAN. Damaged ones are logged and left out."""
         seen: set[Resource] = set()
         prefix = self._settings.prefix
         for send in self._endpoint.servers().values():
@@ -211,7 +209,6 @@ class RedisStore:
     def occupations(
         self, pending: str, using: str, ages: ExpiryAges
     ) -> RedisOccupancyStore:
-        """Return the contenders for objects, under these names behind the prefix."""
         prefix = self._settings.prefix
         return RedisOccupancyStore(
             self._endpoint,
@@ -222,7 +219,6 @@ class RedisStore:
         )
 
     async def examine(self) -> AsyncIterator[Finding]:
-        """Iterate over what the settings of the server mean for locks."""
         if not self._factory.off_loop:
             meaning = "a loop that is blocked for a lease loses its locks"
             yield Finding("renewal", "on the event loop", meaning, "note")
@@ -284,7 +280,6 @@ class RedisStore:
             self._wakeups.foreign_holder(keys.published)
 
     def _is_lockable(self, resource: Resource) -> bool:
-        """False for another program's pair of keys in two slots of a cluster."""
         try:
             self._keys_of(resource)
         except ConfigurationError:
@@ -300,10 +295,10 @@ class RedisStore:
 async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
-    """Open ``redis://``, ``rediss://``, ``unix://``, and their +sentinel and +cluster.
+    """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
     Raises:
-        ConfigurationError: A part or an option of the URL cannot be used.
+        ConfigurationError: A part or an option of the URL is invalid.
         BackendError: The server cannot be reached, or cannot be used for locks.
     """
     options = options_of(

@@ -1,4 +1,4 @@
-"""Wakes waiters, by messages of our scripts and by keyspace events if they are on."""
+"""Wakes waiting tasks, by messages of our scripts and by keyspace events if enabled."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from aiorwlock_remote.ports import WakeCallback
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 PublishedKeys = tuple[bytes, ...]
-"""The keys of one resource that other programs use, too."""
+"""Those keys of one resource that other programs use, too."""
 
 KEY_REMOVED_EVENTS = frozenset("gxA")
-"""Letters of the events for keys that were deleted or expired."""
+"""Letters of ``notify-keyspace-events`` for keys that were deleted or expired."""
 
 
 class WakeupDispatcher:
-    """Turns messages into wake-ups of resources. Used in the loop's thread only."""
+    """Calls ``wake`` for the resource of each message. For the loop's thread only."""
 
     def __init__(self, db: int, wake: WakeCallback) -> None:
-        """``db`` is the database, whose number is a part of the events' channels."""
+        """``db``: number of the database, which is part of the channels of events."""
         self._prefix = f"__keyspace@{db}__:".encode()
         self._wake = wake
         self._endpoint: Endpoint | None = None
@@ -34,11 +34,11 @@ class WakeupDispatcher:
         self._foreign: PublishedKeys | None = None
 
     def listen_on(self, endpoint: Endpoint) -> None:
-        """Subscribe to events over this endpoint, if need be."""
+        """Set the endpoint; until then, no keyspace events are subscribed to."""
         self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
-        """Wake the resource that a message or an event is about."""
+        """Wake the watched resource that a message or a keyspace event is about."""
         is_event = channel.startswith(self._prefix)
         key = channel[len(self._prefix) :] if is_event else payload
         resource = self._watched.get(key)
@@ -53,7 +53,7 @@ class WakeupDispatcher:
             self._wake(resource, 0.0)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
-        """Wake ``resource`` from now on: this client has an entry in its queue."""
+        """Call ``wake`` at messages about ``keys`` from now on: this client waits."""
         for key in keys:
             self._watched[key] = resource
         # The reply with the foreign holder came before the waiter was registered.
@@ -61,7 +61,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def unwatch(self, keys: PublishedKeys) -> None:
-        """Wake the resource of these keys no more."""
+        """Stop calling ``wake`` for these keys, and unsubscribe from their events."""
         for key in keys:
             self._watched.pop(key, None)
             channel = self._channels.pop(key, None)
@@ -69,7 +69,7 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events: this client is next, and a foreign holder is there."""
+        """Subscribe to events of ``keys``: we are next after another program's lock."""
         # Our scripts publish the key to the channel of the client that is next. Another
         # program publishes nothing, so its release is seen at the next poll, unless the
         # server has keyspace notifications. They are never switched on for that: they
@@ -79,7 +79,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def wake_all(self) -> None:
-        """Wake every watched resource: messages may have been lost."""
+        """Wake all watched resources: messages may have been lost."""
         for resource in set(self._watched.values()):
             self._wake(resource, 0.0)
 
@@ -101,7 +101,8 @@ class WakeupDispatcher:
 async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
     """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
 
-    There are none if ``K`` is not among them: the events come on no channel of a key.
+    The result is empty unless ``K`` is enabled: without it, keys have no event
+    channels.
     """
     try:
         found = await send("CONFIG", "GET", "notify-keyspace-events")

@@ -1,1 +1,1 @@
-"""Connections that are opened as a user's own client opens them."""
+"""Connections of ``RedisBackend``, opened as a user's own client opens them."""

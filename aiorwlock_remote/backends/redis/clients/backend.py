@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(Protocol):
-    """What is used of a ``redis.asyncio.Redis`` or a ``valkey.asyncio.Valkey``."""
+    """The part of a client of ``redis.asyncio`` or ``valkey.asyncio`` that is used."""
 
     @property
     def connection_pool(self) -> Any:  # noqa: ANN401 - of either library
@@ -23,22 +23,22 @@ class AsyncClient(Protocol):
 
 @final
 class RedisBackend:
-    """A user's client in the place of a URL: ``connect(RedisBackend(client))``.
+    """Backend on a user's client, in place of a URL: ``connect(RedisBackend(client))``.
 
     ``client`` is a ``redis.asyncio.Redis`` (redis-py 6 or later) or a
     ``valkey.asyncio.Valkey``, also one made by ``Sentinel.master_for``. Only its
     settings are used: locks have connections of their own, opened the same way but
     without retries, and outside of the client's pool. The client is never closed, and
     the user may close it while locks are in use. One backend serves any number of
-    ``connect``. It works on asyncio only.
+    ``connect`` calls. It works on asyncio only.
     """
 
     def __init__(self, client: AsyncClient) -> None:
         """Read the client's settings, without any I/O.
 
         Raises:
-            ConfigurationError: It is no such client, but a cluster's, one that blocks,
-                or one of Sentinel's replicas.
+            ConfigurationError: ``client`` is of another kind: it is a cluster's,
+                blocks, or reads from replicas.
         """
         # Kept, so that a pool of Sentinel's is not garbage collected with its client.
         self._client = client
@@ -51,7 +51,7 @@ class RedisBackend:
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[RedisStore]:
-        """Connect, and return the store; see ``Opener``."""
+        """Return an awaitable that connects and returns the store, for ``connect``."""
         trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():
             raise ConfigurationError(
@@ -81,11 +81,6 @@ class RedisBackend:
 
 
 def _checked(client: object) -> object:
-    """Return the client's pool.
-
-    Raises:
-        ConfigurationError: It is no client that can be used.
-    """
     kind = _kind(client)
     if hasattr(client, "nodes_manager"):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Connections as a client of redis-py or valkey-py opens them, but of our own."""
+"""Opens connections with the class and settings of a redis-py or valkey-py client."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ Kwargs = dict[str, Any]
 DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
 
 LISTENING_TURNS = 3
-"""Turns of a loop after which it has read what arrived while it stood still."""
+"""Turns after which a loop that stood still has read what arrived meanwhile."""
 
 _HANDSHAKE = ("db", "client_name")
-"""Settings that go into our own handshake."""
+"""Settings that this library's own handshake sends."""
 _RETRIES = ("retry", "retry_on_error", "retry_on_timeout", "health_check_interval")
 _NOT_OURS = (
     # To move a connection during maintenance is up to the pool, and to its RESP3.
@@ -69,16 +69,17 @@ _NOT_OURS = (
 _PLAIN = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 _OF_SENTINEL = ("SentinelManagedConnection", "SentinelManagedSSLConnection")
 _USER_CODE = ("credential_provider", "redis_connect_func", "valkey_connect_func")
-"""Settings that are code of the user's, which may depend on the user's event loop."""
+"""Settings that are the user's own functions or objects, and may need his event
+loop."""
 
 
 def client_connections(
     pool: ClientObject, connect_timeout: float
 ) -> tuple[Options, ClientConnectionFactory]:
-    """Return the options that a client's pool has, and a factory of such connections.
+    """Return the options of a client's pool, and a factory that connects like it.
 
     Raises:
-        ConfigurationError: The database in the settings is not a number.
+        ConfigurationError: The database in the client's settings is not a number.
     """
     given: Kwargs = pool.connection_kwargs
     # The client's own patience with a silent server, if its user has set one.
@@ -112,10 +113,9 @@ def client_connections(
 # them, whatever protocol and decoding the client has
 # (test_protocol_and_decoding_do_not_matter).
 class ClientConnectionFactory(ConnectionFactory):
-    """Connections made of the class and the settings of a client's pool."""
+    """Opens connections with the class and the settings of a client's pool."""
 
     def __init__(self, pool: ClientObject) -> None:
-        """Read the pool; nothing of it is changed, now or later."""
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
 
@@ -152,7 +152,7 @@ class ClientConnectionFactory(ConnectionFactory):
     async def dial(
         self, options: Options, protocol: RespProtocol, loop: EventLoop
     ) -> StreamTransport:
-        """Connect on the user's loop; the user's own Sentinel clients may be used."""
+        """Connect in the user's event loop, where his Sentinel clients can be used."""
         del loop
         pool = self._pool
         return await _connected(
@@ -162,7 +162,6 @@ class ClientConnectionFactory(ConnectionFactory):
     async def _dial_anywhere(
         self, options: Options, protocol: RespProtocol, loop: EventLoop
     ) -> StreamTransport:
-        """Connect on any loop, by no object that was used on another one."""
         del loop
         pool, settings = self._pool, _settings(self._pool)
         made = pool.connection_class
@@ -179,7 +178,7 @@ class ClientConnectionFactory(ConnectionFactory):
 
     @staticmethod
     def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
-        """Return a dial that refuses the former primary.
+        """Return a function that dials as ``dial``, but refuses the former primary.
 
         A client believes the first Sentinel that answers, even one that has not heard
         of the failover; ``finder`` has asked all of them (test_planned_failover.py).
@@ -204,11 +203,11 @@ class ClientConnectionFactory(ConnectionFactory):
 
 
 class ThreadLoopChannel(ProtocolHandler):
-    """A renewal channel over an event loop that runs in the keeper's thread.
+    """Renewal channel with an event loop of its own, run in the lease keeper's thread.
 
-    For connections that only asyncio can open. Connects at the first use, and anew at
+    For connections that only asyncio can open. Connects at the first use, and again at
     the next use after any error: also if the server was silent for ``command_timeout``,
-    because time may be left to renew at another server.
+    because time may be left to renew at another server. ``dial`` runs in this own loop.
     """
 
     def __init__(
@@ -218,7 +217,6 @@ class ThreadLoopChannel(ProtocolHandler):
         dial: Dial,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Prepare the channel; ``dial`` runs on its own loop, not on the store's."""
         self._options = options
         self._connector = Connector(options, loop, ALL, self, dial, finder)
         self._runner: asyncio.Runner | None = None
@@ -244,7 +242,6 @@ class ThreadLoopChannel(ProtocolHandler):
                 loop.call_soon_threadsafe(self._expire)
 
     def close(self) -> None:
-        """Close the connection and the loop."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.run(self._drop())
@@ -361,7 +358,6 @@ def _db(given: Kwargs) -> int:
 
 
 def _sentinels_of(pool: ClientObject) -> Sentinels | None:
-    """Return the client's Sentinels; None if only code of the user's can ask them."""
     manager: ClientObject = pool.sentinel_manager
     if not _is_theirs(type(cast("object", manager)), "Sentinel"):
         return None
@@ -388,7 +384,7 @@ def _sentinels_of(pool: ClientObject) -> Sentinels | None:
 
 @dataclass(frozen=True, slots=True)
 class ClientTls(TlsOptions):
-    """TLS as the connections of a client use it."""
+    """TLS settings of a client, whose own connection class makes the SSL context."""
 
     made: ClientObject = None
     given: Kwargs = field(default_factory=dict[str, Any], repr=False)
@@ -405,7 +401,6 @@ class ClientTls(TlsOptions):
 
 
 def _can_be_cloned(pool: ClientObject) -> bool:
-    """Whether another loop can open such connections: no code of the user's is used."""
     manager: ClientObject = getattr(pool, "sentinel_manager", None)
     given = [pool.connection_kwargs]
     if manager is not None:
@@ -426,7 +421,6 @@ def _is_theirs(kind: type, *names: str) -> bool:
 
 
 async def _primary_of(pool: ClientObject) -> tuple[str, int]:
-    """Return the address that Sentinel names, asked by new clients of this loop."""
     theirs = pool.sentinel_manager
     more: Kwargs = {}
     if getattr(theirs, "_force_master_ip", None) is not None:

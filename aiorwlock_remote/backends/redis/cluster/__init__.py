@@ -1,1 +1,1 @@
-"""A Redis cluster: the slot map, and a connection to each node that is needed."""
+"""Client of a Redis cluster: slot map, and a connection to each node that is needed."""

@@ -1,9 +1,9 @@
-"""A Redis cluster behind the interface of one connection.
+"""Client of a Redis cluster, used like a connection to a single server.
 
 Each command goes to the node that has its key's slot. A node that has given the slot
-away says so (MOVED). While the slot is being moved, or its node replaced, no node
-carries anything out (ASK, TRYAGAIN, CLUSTERDOWN): the calls of that slot wait, for
-``connect_timeout`` at most.
+away replies MOVED. While a slot is being moved, or its node replaced, no node carries
+out commands for the slot (ASK, TRYAGAIN, CLUSTERDOWN): their calls wait, for
+``connect_timeout`` seconds at most.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 class ClusterClient:
-    """Connections to all nodes that are needed, used as one ``RedisConnection``.
+    """Client of a cluster with the methods of ``RedisConnection``, and its guarantees.
 
-    It keeps the promises of ``RedisConnection`` for the commands of one key. Used in
-    its loop's thread only.
+    The guarantees hold for the commands of one key. For use in the loop's thread only.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class ClusterClient:
     ) -> None:
         """Prepare the client; ``open`` connects it. Arguments as ``RedisConnection``.
 
-        ``wake_channel`` is a channel of this client; all its channels end like it.
-        ``on_reconnect`` is called whenever messages may have been lost.
+        ``wake_channel`` ends with "/" and the client's id, as do its channels of all
+        slots. ``on_reconnect`` is called whenever messages may have been lost.
         """
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
@@ -108,7 +107,7 @@ class ClusterClient:
         return call
 
     def call(self, *args: Arg) -> Pending[Any]:
-        """Send a command to any node."""
+        """Send a command to any node; return the pending reply, not decoded."""
         connected = [node for node in self._nodes.all() if node.connected]
         if connected:
             return connected[0].call(*args)
@@ -121,28 +120,28 @@ class ClusterClient:
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the node of the key ``args[1]``."""
+        """Send a command to the node of its key ``args[1]``; return the pending reply."""
         call = KeyedCall(as_is, args)
         self._router.send(call)
         return call
 
     def servers(self) -> dict[str, SendCommand]:
-        """Return how to send a command to each node that has slots, by its name."""
+        """Map the name of each node with slots to a function that sends it commands."""
         return {
             shown(server): self._node(server).call for server in self.slots.primaries
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send a call and ``more`` right behind it; they fail if the call must wait."""
+        """Send ``call`` and then ``more``, which fail if ``call`` must be queued."""
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls in one write to the key's node, or return False."""
+        """Send calls in one write to the node of ``key``; False if it is not connected."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe to a key's events, at whichever node has the key."""
+        """Subscribe to a key's events at the node that has the key, wherever it is."""
         self._channels.add_key(channel)
         self._channels.move_keys()
 
@@ -150,12 +149,12 @@ class ClusterClient:
         self._channels.remove_key(channel)
 
     async def open(self) -> None:
-        """Learn the map from the first seed that answers, and connect to one node.
+        """Learn the slot map from the first seed that answers, and connect to one node.
 
         Raises:
             BackendError: No seed answers within ``connect_timeout`` or can be used for
                 locks, or no node with slots can be reached.
-            ConfigurationError: The seeds are no cluster.
+            ConfigurationError: The seeds are not nodes of a cluster.
         """
         with anyio.move_on_after(self._options.connect_timeout):
             node = await self._discovery.first()
@@ -171,9 +170,10 @@ class ClusterClient:
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
     async def aclose(self) -> None:
-        """Close all nodes at once, as ``RedisConnection.aclose``.
+        """Close all nodes at the same time, each as ``RedisConnection.aclose``.
 
-        Calls that must go to another node first have ``CLOSE_TIMEOUT`` seconds more.
+        Before that, calls that must go get ``CLOSE_TIMEOUT`` seconds to reach other
+        nodes.
         """
         try:
             await self._router.finish()
@@ -191,7 +191,7 @@ class ClusterClient:
                 await refreshing.wait_closed()
 
     def adopt_map(self, slots: SlotMap) -> None:
-        """Take over the map by which the keeper's renewals go already."""
+        """Take over a newer slot map that renewals have learnt of."""
         self.slots.follow(slots)
         self._adopt()
         self._refresher.refresh(soon=True)

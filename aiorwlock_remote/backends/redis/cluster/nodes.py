@@ -1,4 +1,4 @@
-"""The nodes of a cluster that this client is connected to, or wants to be."""
+"""Connections to the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class NodeConnection(RedisConnection):
-    """The connection to one node, which reports to the cluster's client."""
+    """Connection to one cluster node; it reports events to the ``ClusterClient``."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class NodeConnection(RedisConnection):
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """Prepare the connection to ``server``, by the cluster's ``options``.
+        """Prepare the connection to ``server``; ``options`` are those of the cluster.
 
-        ``before`` is the last connection of an object that was closed, to be killed.
+        ``before`` is the last connection to the server that was closed, to be killed
+        there.
         """
         super().__init__(
             *(replace(options, host=server[0], port=server[1]), loop, scripts),
@@ -66,29 +67,29 @@ class NodeConnection(RedisConnection):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
+        """Whether the connection is up, as far as is known."""
         return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """Kill this earlier connection to the server before there is another."""
+        """Let the next handshake kill the earlier connection ``before``."""
         if not self.connected:
             self.before = self._connector.peer = before
 
     def start(self) -> None:
-        """Connect in the background; until then calls wait as after a loss."""
+        """Connect in the background; calls are queued until then."""
         self._reconnecting.start()
 
     def unanswered(self) -> list[Call[Any]]:
-        """Return the calls that were sent and not answered, in order."""
+        """Return the calls that were sent and not answered, oldest first."""
         return [] if self._protocol is None else self._protocol.unanswered()
 
     def newest_first(self) -> Iterator[Call[Any]]:
         return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
-        """Return a call that is done when everything sent, or bound to go, is answered.
+        """Return a call that is done once all calls sent or bound to go are answered.
 
-        It is done at once if there is nothing of the kind.
+        It is done already if there are no such calls.
         """
         barrier = BarrierCall()
         if self._offline.must_go() or self._oldest() is not None:
@@ -97,7 +98,7 @@ class NodeConnection(RedisConnection):
         return barrier
 
     def barrier(self) -> Call[None]:
-        """Return a call that is done when everything sent is answered.
+        """Return a call that is done once all calls sent before are answered.
 
         Works on a node that is being closed as well, which takes no other new call
         (test_what_is_refused_by_a_node_that_we_leave_is_answered).
@@ -112,7 +113,7 @@ class NodeConnection(RedisConnection):
         return barrier
 
     def take_unsent(self) -> Iterable[Call[Any]]:
-        """Remove and return the calls that were not sent yet, in order."""
+        """Remove and return the calls that were not sent yet, oldest first."""
         return self._offline.take()
 
     def slot_unsubscribed(self, channel: bytes) -> None:
@@ -129,7 +130,7 @@ class NodeConnection(RedisConnection):
 
 
 class NodePool:
-    """One connection a node: made when first needed, closed with its last slot."""
+    """Connections to nodes: opened when first needed, closed with their last slot."""
 
     def __init__(
         self,
@@ -140,7 +141,6 @@ class NodePool:
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """Create an empty pool; all arguments are those of ``NodeConnection``."""
         self._loop = loop
         self._cluster = cluster
         self._new_node = partial(
@@ -156,11 +156,11 @@ class NodePool:
         self._closed = False
 
     def make(self, server: Server) -> NodeConnection:
-        """Return an unconnected node outside the pool; the caller closes it."""
+        """Return a new, unconnected node outside of the pool; the caller closes it."""
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node of ``make``; False if the pool cannot use it."""
+        """Add a connected node of ``make``; return False if the pool cannot use it."""
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last
         # connection this node did not kill: commands of that one could still be carried
@@ -175,15 +175,15 @@ class NodePool:
         return None if server is None else self._nodes.get(server)
 
     def all(self) -> list[NodeConnection]:
-        """Return the nodes that have slots, or had them a moment ago."""
+        """Return the nodes that have slots, or had slots a moment ago."""
         return list(self._nodes.values())
 
     def all_connected(self) -> bool:
-        """Whether no node is waiting for its connection."""
+        """Return True if no node of the pool is waiting for its connection."""
         return all(node.connected for node in self._nodes.values())
 
     def start(self, server: Server) -> NodeConnection:
-        """Add a new node, which connects in the background if the pool is open."""
+        """Add a new node and return it; it connects in the background."""
         node = self._nodes[server] = self.make(server)
         if self._closed:
             node.abort()
@@ -192,7 +192,7 @@ class NodePool:
         return node
 
     def retire(self, node: NodeConnection) -> None:
-        """Remove a node, and close it in the background when its calls are answered."""
+        """Remove a node, which closes in the background once its calls are answered."""
         del self._nodes[node.server]
         self._retired.append(node)
         # Lost before it was retired: nothing will be known later that is not known now

@@ -1,4 +1,4 @@
-"""Renewals at the nodes of a cluster, over a blocking connection to each."""
+"""Renewal channel of a cluster: a blocking connection to each node."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock
 
 MAX_REDIRECTS = 3
-"""How often a renewal is redirected before it is left for the next batch."""
+"""How often a renewal is sent in one batch before it is left for the next batch."""
 
 
 class ClusterRenewalChannel:
-    """Sends each renewal to the node that has its slot. Threads may use it at once.
+    """Sends each renewal to the node that has its slot; several threads may use it.
 
-    Its map is the store's until a node says otherwise. The store's own map must not
-    change under the loop, whose calls may be in flight to the nodes it names. When a
-    node fails, the others are asked for the map, so that locks are kept over a failover
-    even while the loop is blocked (test_cluster_renewals.py).
+    Its slot map is a copy of the store's until a node says otherwise. The store's own
+    map is not changed here, because calls of the event loop may be in flight to its
+    nodes. When a node fails, the others are asked for the map, so that locks survive a
+    failover even while the loop is blocked (test_cluster_renewals.py).
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class ClusterRenewalChannel:
         slots: SlotMap,
         on_new_map: Callable[[SlotMap], object],
     ) -> None:
-        """Prepare the channel; it connects at the first renewal.
+        """Prepare the channel, which connects at the first renewal.
 
-        ``slots`` is the store's map; ``on_new_map`` is called, in any thread, with a
-        map that differs from the store's.
+        ``slots`` is the store's map; ``on_new_map`` is called, from any thread, with a
+        map that differs from it.
         """
         self._on_new_map = on_new_map
         self._options = options
@@ -69,7 +69,7 @@ class ClusterRenewalChannel:
         self._given_up = False
 
     def lane(self, key: bytes) -> Server | None:
-        """Return the node that has a key, as far as is known."""
+        """Return the node that has ``key``, as far as is known."""
         owners = self._store_map.owners
         if owners is not self._followed:  # the loop has learnt a newer map
             self._followed = owners
@@ -98,7 +98,7 @@ class ClusterRenewalChannel:
                 connection.give_up()
 
     def abort(self) -> None:
-        """Do nothing: a cluster's nodes are left one by one, see ``lane``."""
+        """Do nothing: connections end with the slots of their node."""
 
     def close(self) -> None:
         with self._lock:
@@ -113,7 +113,6 @@ class ClusterRenewalChannel:
         outcomes: list[Any],
         deadline: float,
     ) -> list[int]:
-        """Send what is left; return what is to be sent again, to another node."""
         by_node: defaultdict[Server, list[int]] = defaultdict(list)
         for i in left:
             server = self.lane(_key(batch[i]))
@@ -155,7 +154,6 @@ class ClusterRenewalChannel:
             return connection
 
     def _ask_another(self, failed: Server, deadline: float) -> None:
-        """Learn from another node which server has the slots of a node that failed."""
         others = [server for server in self._slots.known if server != failed]
         for tried, server in enumerate(others):
             seconds = (deadline - self._clock.now()) / (len(others) - tried + 1)
@@ -170,7 +168,6 @@ class ClusterRenewalChannel:
             return
 
     def _retire(self) -> None:
-        """Close the connections to nodes that have no slots (any more)."""
         primaries = set(self._slots.primaries)
         with self._lock:
             for server in self._connections.keys() - primaries:
@@ -178,7 +175,7 @@ class ClusterRenewalChannel:
 
 
 class Redirected:
-    """The outcome of a request that a node did not carry out: its slot is elsewhere."""
+    """Outcome of a request that a node refused: its slot is elsewhere (MOVED, ASK)."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
         """``text``: the error of the node ``server``, which messages call ``where``."""
@@ -190,12 +187,11 @@ class Redirected:
 
 
 class BlockingNodeConnection(BlockingConnection):
-    """A blocking connection to one node, which threads use one after the other."""
+    """Blocking connection to one node of a cluster; threads take turns to use it."""
 
     def __init__(
         self, server: Server, options: Options, clock: Clock, scripts: Sequence[Script]
     ) -> None:
-        """Prepare a connection to the node ``server``, by the cluster's ``options``."""
         super().__init__(
             replace(options, host=server[0], port=server[1]), clock, scripts
         )
@@ -214,15 +210,12 @@ class BlockingNodeConnection(BlockingConnection):
                 self._in_use.release()
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts, as ``BlockingConnection``.
-
-        ``Redirected`` takes the place of a reply if the node does not have the slot.
-        """
+        """Run all scripts; if the slot is elsewhere, ``Redirected`` is the reply."""
         with self._alone():
             return super().run_many(batch, timeout)
 
     def slots(self, timeout: float) -> Any:  # noqa: ANN401 - not decoded
-        """Return the node's reply to CLUSTER SLOTS.
+        """Return the node's reply to CLUSTER SLOTS, not decoded.
 
         Raises:
             BackendError: The node cannot be reached, or refused the command.

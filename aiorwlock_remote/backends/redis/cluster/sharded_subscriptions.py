@@ -1,4 +1,4 @@
-"""The channels that a client listens to, each at the node that has its slot."""
+"""Subscriptions of a cluster client, each at the node that has the channel's slot."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CHANNELS = 1024
 UNUSED_AFTER = 10.0
-"""Seconds. A waiting client asks more often than that, so a channel that was not needed
-for so long has no waiters."""
+"""Seconds after the last use when a channel may be dropped. A waiting client asks more
+often than that, so the channel has no waiters."""
 
 
 @dataclass(slots=True)
@@ -30,17 +30,16 @@ class _Subscription:
 
 
 class ShardedSubscriptions:
-    """Wake-up channels, dropped when long unused, and events of keys."""
+    """Keeps a client subscribed to wake-up channels (SSUBSCRIBE) and keys' events."""
 
     def __init__(self, slots: SlotMap, nodes: NodePool) -> None:
-        """Create it without channels; ``slots`` says where each belongs."""
         self._slots = slots
         self._nodes = nodes
         self._wakeups: dict[bytes, _Subscription] = {}  # the longest unused first
         self._keys: dict[bytes, NodeConnection | None] = {}
 
     def need(self, channel: bytes, node: NodeConnection, now: float) -> None:
-        """Subscribe to a wake-up channel at ``node``, before what is sent next."""
+        """Subscribe to a wake-up channel at ``node``, ahead of the call sent next."""
         # Removed and put back, so that the dict is in the order of the last use.
         wakeups = self._wakeups
         subscription = wakeups.pop(channel, None)
@@ -56,11 +55,11 @@ class ShardedSubscriptions:
         self._subscribe("SSUBSCRIBE", channel, node)
 
     def add_key(self, channel: bytes) -> None:
-        """Add a channel of a key's events; ``move_keys`` subscribes to it."""
+        """Add the channel of a key's events, to which ``move_keys`` subscribes."""
         self._keys.setdefault(channel, None)
 
     def remove_key(self, channel: bytes) -> None:
-        """End the subscription to a key's events."""
+        """Unsubscribe from the channel of a key's events."""
         node = self._keys.pop(channel, None)
         if node is not None and node.connected:
             node.submit(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
@@ -78,7 +77,7 @@ class ShardedSubscriptions:
                 before.submit(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
 
     def lost(self, node: NodeConnection) -> None:
-        """Forget all subscriptions of a node whose connection was lost."""
+        """Forget all subscriptions at a node whose connection was lost."""
         for subscription in self._wakeups.values():
             if subscription.node is node:
                 subscription.node = None
@@ -87,7 +86,7 @@ class ShardedSubscriptions:
                 self._keys[channel] = None
 
     def forget(self, channel: bytes, node: NodeConnection) -> None:
-        """Forget one subscription of a node that has given the slot away."""
+        """Forget one subscription at ``node``, which has given the slot away."""
         subscription = self._wakeups.get(channel)
         if subscription is not None and subscription.node is node:
             del self._wakeups[channel]

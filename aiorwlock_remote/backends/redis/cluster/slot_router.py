@@ -1,4 +1,4 @@
-"""Sends calls to the nodes of a cluster, in order, while slots move between them."""
+"""Sends the calls of a cluster client in order, while slots move between nodes."""
 
 from __future__ import annotations
 
@@ -36,26 +36,27 @@ from aiorwlock_remote.ports import EventLoop
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_RETRY_INTERVAL = 0.5
-"""Seconds between two tries of a slot at most: calls wait for it."""
+"""Maximum seconds between two attempts to send the calls of a slot."""
 SLOT_RETRY_INTERVAL = 0.05
-"""Seconds, about, until a slot that is moving is tried again."""
+"""Seconds, about, between two checks of the slots that are moving."""
 
 
 class SlotRouter:
-    """Sends each call to the node that has its slot, or queues it until there is one.
+    """Sends each call to the node that has its slot; queues the call while none has.
 
     Invariants (test_slot_router.py, and real orders of events in
     test_cluster_random_histories.py):
 
-    * Calls for one key are carried out in the order they were handed over, each once:
-      a slot's calls wait in its ``SlotQueue`` until the old node has answered all that
-      it was sent (``test_sending_on_at_once_breaks_the_order``).
+    * The calls for one key are carried out in the order they were handed over, each
+      once: the calls of a slot that moves wait in its ``SlotQueue`` until the old node
+      has answered everything it was sent
+      (``test_sending_on_at_once_breaks_the_order``).
     * A refused call is not sent again if a later call with its key was carried out.
     * Each call ends: it is carried out, or fails with ``nothing_done`` after
       ``connect_timeout`` seconds, as in ``OfflineQueue``.
     * A script that may create a queue entry runs only after SSUBSCRIBE for its slot was
       sent to the same node (test_sharded_subscriptions.py).
-    * The cost of a slot that moves does not grow with the other slots' calls
+    * The cost of a slot that moves does not grow with the calls of other slots
       (test_slot_router_cost.py).
     """
 
@@ -72,8 +73,8 @@ class SlotRouter:
     ) -> None:
         """Create a router without calls.
 
-        The wake-up channels of this client end with ``client_id``. ``node_of`` returns
-        the node of a server, a new one if there is none.
+        ``client_id`` is the end of this client's wake-up channels. ``node_of`` returns
+        the node of a server, and creates it if there is none.
         """
         self._node_of = node_of
         self._refresher = refresher
@@ -89,7 +90,7 @@ class SlotRouter:
         self._retrying = BackgroundTask(loop, self._retry)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send a call and ``more`` right behind it; they fail if the call must wait."""
+        """Send ``call`` and then ``more``, which fail if ``call`` must be queued."""
         slot = slot_of_call(call)
         queue, owner = self._queues.get(slot), self._slots.owners[slot]
         if self._closed:
@@ -112,9 +113,9 @@ class SlotRouter:
     def redirect(
         self, node: NodeConnection, call: Call[Any], text: str, moved: Moved | None
     ) -> None:
-        """Take over a call that ``node`` refused with the error ``text``.
+        """Queue a call that ``node`` refused with the error ``text``, to be resent.
 
-        Its slot is, or will be, elsewhere: at ``moved``, if the error says where.
+        ``moved`` is the new owner of the slot, None if the error names none.
         """
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
@@ -132,7 +133,7 @@ class SlotRouter:
         queue.refuse(call)
 
     def slots_changed(self) -> None:
-        """Send the calls of moved slots to their new nodes."""
+        """Send calls of moved slots to the new nodes after the old ones have replied."""
         nodes, owners = self._nodes.all(), self._slots.owners
         # First the slots with calls in flight at their former nodes: new calls must
         # wait until those are answered there.
@@ -183,7 +184,7 @@ class SlotRouter:
                 await anyio.sleep(SLOT_RETRY_INTERVAL)
 
     def close(self) -> BackgroundTask:
-        """Fail what is queued; return the task that was stopped, to be waited for."""
+        """Fail all queued calls; return the stopped retry task, to be waited for."""
         self._closed = True
         self._retrying.stop()
         for queue in self._queues.values():
@@ -219,7 +220,6 @@ class SlotRouter:
         return queue
 
     def _drain(self, slot: int, queue: SlotQueue, node: NodeConnection | None) -> None:
-        """Keep the queue until the node has answered all that it was sent."""
         if node is None or not node.connected:
             queue.wait_for_none()
             return
@@ -270,13 +270,15 @@ class SlotRouter:
 class SlotQueue(OfflineQueue):
     """The calls for one slot that is moving, in order, until they can be sent again.
 
-    Nothing is sent to the new node before the old one has answered all: a release could
-    be carried out there before the acquire it follows, which the old node is about to
-    refuse.
+    Nothing is sent to the new node before the old one has answered everything: a
+    release could be carried out at the new node before its acquire, which the old node
+    is about to refuse.
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
-        """Create an empty queue; ``why`` is what late calls fail with."""
+        """Create an empty queue; ``why`` is the reason in errors of calls that time
+        out.
+        """
         super().__init__(where, patience)
         self._refused: list[Call[Any]] = []
         self._awaited: list[Call[Any]] = []
@@ -290,15 +292,15 @@ class SlotQueue(OfflineQueue):
         """Whether the next try comes after a pause, with one call first."""
 
     def must_go(self) -> bool:
-        """Whether a call that must go is queued, or may still be refused."""
+        """Return True if a call that must go is queued, or may still be refused."""
         return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
-        """Add a call that a node refused; to be called in the order of the replies."""
+        """Add a refused call; must be called in the order of the replies."""
         self._refused.append(call)
 
     def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Expect replies to these calls, in order, before anything is sent."""
+        """Send nothing until these calls, in the order they were sent, are answered."""
         self._awaited = list(calls)
         self.drained = self.pause = False
 
@@ -306,10 +308,10 @@ class SlotQueue(OfflineQueue):
         self.drained = self.pause = True
 
     def collect(self, now: float) -> list[Call[Any]]:
-        """Put the refused calls in front, once all replies are there.
+        """Put the refused calls in front of the queue, once all replies have come.
 
         Returns:
-            The refused calls that a later one has overtaken: they must not be repeated.
+            The refused calls that must not be repeated: a later one was carried out.
         """
         awaited, refused = set(self._awaited), set(self._refused)
         first = [call for call in self._refused if call not in awaited]
@@ -329,9 +331,9 @@ class SlotQueue(OfflineQueue):
         return overtaken
 
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
-        """Remove and return the first call, if any, to see whether the slot is served.
+        """Remove and return the first call, if any, to test if the slot is served.
 
-        The next try is due later each time: many slots may wait for one node.
+        Each time, the next attempt is due later; ``random`` (0 to 1) varies the delay.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
@@ -339,10 +341,10 @@ class SlotQueue(OfflineQueue):
 
 
 class InFlightBySlot:
-    """The unanswered calls of all nodes, by slot; looks at each call once.
+    """Index of the unanswered calls of all nodes, by slot; looks at each call once.
 
-    A node that gives away thousands of slots says so call by call. Searching all calls
-    in flight for each of them would take the square of their number
+    A node that gives away thousands of slots refuses their calls one by one. A search
+    of all calls in flight for each would take quadratic time
     (test_slot_router_cost.py).
     """
 
@@ -350,7 +352,7 @@ class InFlightBySlot:
         self._indexes: defaultdict[NodeConnection, _NodeIndex] = defaultdict(_NodeIndex)
 
     def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
-        """Return the calls of a slot in order, each once; some may be answered now."""
+        """Remove and return a slot's calls, oldest first; some may be answered now."""
         index = self._indexes[node]
         index.catch_up(node)
         return list(index.by_slot.pop(slot, ()))
@@ -384,10 +386,10 @@ class _NodeIndex:
 
 
 def is_routed_by_slot(call: Call[Any]) -> bool:
-    """Whether a call goes to the node of its key, and is redirected if that changes."""
+    """Return True if the call goes to its key's node, wherever the slot moves."""
     return call.script is not None or isinstance(call, KeyedCall)
 
 
 def slot_of_call(call: Call[Any]) -> int:
-    """Return the slot of the key that decides where the call goes."""
+    """Return the slot of ``call.args[1]``, the key that decides where the call goes."""
     return slot_of(cast("bytes", call.args[1]))

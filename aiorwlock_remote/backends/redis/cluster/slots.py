@@ -1,7 +1,7 @@
-"""The slots of a Redis cluster: which one a key belongs to, and which node has it.
+"""The slots of a Redis cluster: which slot a key has, and which node has the slot.
 
-As the specification of Redis Cluster says, a key's slot is CRC16 (XMODEM) of the key,
-or of what stands between its first ``{`` and the next ``}``, modulo 16,384.
+As Redis Cluster specifies, a key's slot is the CRC16 (XMODEM) of the key, or of what
+stands between its first ``{`` and the next ``}``, modulo 16,384.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Return the part of a key that decides on its slot."""
+    """Return the hashed part of ``key``: the text in its first braces, else all of it."""
     first = key.find(b"{")
     if first >= 0:
         last = key.find(b"}", first)
@@ -39,15 +39,15 @@ def slot_of(key: bytes) -> int:
 
 
 def key_in_same_slot(key: bytes, part: bytes) -> bytes:
-    """Return another key in the slot of ``key``: ``{key}part``, or ``k{e}ypart``."""
+    """Return a key with the slot of ``key``: ``{key}part``, or ``k{e}ypart``."""
     return key + part if hash_tag(key) != key else b"{%b}%b" % (key, part)
 
 
 def check_same_slot(*keys: bytes) -> None:
-    """Check that one script can use all of these keys.
+    """Check that all keys have the same slot, so that one script can use them.
 
     Raises:
-        ConfigurationError: They lie in several slots.
+        ConfigurationError: The keys have different slots.
     """
     if len({slot_of(key) for key in keys}) > 1:
         name = keys[0].decode(errors="replace")
@@ -59,17 +59,16 @@ def check_same_slot(*keys: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A node's reply that a slot belongs to another server."""
+    """Value object: ``slot`` now belongs to ``server``, as a node replied."""
 
     slot: int
     server: Server
 
 
 def parse_moved(text: str, asked: Server) -> Moved | None:
-    """Return what a MOVED error says, or None if it names no server.
+    """Parse the error reply of the node ``asked``; None unless MOVED names a server.
 
-    A node that does not know the other's address says "?". One that knows itself by no
-    address leaves the host out: it is the host that was ``asked``.
+    The host "?" is unknown to the node; an empty host is the one that was ``asked``.
     """
     found = _MOVED.fullmatch(text)
     if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:
@@ -78,14 +77,14 @@ def parse_moved(text: str, asked: Server) -> Moved | None:
 
 
 class SlotMap:
-    """Which server has which slot, as far as is known.
+    """Maps slots to servers, as far as known.
 
-    One thread changes the map, any may read it: ``owners`` is replaced by another list
-    at each change, never changed itself.
+    One thread changes the map, any may read it: each change replaces the list
+    ``owners`` by another one and never modifies it.
     """
 
     def __init__(self, seeds: Sequence[Server]) -> None:
-        """Create an empty map; ``seeds`` can be asked for its content."""
+        """Create an empty map; ``seeds`` are servers that can be asked for the map."""
         self.owners: list[Server | None] = [None] * SLOTS
         self._known: tuple[Server, ...] = tuple(seeds)
         self._seeds: tuple[Server, ...] = self._known
@@ -96,7 +95,7 @@ class SlotMap:
 
     @property
     def known(self) -> list[Server]:
-        """All servers that can be asked for the map, replicas included."""
+        """All servers that can be asked for the map: nodes, replicas and seeds."""
         return list(dict.fromkeys((*self._known, *self._seeds)))
 
     def note(self, moved: Moved) -> None:
@@ -106,15 +105,15 @@ class SlotMap:
         self.owners = owners
 
     def follow(self, other: SlotMap) -> None:
-        """Take over the content of another map; later changes are not shared."""
+        """Take over the content of ``other``; its later changes are not shared."""
         self.owners, self._known = other.owners, other._known
 
     def learn(self, reply: Any, asked: Server) -> None:  # noqa: ANN401 - not decoded
-        """Replace the whole map by a node's reply to CLUSTER SLOTS.
+        """Replace the whole map by ``reply``, the answer of ``asked`` to CLUSTER SLOTS.
 
         Raises:
-            BackendError: The reply cannot be used, and nothing is changed. A node that
-                was removed from its cluster knows of no slots at all.
+            BackendError: The reply cannot be used, and the map is unchanged. A node
+                that was removed from its cluster knows of no slots at all.
         """
         owners: list[Server | None] = [None] * SLOTS
         known: dict[Server, None] = {}

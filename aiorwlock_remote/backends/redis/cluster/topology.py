@@ -29,16 +29,16 @@ from aiorwlock_remote.ports import EventLoop
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 NODE_TIMEOUT = 1.0
-"""Seconds for one node to answer, while others may."""
+"""Seconds for which one node's answer is awaited before another node is asked."""
 MAX_SEARCH_INTERVAL = 5.0
-"""Seconds between two questions at most, while a node stays away."""
+"""Maximum seconds between two questions for the map while a node stays away."""
 
 T = TypeVar("T")
 Failure = BackendError | ConfigurationError
 
 
 class Discovery:
-    """Asks for CLUSTER SLOTS: one node at a time, connected ones first."""
+    """Asks nodes for CLUSTER SLOTS, one at a time, connected ones first."""
 
     def __init__(
         self,
@@ -47,10 +47,9 @@ class Discovery:
         nodes: NodePool,
         adopt: Callable[[], object],
     ) -> None:
-        """Prepare to fill ``slots`` by asking ``nodes``.
+        """Prepare to fill the map ``slots`` by asking ``nodes``.
 
-        ``adopt`` is called whenever the map was replaced, before anything is sent by
-        it.
+        ``adopt`` is called after each change of the map, before anything is sent by it.
         """
         self._options = options
         self._slots = slots
@@ -63,7 +62,7 @@ class Discovery:
         Raises:
             BackendError: No seed can answer within ``connect_timeout``, or no node with
                 slots can be reached.
-            ConfigurationError: The seeds are no cluster.
+            ConfigurationError: The seeds are not nodes of a cluster.
         """
         await self._try_each(self._options.seeds, self._ask_new)
         # A seed that has slots has stayed connected. A replica, or a node whose slots
@@ -74,7 +73,7 @@ class Discovery:
         return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask the known nodes in random order; return whether one of them answered."""
+        """Ask known nodes in random order until one answers; return False if none."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
         asked = {node.server for node in connected}
@@ -94,7 +93,6 @@ class Discovery:
     async def _try_each(
         self, servers: Sequence[Server], function: Callable[[Server], Awaitable[T]]
     ) -> T:
-        """Return the first success; each server has a share of ``connect_timeout``."""
         patience = self._options.connect_timeout / (len(servers) + 1)
         failures: list[Failure] = []
         for server in servers:
@@ -138,7 +136,6 @@ class Discovery:
         server: Server,
         function: Callable[[NodeConnection], Awaitable[None]] | None = None,
     ) -> None:
-        """Connect anew; keep the connection if the node has slots and none of ours."""
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
@@ -155,11 +152,11 @@ class Discovery:
 
 
 class TopologyRefresher:
-    """Asks for the map, ever less often, until it is certain and all nodes are there.
+    """Background task that asks for the map until it is current and all nodes are up.
 
-    A call that a cluster refuses keeps the questions going and does not hasten them: a
-    cluster that is down refuses every call, for as long as it is down. A change does
-    hasten them, because more may change with it (test_topology_refresher.py).
+    The pauses grow. A call that a cluster refuses keeps the task running and does not
+    shorten the pauses: a cluster that is down refuses every call. A change does shorten
+    them, because more may change with it (test_topology_refresher.py).
     """
 
     def __init__(
@@ -168,7 +165,7 @@ class TopologyRefresher:
         ask: Callable[[], Awaitable[bool]],
         complete: Callable[[], bool],
     ) -> None:
-        """Prepare the task.
+        """Prepare the task; ``refresh`` starts it.
 
         ``ask`` asks once and returns whether a node answered; ``complete`` returns
         whether every node is connected.
@@ -181,14 +178,14 @@ class TopologyRefresher:
         self.task: BackgroundTask = BackgroundTask(loop, self._run)
 
     def refresh(self, *, soon: bool = False) -> None:
-        """Ask for the map again; ``soon``: at once, because something has changed."""
+        """Ask for the map again; ``soon``: restart with a short pause."""
         self._stale = True
         if soon:
             self.hurry()
         self.task.start()
 
     def hurry(self) -> None:
-        """Ask soon, and start again with short pauses."""
+        """Cut the present pause short, and restart with short pauses."""
         self._attempts = 0
         self.task.wake()
 
@@ -227,7 +224,6 @@ async def _cluster_slots(node: NodeConnection) -> Any:  # noqa: ANN401 - not dec
 
 
 def _most_telling(where: str, failures: list[Failure]) -> Failure:
-    """Return the error of a node that answered, rather than of one that did not."""
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:
             if isinstance(failure, kind):

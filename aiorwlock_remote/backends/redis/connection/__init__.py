@@ -1,1 +1,1 @@
-"""One connection to one Redis server: protocol, transports, reconnection."""
+"""Connection to one Redis server: RESP3 protocol, transports, reconnection."""

@@ -1,4 +1,4 @@
-"""Connections on asyncio, ours and those of a user's client; imported only there."""
+"""Transports on asyncio: over our own sockets, and over those of a user's client."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import Unsupported
 
 READ_SIZE = 65_536
-"""Bytes read at once."""
+"""Maximum bytes of one read."""
 
 ClientObject: TypeAlias = Any
-"""An object of redis-py or of valkey-py, neither of which is imported."""
+"""An object of redis-py or valkey-py; neither library is imported."""
 
 _Lookup: TypeAlias = "asyncio.Task[list[SocketAddress]]"
 _Lookups: TypeAlias = dict[Server, _Lookup]
@@ -35,12 +35,12 @@ _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictio
 
 
 class AsyncioTransportBase:
-    """The sending half of a connection over a transport of asyncio, and its end."""
+    """Base of the transports that send by a transport of asyncio."""
 
     _transport: asyncio.Transport
 
     def __init__(self, protocol: RespProtocol) -> None:
-        """Attach ``protocol``. Must be called in the running loop."""
+        """Attach ``protocol``. Must be called while the event loop runs."""
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._closed = asyncio.Event()
@@ -61,7 +61,7 @@ class AsyncioTransportBase:
 
 
 class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
-    """A connection that the loop opens for us."""
+    """Transport of a connection that this library opens through the event loop."""
 
     def __init__(self, protocol: RespProtocol) -> None:
         super().__init__(protocol)
@@ -90,10 +90,10 @@ class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
 
 
 class StreamTransport(AsyncioTransportBase):
-    """A connection that a user's client opened: its streams are ours until the end.
+    """Transport over the two streams of a connection that a user's client opened.
 
-    The client's connection object sends and reads no command any more, so it cannot
-    repeat one.
+    The client's connection object sends and reads no commands any more, so it cannot
+    repeat one. It is disconnected in the end.
     """
 
     def __init__(
@@ -103,7 +103,6 @@ class StreamTransport(AsyncioTransportBase):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Start to read. ``connection`` is disconnected in the end."""
         super().__init__(protocol)
         self._connection = connection
         self._reader = reader
@@ -156,9 +155,9 @@ class StreamTransport(AsyncioTransportBase):
 def take_over(
     protocol: RespProtocol, connection: ClientObject, where: str
 ) -> StreamTransport:
-    """Return a transport over a client's connection that is connected.
+    """Return a transport over a client's connection, which must be connected.
 
-    The two stream attributes are private, but every connection class of both libraries
+    Its two stream attributes are private, but every connection class of both libraries
     has to set them in ``_connect``: they have been the contract of subclasses since
     4.2.
 
@@ -186,11 +185,11 @@ async def disconnect(connection: ClientObject) -> None:
 
 
 async def dial(options: Options, protocol: RespProtocol) -> AsyncioTransport:
-    """Connect to the first address of the host that answers.
+    """Connect to the first address of the host that answers; attach ``protocol``.
 
-    Each address has its share of the time that the caller's cancel scope leaves.
-    ``create_connection`` would give all of it to the first one, and uvloop's knows no
-    ``happy_eyeballs_delay`` (test_dns.py).
+    Each address has an equal share of the time that the caller's cancel scope leaves.
+    ``create_connection`` would give all of it to the first address, and uvloop's knows
+    no ``happy_eyeballs_delay`` (test_dns.py).
     """
     loop = asyncio.get_running_loop()
     if options.path:

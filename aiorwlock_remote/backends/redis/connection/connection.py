@@ -1,4 +1,4 @@
-"""The connection of one ``Locks``: every command and every message goes over it."""
+"""The Redis connection of one ``Locks``, over which all commands and messages go."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ CLOSE_TIMEOUT = 1.0
 MAX_QUEUED_SECONDS = 30.0
 """Seconds for which a call that must go waits for a connection."""
 CHECKS_PER_TIMEOUT = 20
-"""How often in ``command_timeout`` the oldest call is looked at; a silent server is
-therefore noticed two twentieths late at most."""
+"""How often in ``command_timeout`` the oldest call is checked; a silent server is
+therefore noticed two twentieths of it late at most."""
 CLOSED_BY_US = "the connection was closed by us"
 
 
 class RedisConnection(ProtocolHandler):
-    """A connection that is made again whenever it is lost, until ``aclose``.
+    """Connection to one server, made again whenever it is lost, until ``aclose``.
 
-    Used in its loop's thread only. Cancelling a task that awaits a reply takes nothing
-    back: the command is carried out.
+    For use in the loop's thread only. If a task that awaits a reply is cancelled, its
+    command is carried out nevertheless.
 
     Invariants:
 
     * Commands are carried out in the order they were handed over, also over a loss. All
-      go over one connection: a release sent on a second one could overtake its acquire
+      use the same connection: a release sent on a second one could overtake its acquire
       (test_lost.py: ``test_calls_wait_for_the_next_connection_in_order``).
     * What was written before a loss fails with ``BackendUnavailable`` and is never sent
       again: it may have been carried out (``test_a_lost_reply_is_not_repeated``).
@@ -97,9 +97,9 @@ class RedisConnection(ProtocolHandler):
             on_message: Called with channel and payload of each message.
             on_reconnect: Called when a lost connection was replaced, its channels were
                 subscribed again and the queued calls were sent.
-            channels: Subscribed with the handshake, or the connection fails.
-            dial: Opens the transport.
-            finder: The store's, if Sentinels watch the server.
+            channels: Subscribed during the handshake, or the connection fails.
+            dial: Opens the transport of each connection.
+            finder: Finds the primary, if Sentinels watch the server.
         """
         self._options = options
         self._loop = loop
@@ -123,11 +123,11 @@ class RedisConnection(ProtocolHandler):
         return self.submit(Call(as_is, args))
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the server of the key ``args[1]``, which is this one."""
+        """Send a command about the key ``args[1]``, as ``call``: there is one server."""
         return self.call(*args)
 
     def servers(self) -> dict[str, SendCommand]:
-        """Return how to send a command to each server that has keys, by its name."""
+        """Map the name of each server (here one) to a function that sends commands."""
         return {self._options.where: self.call}
 
     def run(
@@ -144,7 +144,7 @@ class RedisConnection(ProtocolHandler):
             script: The script, loaded with the handshake.
             args: The number of keys, the keys, the arguments.
             decode: Turns the reply into the result; what it raises, awaiting raises.
-            must_go: See ``Call``.
+            must_go: Whether to send it late rather than never; see ``Call``.
         """
         call = Call(decode, args, script, must_go)
         # The hot path: whatever is unusual (no connection, scripts that are being
@@ -177,13 +177,13 @@ class RedisConnection(ProtocolHandler):
         return call
 
     def send(self, *calls: Call[Any]) -> None:
-        """Send calls in one write, or queue them behind each other."""
+        """Send calls in one write, or queue them one after the other."""
         if not self.send_at_once(b"", *calls):
             for call in calls:
                 _ = self.submit(call)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - one server has all keys
-        """Send calls in one write, or return False if there is no connection."""
+        """Send calls in one write; return False if there is no usable connection."""
         protocol = self._protocol
         if protocol is None or self._reloading or self._closed or self._full():
             return False
@@ -192,24 +192,24 @@ class RedisConnection(ProtocolHandler):
         return True
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe over this connection and all to come, if the user may."""
+        """Subscribe on this and all later connections, if the user may."""
         self._send_subscriptions(self._channels.add(channel))
 
     def unsubscribe(self, channel: bytes) -> None:
-        """End a subscription, for this connection and all to come."""
+        """Unsubscribe on this and all later connections."""
         self._send_subscriptions(self._channels.remove(channel))
 
     def leave_former_primary(self) -> None:
         """Close a connection whose server is not the primary any more.
 
-        A planned failover leaves the old primary up and writable, so that no connection
-        fails. What is in flight fails; later calls go to the new primary.
+        A planned failover leaves the old primary up and writable, so its connections do
+        not fail. Calls in flight fail; later calls go to the new primary.
         """
         if self._protocol is not None:
             self._protocol.leave_former_primary()
 
     async def open(self) -> None:
-        """Connect; later connections are made in the background.
+        """Make the first connection; later ones are made in the background.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -230,7 +230,7 @@ class RedisConnection(ProtocolHandler):
             await self._close()
 
     def begin_close(self) -> Call[None]:
-        """Refuse new calls; return a call that is done when the others are answered."""
+        """Refuse new calls; return a call that is done once all others are answered."""
         barrier = BarrierCall()
         # Submitted before new calls are refused: it would be refused itself.
         if not self._closed and (self._offline or self._oldest() is not None):
@@ -241,7 +241,7 @@ class RedisConnection(ProtocolHandler):
         return barrier
 
     def abort(self) -> None:
-        """Close for good, without waiting for anything."""
+        """Close for good, without waiting; calls that are not answered fail."""
         self._closed, self._unchecked = True, None
         protocol, self._protocol = self._protocol, None
         self._reconnecting.stop()
@@ -329,11 +329,6 @@ class RedisConnection(ProtocolHandler):
             self._watching = False
 
     async def _watch_until_idle(self) -> None:
-        """Drop a silent connection, and fail queued calls in time.
-
-        Runs while there are unanswered or queued calls. It looks at the clock now and
-        then, so that a command costs no timer of its own.
-        """
         timeout, clock = self._options.command_timeout, self._loop.clock
         marked, since = self._oldest(), clock.now()
         last_look = since
@@ -402,8 +397,8 @@ class OfflineQueue:
     """Calls that could not be sent yet, in order.
 
     A call waits ``patience`` seconds, then it fails. A call that must go fails then,
-    too, but stays in the queue for ``MAX_QUEUED_SECONDS``. Both count from the moment
-    it was first queued, in this queue or another.
+    too, but stays in the queue for ``MAX_QUEUED_SECONDS``, to be sent. Both times count
+    from the moment when the call was first queued, in this queue or another.
     """
 
     def __init__(self, where: str, patience: float) -> None:
@@ -416,7 +411,7 @@ class OfflineQueue:
         return len(self._calls)
 
     def must_go(self) -> bool:
-        """Whether any call of the queue must go."""
+        """Return True if the queue contains a call that must go."""
         return any(call.must_go for call in self._calls)
 
     def put(self, call: Call[Any], now: float) -> None:
@@ -437,7 +432,7 @@ class OfflineQueue:
         return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
-        """Fail the calls whose time is over, each once."""
+        """Fail the calls whose time is over, each once, with the reason ``why``."""
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.queued_at
@@ -455,11 +450,12 @@ class OfflineQueue:
 
 
 class Subscriptions:
-    """The channels of a connection, and the calls that keep the server informed.
+    """The channels of a connection, and the calls that (un)subscribe them.
 
-    The ``needed`` ones are part of the handshake: without them there is no connection.
-    The others are subscribed after the handshake, and a user who may not subscribe to
-    them does without (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
+    The ``needed`` ones are subscribed during the handshake: without them there is no
+    connection. The others are subscribed after the handshake; a user who may not
+    subscribe to them gets a connection all the same
+    (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
     """
 
     def __init__(self, needed: Iterable[bytes] = ()) -> None:
@@ -467,19 +463,19 @@ class Subscriptions:
         self._others: dict[bytes, None] = {}  # a set that keeps its order
 
     def add(self, channel: bytes) -> list[SubscribeCall]:
-        """Add a channel; return what to send for it."""
+        """Add a channel; return the calls to send for it."""
         if channel in self._others:
             return []
         self._others[channel] = None
         return [SubscribeCall("SUBSCRIBE", channel)]
 
     def remove(self, channel: bytes) -> list[SubscribeCall]:
-        """Remove a channel; return what to send for it."""
+        """Remove a channel; return the calls to send for it."""
         if channel not in self._others:
             return []
         del self._others[channel]
         return [SubscribeCall("UNSUBSCRIBE", channel)]
 
     def others(self) -> list[SubscribeCall]:
-        """Return what to send after a handshake."""
+        """Return the calls to send after a handshake."""
         return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

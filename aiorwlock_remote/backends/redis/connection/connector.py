@@ -1,4 +1,4 @@
-"""Makes connections: dial, handshake, and again with pauses; logs why there is none."""
+"""Makes connections: dials, shakes hands, retries with pauses; logs failures."""
 
 from __future__ import annotations
 
@@ -44,22 +44,21 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 STABLE_AFTER = 5.0
-"""Seconds a connection must have lasted for the back-off to start anew."""
+"""Seconds a connection must have lasted for the pauses to start from the shortest."""
 RETRY_INTERVAL = 0.05
-"""Seconds until Sentinel is asked again."""
+"""Seconds until the Sentinels are asked again."""
 MAX_REMEMBERED_SERVERS = 16
-"""Servers whose last connection of ours is remembered, to be killed on return."""
+"""Servers of which our last connection is remembered, to be killed on return."""
 
 Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
-"""Opens a transport to the server and attaches the protocol to it.
-
+"""Opens a transport to the server in the options and attaches the protocol to it.
 Raises errors of the network (``OSError``, ``EOFError``) or of this library."""
 
 
 async def dial_url(
     options: Options, protocol: RespProtocol, loop: EventLoop
 ) -> Transport:
-    """Connect by the driver of the running loop: asyncio's or trio's."""
+    """Connect with the driver of the running event loop: asyncio's or trio's."""
     # Neither library is imported for the sake of the other.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_run():
@@ -72,7 +71,7 @@ async def dial_url(
 
 
 class Connector:
-    """Makes one connection after the other, each in the place of the one before."""
+    """Makes the connections of one owner, each to replace the one before."""
 
     handshake: type[Handshake] = Handshake
 
@@ -85,9 +84,7 @@ class Connector:
         dial: Dial = dial_url,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Prepare connections whose protocols call ``handler``; the rest as for
-        ``RedisConnection``.
-        """
+        """``handler`` gets the protocols' events; other arguments: ``RedisConnection``."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, loop.clock)
         self._finder = finder
@@ -104,10 +101,10 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, which is killed before there is another to its server.
+        """The last connection, which is killed before another to its server is used.
 
-        The last ones to other servers are killed, too, if a failover leads back there
-        (test_sentinel_cases.py).
+        Last connections to other servers are killed, too, if a failover leads back
+        there (test_sentinel_cases.py).
         """
         return self._peer
 
@@ -123,8 +120,8 @@ class Connector:
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """Make a connection and subscribe to ``channels``, within ``connect_timeout``.
 
-        With Sentinel: find the primary first, and again for half of that time while
-        the named server is away or no primary (any more).
+        With Sentinels: find the primary first, and for half of the time find it again
+        while the named server is unreachable or not a primary (any more).
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -155,7 +152,7 @@ class Connector:
             await anyio.sleep(RETRY_INTERVAL)
 
     async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
-        """Make a connection as ``connect``, with pauses, for as long as it takes."""
+        """Make a connection as ``connect``; repeat with pauses until that succeeds."""
         if self._loop.clock.now() - self._connected_at > STABLE_AFTER:
             self._attempts = 0
         while True:
@@ -175,7 +172,6 @@ class Connector:
         timeout: float,
         switches: int = 0,
     ) -> RespProtocol:
-        """``switches``: how many the finder had counted when it named this server."""
         is_current: Callable[[], bool] | None = None
         if (finder := self._finder) is not None:
             is_current = lambda: finder.switches == switches  # noqa: E731
@@ -229,7 +225,6 @@ class OutageLog:
     """
 
     def __init__(self, server: str) -> None:
-        """``server``: what the records call the server."""
         self._server = server
         self._logged: set[str] = set()
         self.reason: str = ""
@@ -242,7 +237,7 @@ class OutageLog:
         self._note("redis_away", error)
 
     def recovered(self) -> None:
-        """Log that there is a connection, if an error was logged."""
+        """Log that there is a connection again, if an error was logged."""
         if self._logged:
             log_event(log, "redis_reconnected", logging.INFO, server=self._server)
         self._logged.clear()
@@ -258,12 +253,13 @@ class OutageLog:
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Call a blocking function in a thread; if cancelled, leave the thread behind.
+    """Run a blocking function in a thread; if cancelled, let the thread continue alone.
 
-    The thread is one of its own: the user's calls may have used up anyio's limit.
+    The thread does not count towards anyio's limit, which the user's calls may have
+    used up.
 
     Raises:
-        BackendUnavailable: The system refused the thread.
+        BackendUnavailable: The system refused to start a thread.
     """
     try:
         return await anyio.to_thread.run_sync(

@@ -26,14 +26,15 @@ from aiorwlock_remote.errors import (
 MIN_SERVER = (7, 0)
 _NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
 MIN_REDACTED_LENGTH = 6
-"""Characters; shorter passwords are also parts of ordinary words."""
+"""Characters from which a password is removed from all error texts; shorter ones, which
+may be parts of ordinary words, only where they are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A connection as the server sees it: its client id and the server's run id.
+    """A connection as the server sees it: ``number`` is its client id.
 
-    ``run`` is "" if the user may not ask for it.
+    ``run`` is the server's run id, "" if the user may not ask for it.
     """
 
     number: int
@@ -41,7 +42,7 @@ class Peer:
 
 
 class Handshake:
-    """The first commands and the judgement of their replies."""
+    """The first commands on a connection; ``judge`` checks their replies."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Handshake:
         scripts: Sequence[Script],
         channels: Iterable[bytes] = (),
     ) -> None:
-        """Prepare commands that log in, load ``scripts``, subscribe ``channels``."""
+        """Prepare to log in, to load ``scripts`` and to subscribe to ``channels``."""
         self._options = options
         self._hello = _HandshakeCall("HELLO", *_hello(options))
         self._select = _HandshakeCall("SELECT", options.db) if options.db else None
@@ -69,11 +70,11 @@ class Handshake:
         return [*first, self._info, *self._rest]
 
     def judge(self) -> Peer:
-        """Return who answered; all ``calls`` must be done.
+        """Check the replies to ``calls``, all of which must be done; return our ids.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database.
+            ConfigurationError: The server has no such database.
         """
         raw = self._hello.result()
         if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
@@ -146,7 +147,7 @@ class Handshake:
 
 
 class _HandshakeCall(Call[Any]):
-    """A call whose error reply is its result, for ``Handshake.judge`` to look at."""
+    """A call whose error reply is its result, for ``Handshake.judge`` to check."""
 
     __slots__ = ()
 
@@ -162,7 +163,7 @@ class _HandshakeCall(Call[Any]):
 # ones (test_the_lost_connection_is_ended_at_the_server). A user without the right to
 # ask for the run (INFO) or to kill does without (test_a_user_who_may_do_little).
 def client_kill(peer: Peer) -> Call[Any]:
-    """Return the command that ends a lost connection at the server."""
+    """Return the call (CLIENT KILL) that ends our lost connection at the server."""
     return _HandshakeCall("CLIENT", "KILL", "ID", peer.number)
 
 

@@ -1,4 +1,4 @@
-"""RESP3 on one connection: calls, replies and pushes in order. No I/O, no clock."""
+"""RESP3 on one connection, without I/O or clock: calls, replies, pushes in order."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ T = TypeVar("T")
 Arg = bytes | str | int
 
 SendCommand = Callable[..., Pending[Any]]
-"""Sends one command: ``send("CONFIG", "GET", "save")``."""
+"""Sends one command and returns its pending reply: ``send("CONFIG", "GET",
+"save")``."""
 
 Raw: TypeAlias = Any
-"""A reply as hiredis parsed it; its shape is unknown until it is decoded."""
+"""A reply as hiredis has parsed it; its shape is unknown until it is decoded."""
 
 # hiredis's own stub takes the argument for a 1-tuple.
 pack: Callable[[tuple[Arg, ...]], bytes] = cast(
@@ -42,10 +43,10 @@ pack: Callable[[tuple[Arg, ...]], bytes] = cast(
 )
 
 MAX_UNSENT = 64 * 2**20
-"""Bytes that may wait in the transport before new calls are refused."""
+"""Bytes that may wait in the transport's buffer before new calls are refused."""
 FORMER_PRIMARY = "another server is the primary now"
 REDIRECTIONS: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"})
-"""First words of the errors by which a cluster's node refuses a call for its slot."""
+"""First words of the errors with which a cluster node refuses a call for its slot."""
 
 _MESSAGES = {b"message", b"smessage"}
 _CONFIRMATIONS = {b"subscribe", b"unsubscribe", b"ssubscribe"}
@@ -58,8 +59,8 @@ _Error = hiredis.ReplyError
 class Script:
     """A Lua script, sent as EVALSHA; as text only if the server has forgotten it.
 
-    ``waits``: the script may create a queue entry, so its client must be subscribed to
-    the wake-up channel before the script runs (see ``SlotRouter``).
+    ``waits``: whether the script may create a queue entry. If so, its client must be
+    subscribed to the wake-up channel before the script runs (see ``SlotRouter``).
     """
 
     name: str
@@ -89,8 +90,8 @@ class Call(Pending[T]):
         args: The command; with a ``script``, what follows EVALSHA and the SHA, so that
             ``args[1]`` is the first key.
         script: The script to run, if the call runs one.
-        must_go: Never refused because of back-pressure, and still sent for 30 s after
-            the caller got an error (releases and withdrawals).
+        must_go: True for releases and withdrawals: never refused because of
+            back-pressure, and still sent up to 30 s after the caller got an error.
     """
 
     __slots__ = ("args", "decode", "must_go", "queued_at", "script")
@@ -133,11 +134,11 @@ class Call(Pending[T]):
             log_event(log, "callback_failed", logging.ERROR, exc_info=True)
 
     def refused(self, text: str, where: str) -> None:
-        """Fail with the error that the server ``where`` replied."""
+        """Fail with the exception for an error reply of the server ``where``."""
         self.failed(from_reply(text, where))
 
     def failed(self, error: Exception) -> None:
-        """Set the exception, unless there is a result or an exception already."""
+        """Set the exception, unless a result or an exception is set already."""
         if self._done:
             return
         try:
@@ -147,7 +148,6 @@ class Call(Pending[T]):
 
     @property
     def name(self) -> str:
-        """The command or the script, for messages."""
         return str(self.args[0]) if self.script is None else self.script.name
 
     def packed(self) -> bytes:
@@ -156,31 +156,31 @@ class Call(Pending[T]):
         return pack(("EVALSHA", self.script.sha, *self.args))
 
     def packed_with_text(self) -> bytes:
-        """Return the command as EVAL, which works if the server forgot the script."""
+        """Return the bytes of an EVAL, which works if the server forgot the script."""
         assert self.script is not None
         return pack(("EVAL", self.script.text, *self.args))
 
 
 class SubscribeCall(Call[None]):
-    """A (un)subscription, confirmed by a push in the place of a reply."""
+    """A (un)subscription, which the server confirms by a push, not by a reply."""
 
     __slots__ = ("_confirmed",)
 
     def __init__(self, verb: str, channel: bytes) -> None:
-        """``verb``: SUBSCRIBE, UNSUBSCRIBE or SSUBSCRIBE (a channel of a slot)."""
+        """``verb``: SUBSCRIBE, UNSUBSCRIBE or, for a channel of a slot, SSUBSCRIBE."""
         super().__init__(as_is, (verb, channel))
         self._confirmed: tuple[bytes, bytes] = verb.lower().encode(), channel
 
     def is_confirmed_by(self, verb: bytes, channel: bytes) -> bool:
-        """Whether a push with this verb and channel answers the call."""
+        """Return True if a push with this verb and channel answers the call."""
         return self._confirmed == (verb, channel)
 
 
 class ShardUnsubscribeCall(Call[None]):
-    """SUNSUBSCRIBE with a PING behind it, whose reply is the reply of the call.
+    """SUNSUBSCRIBE followed by a PING, whose reply is the reply of the call.
 
-    A node that gives the slot away ends the subscription by itself and replies MOVED to
-    our SUNSUBSCRIBE, so the first push or error does not show whether more is to come.
+    A node that gives the slot away ends the subscription itself and replies MOVED to
+    our SUNSUBSCRIBE, so the first push or error does not show whether more will follow.
     Everything before the PING's reply belongs to this call (test_protocol.py).
     """
 
@@ -195,10 +195,10 @@ class ShardUnsubscribeCall(Call[None]):
 
 
 class BarrierCall(Call[None]):
-    """A PING that is answered after everything that was sent before it.
+    """A PING that is answered after all calls that were sent before it.
 
-    If the server forgot a script, the calls that were refused for it are sent again,
-    and the barrier behind them (``NoScriptRetries.keep_behind``).
+    If the server forgot a script, the calls refused for that are sent again, and the
+    barrier after them (``NoScriptRetries.keep_behind``).
     """
 
     __slots__ = ()
@@ -211,7 +211,7 @@ class BarrierCall(Call[None]):
 
 
 class KeyedCall(Call[Any]):
-    """A command for the node of the key ``args[1]``, redirected as scripts are."""
+    """A command that a cluster client sends to the node of its key ``args[1]``."""
 
     __slots__ = ()
 
@@ -221,45 +221,48 @@ def _discard(_: object) -> None:
 
 
 class Transport(Protocol):
-    """The sending half of a connection, as a driver provides it. No method raises."""
+    """Interface: the sending half of a connection. No method raises."""
 
     def write(self, data: bytes) -> None:
-        """Send these bytes behind all that were written before, as soon as possible."""
+        """Send ``data`` after all that was written before, as soon as possible."""
 
     def wake(self) -> None:
-        """Call ``RespProtocol.flush`` at the end of the loop's present tick."""
+        """Call ``RespProtocol.flush`` at the end of the event loop's present turn."""
 
     def unsent(self) -> int:
-        """Return how many bytes still wait to be sent."""
+        """Return the number of bytes that still wait to be sent."""
 
     def abort(self) -> None:
-        """Close at once; ``RespProtocol.lost`` is called soon."""
+        """Close at once; ``RespProtocol.lost`` is called soon afterwards."""
 
     async def aclose(self) -> None:
-        """Close at once and wait until no task and no socket of it remains."""
+        """Close at once and wait until no task and no socket of the transport is left."""
 
 
 class ProtocolHandler:
-    """Receives what a ``RespProtocol`` cannot settle itself; ignores it by default."""
+    """Base of the owners of a ``RespProtocol``: methods that handle its events.
+
+    All are called in the loop's thread, and do nothing unless overridden.
+    """
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Handle a message of a channel."""
+        """Handle a message that was published on ``channel``."""
 
     def slot_unsubscribed(self, channel: bytes) -> None:
-        """Handle the end of a slot's channel: the node gave the slot away."""
+        """Handle the end of a subscription: the node gave the channel's slot away."""
 
     def redirected(self, call: Call[Any], text: str) -> bool:  # noqa: ARG002 - overridden in clusters
-        """Return True to take over a call that was refused with ``text``.
+        """Return True to take over a call that was refused with the error ``text``.
 
-        The call stays unanswered then, until the handler sends it elsewhere.
+        The handler must send the call elsewhere; until then the call is unanswered.
         """
         return False
 
     def scripts_lost(self) -> None:
-        """Send no new calls until ``ready``: the server forgot the scripts."""
+        """Send no new calls until ``ready`` is called: the server forgot scripts."""
 
     def ready(self) -> None:
-        """Send new calls again."""
+        """Send new calls again: the scripts were sent again."""
 
     def buffer_full(self) -> None:
         """Check each new call: more than ``MAX_UNSENT`` bytes wait to be sent."""
@@ -267,27 +270,27 @@ class ProtocolHandler:
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         """Handle the loss of the connection; ``unsent`` were certainly not sent.
 
-        Subscriptions are not among them: the next connection has its own.
+        ``unsent`` contains no subscriptions: the next connection has its own.
         """
 
 
 class RespProtocol:
-    """The calls that were sent and not yet answered on one connection.
+    """State of one connection: the calls that were sent and are not yet answered.
 
     Invariants:
 
     * Replies resolve calls in the order they were sent. A push takes no place in that
       order, except the confirmation of a subscription (test_protocol.py:
       ``test_pushes_of_other_kinds_take_nobodys_answer``).
-    * When the connection is lost, each call either fails (written: it may have been
-      carried out) or is handed back unsent, never both
+    * When the connection is lost, each call either fails (if written: it may have been
+      carried out) or is handed back as unsent, never both
       (``test_lost_what_was_written_fails_what_was_not_is_given_back``).
     * After NOSCRIPT no new call is sent before the refused ones, which are sent again
       in their order (test_noscript.py).
     * A refused call is not sent again if a later call with its key was carried out: the
       repetition could undo the later call
       (``test_an_overtaken_call_is_not_run_again``).
-    * No reply of a former primary is believed (test_primary_finder.py:
+    * Replies of a former primary are discarded (test_primary_finder.py:
       ``test_a_grant_of_a_former_primary_is_not_believed``).
     """
 
@@ -311,10 +314,10 @@ class RespProtocol:
         handler: ProtocolHandler,
         is_current: Callable[[], bool] | None = None,
     ) -> None:
-        """Create the protocol of a connection whose ``transport`` is still to be set.
+        """Create the protocol; the caller has to set ``transport``.
 
-        Messages name the server ``where``; ``is_current`` says whether it still is the
-        primary (None: always).
+        Messages name the server ``where``; ``is_current`` returns whether it still is
+        the primary (None: always).
         """
         self._is_current = is_current
         self._where = where
@@ -328,25 +331,21 @@ class RespProtocol:
         self.transport: Transport
 
     def leave_former_primary(self) -> bool:
-        """Drop the connection if its server is not the primary any more.
-
-        Returns:
-            Whether the connection was dropped.
-        """
+        """Drop the connection and return True if its server is no longer the primary."""
         if self._is_current is None or self._is_current():
             return False
         self.drop(BackendUnavailable(what=f"{self._where}: {FORMER_PRIMARY}"))
         return True
 
     def unanswered(self) -> list[Call[Any]]:
-        """Return the calls that were handed over and not answered, in order."""
+        """Return the calls that were sent and not answered, oldest first."""
         return [*self._no_script.calls, *self.in_flight]
 
     def newest_first(self) -> Iterator[Call[Any]]:
         return chain(reversed(self.in_flight), reversed(self._no_script.calls))
 
     def send(self, call: Call[Any], packed: bytes) -> None:
-        """Send a call: at once if none is in flight, else at the end of the tick."""
+        """Send a call: at once if none is in flight, else when the loop's turn ends."""
         # The first call of a tick would only lose time if it waited for others. Those
         # that follow leave in one write (test_a_tick_leaves_in_one_write_and_in_order).
         in_flight = self.in_flight
@@ -360,14 +359,14 @@ class RespProtocol:
         in_flight.append(call)
 
     def send_all(self, calls: Iterable[Call[Any]]) -> None:
-        """Send calls in one write, behind all that were sent before."""
+        """Send calls in one write, after all that were sent before."""
         self.flush()
         calls = tuple(calls)
         self.in_flight.extend(calls)
         self.transport.write(b"".join([call.packed() for call in calls]))
 
     def flush(self) -> None:
-        """Write what was gathered in this tick."""
+        """Write the calls that ``send`` has gathered in this turn of the loop."""
         unflushed = self._unflushed
         if unflushed:
             data = b"".join(unflushed) if len(unflushed) > 1 else unflushed[0]
@@ -377,7 +376,7 @@ class RespProtocol:
                 self._handler.buffer_full()
 
     def received(self, data: bytes | memoryview) -> None:
-        """Resolve the calls that these bytes answer. Never raises."""
+        """Parse ``data`` and resolve the calls that it answers. Never raises."""
         # What a former primary grants, its successor grants to another client as well.
         # The keeper's thread may learn of the failover before the loop can hang up.
         if self._is_current is not None and self.leave_former_primary():
@@ -411,7 +410,7 @@ class RespProtocol:
                 self._no_script.clear()
 
     def lost(self, exc: BaseException | None) -> None:
-        """End the protocol: the connection failed; None: the server closed it."""
+        """End the protocol after the transport failed; None: the server closed it."""
         self._end(from_failure(exc, self._where))
 
     def drop(self, error: BackendError) -> None:
@@ -512,8 +511,8 @@ class RespProtocol:
 class NoScriptRetries:
     """The calls refused with NOSCRIPT, kept until everything in flight is answered.
 
-    ``calls`` are in the order of their replies; ``resent`` are those that were sent
-    again with their text, until everything in flight is answered.
+    ``calls`` are in the order of their replies; ``resent`` were sent again with their
+    text, and may not be answered yet.
     """
 
     __slots__ = ("_by_key", "calls", "resent")
@@ -524,7 +523,7 @@ class NoScriptRetries:
         self.resent: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """Keep a call that is to be sent again; return False for any other."""
+        """Keep a call that must be sent again; return False for any other call."""
         if call.script is None:
             return False
         key, verb = call.args[1], text.partition(" ")[0]
@@ -543,7 +542,7 @@ class NoScriptRetries:
         return True
 
     def keep_behind(self, barrier: BarrierCall) -> None:
-        """Keep a barrier, to be sent again behind all calls that are kept."""
+        """Keep a barrier, which is to be sent again after all calls that are kept."""
         self.calls[barrier] = None
 
     def take_at(self, key: Arg) -> list[Call[Any]]:
@@ -566,5 +565,5 @@ class NoScriptRetries:
 
 
 def script_load(script: Script) -> Call[Any]:
-    """Return the command that makes the server remember a script."""
+    """Return the call (SCRIPT LOAD) that makes the server remember a script."""
     return Call(as_is, ("SCRIPT", "LOAD", script.text))

@@ -1,4 +1,4 @@
-"""How renewals reach the server from the keeper's thread."""
+"""Renewal channels: how the lease keeper's thread sends renewals to a server."""
 
 from __future__ import annotations
 
@@ -43,39 +43,39 @@ from aiorwlock_remote.ports import Clock, EventLoop
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 READ_SIZE = 65_536
-"""Bytes read at once."""
+"""Maximum bytes of one read."""
 
 _MORE = object()
 
 
 class RenewalChannel(Protocol):
-    """Runs batches of renewals. Used, and closed, in the keeper's thread."""
+    """Interface: runs batches of renewals in the lease keeper's thread."""
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """Run all scripts and return their raw replies, in order.
 
-        An exception takes the place of a reply that is an error.
+        In the place of an error reply, the list has an exception.
 
         Raises:
-            BackendError: It is not known which scripts were carried out. Raised
+            BackendError: It is unknown which scripts were carried out. Raised
                 ``timeout`` seconds after the call at the latest.
         """
 
     def give_up(self) -> None:
-        """Make the present batch and all later ones fail soon; from any thread."""
+        """Make the present and all later batches fail soon; from any thread."""
 
     def abort(self) -> None:
         """Make the present batch fail soon; from any thread."""
 
     def close(self) -> None:
-        """Close what the channel opened."""
+        """Close the connections that the channel opened."""
 
 
 class DedicatedChannel(RenewalChannel, Protocol):
-    """A channel with a connection of its own."""
+    """Renewal channel that has a connection of its own."""
 
     def open(self, timeout: float) -> None:
-        """Connect, unless there is a connection that the server did not close.
+        """Connect, unless there is a connection that the server has not closed.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -84,9 +84,9 @@ class DedicatedChannel(RenewalChannel, Protocol):
 
 
 class BlockingConnection:
-    """A channel over a blocking socket; for one thread at a time.
+    """Renewal channel over a blocking socket, for one thread at a time.
 
-    Connects at the first use, and anew at the next use after any error.
+    Connects at the first use, and again at the next use after any error.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class BlockingConnection:
         scripts: Sequence[Script],
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Prepare the channel; ``finder``: the store's, if there are Sentinels."""
+        """Prepare the channel; ``finder`` finds the primary, if there are Sentinels."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, clock)
         self._finder = finder
@@ -224,7 +224,6 @@ class BlockingConnection:
     def _connected(
         self, addresses: Sequence[SocketAddress], deadline: float
     ) -> socket.socket:
-        """Connect to the first address that answers; each has its share of the time."""
         failure = OSError("no address")
         for tried, (family, address) in enumerate(addresses):
             try:
@@ -276,12 +275,12 @@ class BlockingConnection:
 
 
 class MainLoopChannel:
-    """A channel over the store's connection; a loop that is blocked renews nothing."""
+    """Renewal channel over the store's connection; fails while its loop is blocked."""
 
     def __init__(
         self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
     ) -> None:
-        """``send_at_once`` is the method of the store's connection on ``loop``."""
+        """``send_at_once`` of the store's connection is called in the loop's thread."""
         self._where = where
         self._loop = loop
         self._send_at_once = send_at_once
@@ -335,7 +334,7 @@ class MainLoopChannel:
 
 
 class FallbackChannel:
-    """The keeper's own connection, and the store's while no other can be made.
+    """Renewal channel with a connection of its own; the store's while none can be made.
 
     A server that has reached its ``maxclients`` still answers its present clients
     (test_no_room_for_the_keeper).
@@ -374,7 +373,6 @@ class FallbackChannel:
 
 
 def _hung_up(sock: socket.socket) -> bool:
-    """Whether the server closed an idle connection: a batch would be lost there."""
     sock.settimeout(0)
     try:
         sock.recv(1)

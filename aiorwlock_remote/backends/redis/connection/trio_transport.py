@@ -1,7 +1,7 @@
-"""Connections on trio; imported only where trio runs.
+"""Transports on trio; imported only where trio runs.
 
-Two system tasks a connection: one reads, one writes what could not be written at once.
-They catch everything, because an exception in a system task ends the whole run.
+Each connection has two system tasks: one reads, one writes what could not be written at
+once. Both catch all errors, because an exception in a system task ends the whole run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import EventLoop
 
 READ_SIZE = 65_536
-"""Bytes read at once."""
+"""Maximum bytes of one read."""
 
 Stream = trio.SSLStream[trio.SocketStream]
 
 
 class _TrioTransport(ABC):
-    """The two tasks of a connection and their end, for plain sockets and TLS alike."""
-
     def __init__(self, protocol: RespProtocol, loop: EventLoop) -> None:
         self._protocol = protocol
         self._backlog = bytearray()
@@ -114,12 +112,12 @@ class _TrioTransport(ABC):
 
 
 class PlainTrioTransport(_TrioTransport):
-    """A socket without trio's layers, which double the time of a round trip."""
+    """Transport over a socket without trio's layers, which would double a round trip."""
 
     def __init__(
         self, protocol: RespProtocol, loop: EventLoop, sock: socket.socket
     ) -> None:
-        """Take over a connected, non-blocking socket."""
+        """Take over ``sock``, which must be connected and non-blocking."""
         self._socket = sock
         super().__init__(protocol, loop)
 
@@ -167,10 +165,10 @@ class PlainTrioTransport(_TrioTransport):
 
 
 class TlsTrioTransport(_TrioTransport):
-    """A TLS connection over trio's own stream."""
+    """Transport over a TLS stream of trio."""
 
     def __init__(self, protocol: RespProtocol, loop: EventLoop, stream: Stream) -> None:
-        """Take over a stream after its TLS handshake."""
+        """Take over ``stream`` after its TLS handshake."""
         self._stream = stream
         super().__init__(protocol, loop)
 
@@ -188,7 +186,7 @@ class TlsTrioTransport(_TrioTransport):
 async def dial(
     options: Options, protocol: RespProtocol, loop: EventLoop
 ) -> PlainTrioTransport | TlsTrioTransport:
-    """Connect by trio's Happy Eyeballs: the addresses of the host race each other."""
+    """Connect by trio's Happy Eyeballs: all addresses of the host are raced."""
     if options.path:
         stream = await trio.open_unix_socket(options.path)
         return PlainTrioTransport(protocol, loop, _socket_of(stream))
