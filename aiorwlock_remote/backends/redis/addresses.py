@@ -98,7 +98,7 @@ class DnsResolver:
             self._lookup(server)
 
     def addresses(self, server: Server, seconds: float) -> list[SocketAddress]:
-        """Wait up to ``seconds`` for a server's addresses, to be tried in this order.
+        """Wait up to ``seconds`` for a server's addresses; connect in this order.
 
         Raises:
             TimeoutError: The name was not resolved in time.

@@ -70,9 +70,9 @@ def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
     Args:
         keys: The keys of the resource.
         command: The command to encode.
-        client_id: Id of the client that sends the command. If this client is to be
-            woken, the answer says so (see ``decode_step``). Any other client, and with
-            "" this one too, is woken by a message.
+        client_id: Id of the sending client, which learns from the reply that it is to
+            wake its own waiters (see ``decode_step``). Other clients are woken by
+            messages, and with "" this client is, too.
     """
     return _ENCODERS[type(command)](keys, command, client_id)
 
@@ -107,7 +107,6 @@ def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
 
 
 def _is_own_writer(ask: Acquire, client_id: str) -> bool:
-    """Whether a release hands over to one writer of its own client (see fast.lua)."""
     claim = ask.claims[0]
     own = ask.mode is WRITE and ask.client_id == client_id
     return own and claim.lease is not None and not claim.lock_delay
@@ -227,12 +226,12 @@ def _ask_text(
 
 
 def decode(command: Command, raw: Raw) -> Reply:
-    """Return the reply to ``command``, the first result of ``decode_step``."""
+    """Return the reply in the answer ``raw``, or raise BackendError as decode_step."""
     return decode_step(command, raw)[0]
 
 
 def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
-    """Return the reply in ``raw``, and whether to wake waiters of the calling client.
+    """Return the reply in ``raw``; and True if the calling client's waiters are next.
 
     Raises:
         BackendError: ``raw`` cannot be read, so it is unknown what was carried out.
@@ -248,11 +247,7 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
 
 @contextmanager
 def reading_answer() -> Generator[None, None, None]:
-    """Run a ``with`` body, or a decorated function, that reads a script's answer.
-
-    Raises:
-        BackendError: The body raised one of ``PARSE_ERRORS``.
-    """
+    """Raise ``PARSE_ERRORS`` of a body or decorated function as ``BackendError``."""
     try:
         yield
     except PARSE_ERRORS as exc:
@@ -301,14 +296,14 @@ def who_of(text: str) -> Requester:
 
 
 def endings_of(text: str) -> tuple[LossNote, ...]:
-    """Parse stored notes on why grants ended early, "fence,holder,reason;…"."""
+    """Parse "fence,holder,reason;…", the stored notes on why grants ended early."""
     return tuple(_loss_note(part) for part in text.split(";") if part)
 
 
 def grant_of(
     ticket: str, mode: Mode, fence: int, since: int, expires: int | None, details: str
 ) -> Grant:
-    """Return a ``Grant``; ``details`` are stored as "holder,lock_delay,requester"."""
+    """Return a ``Grant``; ``details`` is stored text, "holder,lock_delay,requester"."""
     _, delay, who = details.split(",", 2)
     return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
 

@@ -31,7 +31,7 @@ Endpoint = RedisConnection | ClusterClient
 
 
 class ConnectionCallbacks(TypedDict):
-    """The arguments ``on_message`` and ``on_reconnect`` of a ``RedisConnection``."""
+    """Types of the arguments ``on_message`` and ``on_reconnect`` of RedisConnection."""
 
     on_message: Callable[[bytes, bytes], object]
     on_reconnect: Callable[[], object]
@@ -57,6 +57,13 @@ class ConnectionFactory:
         **callbacks: Unpack[ConnectionCallbacks],
     ) -> Endpoint:
         """Connect, and subscribe to ``wake_channel``.
+
+        Args:
+            options: The server, the credentials and the timeouts.
+            loop: The event loop of all callers and callbacks.
+            wake_channel: The channel of messages that wake this client.
+            finder: Finds the primary, if Sentinels watch the server.
+            **callbacks: Those of ``RedisConnection``.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.

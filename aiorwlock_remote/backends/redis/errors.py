@@ -134,8 +134,7 @@ def _meaning(text: str, where: str) -> Refusal:
 def from_failure(exc: BaseException | None, where: str) -> BackendError:
     """Return the exception for a failed connection to the server ``where``.
 
-    ``exc`` is what the transport raised; None means that the server closed the
-    connection.
+    ``exc`` is the transport's error; None: the server closed the connection.
     """
     if exc is None or isinstance(exc, EOFError):
         return BackendUnavailable(what=f"{where}: the server closed the connection")
@@ -163,7 +162,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
 
 
 def from_decoding(exc: Exception, name: str) -> Exception:
-    """Return what to raise after decoding the reply to ``name`` raised ``exc``."""
+    """Return what to raise when decoding the reply to ``name`` has raised ``exc``."""
     shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
     if isinstance(exc, LockError) or not shapeless:
         return exc
@@ -173,7 +172,7 @@ def from_decoding(exc: Exception, name: str) -> Exception:
 
 
 def from_client(exc: Exception, where: str) -> BackendError:
-    """Return the exception for what a user's client raised when it was to connect.
+    """Return the exception to raise for ``exc``, with which a user's client failed.
 
     An error of neither the client library nor the network comes from the user's own
     code (a credential provider, say), and may not happen the next time.

@@ -92,7 +92,6 @@ class FailoverListener:
         self._polling.start()
 
     async def aclose(self) -> None:
-        """Stop both tasks and disconnect, without waiting for a reply of a Sentinel."""
         self._polling.stop()
         self._asking.stop()
         self._connection.abort()
@@ -103,7 +102,7 @@ class FailoverListener:
             await self._connection.aclose()
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Ask all Sentinels for the primary if the message is about this primary."""
+        """Ask all Sentinels for the primary, if the message is about that primary."""
         words = payload.split(b" ")
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
@@ -216,10 +215,9 @@ class _SentinelConnector(Connector):
 class PrimaryChannel:
     """Renewal channel to the server that the Sentinels name as primary now.
 
-    The Sentinels are asked before each batch, so that a missed message costs little
-    time. Replies of a former primary are discarded: the batch fails
-    (test_primary_finder.py). The given ``channel`` must connect to the primary that
-    ``finder`` knows.
+    They are asked before each batch, so that a missed message costs little time. If the
+    primary changes during a batch, the batch fails (test_primary_finder.py). The given
+    ``channel`` must connect to the primary that ``finder`` knows.
     """
 
     def __init__(

@@ -85,10 +85,7 @@ class Keys:
 
 
 class PairKeys(Keys):
-    """Keys of a resource that is locked by a pair of published keys.
-
-    The published keys are ``readlock:catalog:7`` and ``writelock:catalog:7``.
-    """
+    """Keys for a pair: ``readlock:catalog:7``, ``writelock:catalog:7`` and our own."""
 
     __slots__ = ()
 
@@ -107,8 +104,7 @@ class PairKeys(Keys):
         """Create the keys; ``prefix`` is put before the published names.
 
         Raises:
-            ConfigurationError: In a cluster, the published keys would have different
-                slots.
+            ConfigurationError: In a cluster, the pair would have different slots.
         """
         name = f"{resource.type}:{resource.id}"
         writer, readers = (
@@ -132,8 +128,7 @@ class PairKeys(Keys):
 def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
-    """Return the ``Keys`` of a resource; of a ``KeyPair``, ``PairKeys`` with
-    ``prefix``.
+    """Return the keys of a resource; ``prefix`` is for the names of a ``KeyPair``.
 
     Raises:
         ConfigurationError: In a cluster, the keys would have different slots.
@@ -144,7 +139,7 @@ def keys_of(
 
 
 def wake_channel(client_id: str) -> bytes:
-    """Return the channel of a client's wake-up messages; their payload is ``seat``."""
+    """Return the channel of a client's wake-up messages, which contain a ``seat``."""
     return f"{WAKE_PREFIX}{client_id}".encode()
 
 

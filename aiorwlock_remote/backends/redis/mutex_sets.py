@@ -1,9 +1,10 @@
 """Mutex sets in Redis: steps as Lua scripts, decoded answers, and wake-ups.
 
-``lua/mutex_set.lua`` documents arguments and answers. Our scripts send a message to the
-client that is next. Other programs publish nothing: if the server sends keyspace
-notifications of sorted sets, a client subscribes to the events of a set while it waits
-for a member. Notifications are never switched on for that.
+``lua/mutex_set.lua`` documents arguments and answers. A pool is a group of tasks of one
+client that use a set together; each queue entry is "pool,target". Our scripts send a
+message to the client that is next. Other programs publish nothing: if the server sends
+keyspace notifications of sorted sets, a client subscribes to the events of a set while
+it waits for a member. Notifications are never switched on for that.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _REASONS: dict[bytes, LossReason] = {
 class SetKeys:
     """The keys of one set: the published sorted set, its state and its queue.
 
-    In a cluster there is one more, see ``keys``.
+    In a cluster there is one more, the prefix of the channels of the slot.
     """
 
     __slots__ = ("args", "key")
@@ -154,7 +155,7 @@ def decode_member(command: Command, answer: Raw) -> Reply:
 def encode_ask(
     keys: SetKeys, pool: bytes, asks: Sequence[TakeRequest], entry_ttl: int
 ) -> Request:
-    """Return the script that takes the mutexes that ``asks`` want and that are free.
+    """Return the script that takes those of the mutexes in ``asks`` that are free.
 
     For each of the others, ``pool`` gets a queue entry that lives for ``entry_ttl``
     microseconds; 0: create none.
@@ -167,7 +168,7 @@ def encode_ask(
 
 @reading_answer()
 def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, ...]:
-    """Return what each request of ``encode_ask`` has taken, or that it found none free.
+    """Return for each request of ``encode_ask`` what it has taken, or ``Busy``.
 
     Raises:
         BackendError: The answer cannot be read.
@@ -179,16 +180,16 @@ def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, 
 def encode_withdraw(
     keys: SetKeys, entries: Sequence[bytes], tickets: Sequence[str], lease: int
 ) -> Request:
-    """Return the script that removes queue entries, and releases what ``tickets`` hold.
+    """Return the script that removes queue entries, and releases what tickets hold.
 
-    ``lease`` is the set's in microseconds, by which the script wakes the next entries.
+    ``lease`` is the set's (microseconds), by which the script wakes the next entries.
     """
     head = (*keys.args, "t", lease, len(entries))
     return SET_LEAVE, (*head, *entries, *tickets)
 
 
 def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
-    """Return the script that releases a mutex, and with ``remove`` also removes it."""
+    """Return the script that releases a mutex and, if ``remove``, deletes it."""
     return SET_LEAVE, (*keys.args, "r", ticket, int(remove))
 
 
@@ -214,12 +215,12 @@ def results_of(answer: Raw) -> Raw:
 
 
 def pool_of(entry: bytes) -> bytes:
-    """Return the pool of a queue entry, which is "pool,target"."""
+    """Return the pool (group of waiting tasks) of a queue entry "pool,target"."""
     return entry.partition(b",")[0]
 
 
 def target_of(entry: bytes) -> str:
-    """Return the member that a queue entry "pool,target" waits for ("": any)."""
+    """Return the mutex that a queue entry "pool,target" waits for; "" is any mutex."""
     return name_from_bytes(entry.partition(b",")[2])
 
 
@@ -250,13 +251,13 @@ def _decode_nothing(answer: Raw) -> None:
 
 
 class MutexSets:
-    """Runs the steps on all mutex sets of a ``RedisStore``, and wakes waiting tasks.
+    """Runs the commands on all mutex sets of a ``RedisStore``, and wakes its tasks.
 
     For use in the loop's thread only.
     """
 
     def __init__(self, db: int, settings: StoreSettings, *, cluster: bool) -> None:
-        """``db``: number of the database, which is part of the channels of events."""
+        """``db`` is the number of the database, which keyspace channels contain."""
         self._prefix = f"__keyspace@{db}__:".encode()
         self._settings = settings
         self.keys: Callable[[str], SetKeys] = lru_cache(CACHE_SIZE)(
@@ -274,7 +275,7 @@ class MutexSets:
     def use(
         self, endpoint: Endpoint, events: frozenset[str], replicas: ReplicaAcks | None
     ) -> None:
-        """Set the connection, and the letters of ``notify-keyspace-events``.
+        """Set the connection; ``events`` are the letters of ``notify-keyspace-events``.
 
         ``replicas`` confirms grants if ``min_replicas`` is set.
         """
@@ -282,13 +283,13 @@ class MutexSets:
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return a new pool of tasks for the set ``name``; ``wake`` wakes its tasks."""
+        """Return the set ``name`` for a new group of tasks, which ``wake`` wakes."""
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members
 
     def step(self, member: SetMember, command: Command) -> Pending[Reply]:
-        """Release or renew one mutex, and wake this client's pools that are next."""
+        """Release or renew one mutex; wake those tasks of this client that are next."""
         keys = self.keys(member.type)
         script, args = encode_member(keys, command)
         must_go = isinstance(command, Release)
@@ -296,7 +297,7 @@ class MutexSets:
         return self.endpoint.run(script, args, decode, must_go=must_go)
 
     def message(self, channel: bytes, payload: bytes) -> bool:
-        """Wake the pools that a message is about; return False if it is of no set."""
+        """Wake the tasks that a message is about; return False if it is of no set."""
         listening = self._listening.get(channel)
         if listening is not None:
             for members in listening:
@@ -309,7 +310,7 @@ class MutexSets:
             members.wake(None)
 
     def listen(self, members: RedisMembers) -> None:
-        """Wake a pool at each change of its set, if the server sends such events."""
+        """Wake all tasks of ``members`` at each change of the set, if events are on."""
         if self._has_events:
             channel = self._prefix + members.keys.key
             self._listening.setdefault(channel, []).append(members)
@@ -325,7 +326,7 @@ class MutexSets:
                 self.endpoint.unsubscribe(channel)
 
     def waking(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
-        """Return a decoder that also wakes this client's queue entries in an answer."""
+        """Return a decoder that also wakes our queue entries in the answer."""
 
         @reading_answer()
         def decoded(answer: Raw) -> T:
@@ -337,7 +338,7 @@ class MutexSets:
         return decoded
 
     def wake_entry(self, entry: bytes) -> bool:
-        """Wake a queue entry's tasks; return False if its pool is another client's."""
+        """Wake the tasks of a queue entry; return False if it is not ours."""
         members = self._members.get(pool_of(entry))
         if members is not None:
             members.wake(target_of(entry))
@@ -345,7 +346,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """The members of a set, as used by one pool: tasks of a client that share it."""
+    """The mutexes of a set, for one pool: a group of tasks of this client."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet

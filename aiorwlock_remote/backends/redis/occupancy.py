@@ -54,7 +54,7 @@ class RedisOccupancyStore:
         *,
         cluster: bool,
     ) -> None:
-        """Prepare the store; in the two ``names``, ``%s`` stands for the object."""
+        """In both key ``names``, ``%s`` stands for the name of an object."""
         self.ages: ExpiryAges = ages
         self._endpoint = endpoint
         self._replicas = replicas
@@ -76,9 +76,7 @@ class RedisOccupancyStore:
         return await self._run(OCCUPY, thing, _records, "p", who)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using record, if any, with age 0: the server removes it by its
-        TTL.
-        """
+        """Return the using record, if any, at age 0: the server expires its key."""
         return await self._run(OCCUPY, thing, _user, "u", who)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:

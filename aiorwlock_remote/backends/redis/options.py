@@ -31,8 +31,8 @@ class Options(TlsOptionsMixin):
     The server is a Unix socket (``path``), or ``host`` and ``port``, or the primary
     that ``sentinels`` name, or a cluster whose nodes the ``seeds`` know.
     ``connect_timeout``: seconds until the handshake must be done; ``command_timeout``:
-    seconds until a silent server counts as lost. ``min_replicas`` must have a grant
-    before it is reported. Messages use ``name``, if set, instead of the address.
+    seconds until a silent server counts as lost. ``min_replicas``: how many must have a
+    grant before it is reported. ``name``: replaces the address in messages.
     """
 
     host: str = ""
@@ -66,7 +66,7 @@ class Options(TlsOptionsMixin):
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
 ) -> Options:
-    """Return the options of a URL, and those given to ``connect``.
+    """Return the ``Options`` of a URL and of the other arguments of ``connect``.
 
     Raises:
         ConfigurationError: A part of the URL is invalid, or it contradicts an argument.

@@ -48,7 +48,6 @@ class RedisRenewer:
         ]
 
     def lane(self, resource: Resource) -> Hashable:
-        """Return the cluster node that has the resource; None without a cluster."""
         if not isinstance(self._channel, ClusterRenewalChannel):
             return None
         _, args = self._request(resource, Renew(()))

@@ -50,7 +50,7 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Return True if the reply can be a grant; that to a plain release cannot."""
+    """Return True if the reply can contain a grant; that to a plain release cannot."""
     if isinstance(command, Release):
         return bool(command.then)
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
@@ -69,7 +69,7 @@ class ReplicaAcks:
         self._where = where
 
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
-        """Send a call; set its reply once enough replicas have acknowledged its grants.
+        """Send a call; set its reply once enough replicas have acknowledged the grants.
 
         If they are too few, the request fails with ``BackendUnavailable``, and ``undo``
         is called with the tickets of new grants. Older grants are left alone: a reply
@@ -81,9 +81,9 @@ class ReplicaAcks:
     def confirm(
         self, call: Call[T], unacked: Callable[[T], UnackedGrant[T] | None]
     ) -> Pending[T]:
-        """Send a call; set its result once enough replicas have acknowledged a grant.
+        """Send a call; set its result once enough replicas have acknowledged the grant.
 
-        ``unacked`` is called with the result; it returns the grant in it, None if none.
+        ``unacked`` gets the result and returns the grant in it, or None.
         """
         result: Pending[T] = Pending()
         wait = self._wait()

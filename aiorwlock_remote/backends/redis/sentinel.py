@@ -95,7 +95,7 @@ class Sentinels(TlsOptionsMixin):
 
 
 def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, str]:
-    """Parse ``redis+sentinel://h1,h2/name/db``; return Sentinels and database (text).
+    """Parse ``redis+sentinel://h1,h2/name/db``: the Sentinels, and the database.
 
     Raises:
         ConfigurationError: Host or name of the primary is missing or invalid.
@@ -119,7 +119,7 @@ def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, s
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """Value object: the primary, and ``PrimaryFinder.switches`` when it was found."""
+    """Value object: the primary's address; ``switches`` of the finder at that time."""
 
     server: Server
     switches: int
@@ -190,10 +190,9 @@ class PrimaryFinder:
         return primary
 
     def was_left(self, server: Server | None) -> bool:
-        """Return True if ``server`` was the primary before a recent switch.
+        """Return True if ``server`` was the primary until a recent switch.
 
-        A Sentinel with outdated information may still name it for
-        ``EPOCH_MEMORY_SECONDS``.
+        Outdated Sentinels may name it for up to ``EPOCH_MEMORY_SECONDS``.
         """
         left = self._left
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
@@ -383,7 +382,6 @@ class SentinelQuery:
         self.event: int = next(self._steps)
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket, which TLS does not change."""
         return self._socket.fileno()
 
     def close(self) -> None:

@@ -87,9 +87,8 @@ class RedisStore:
     ) -> None:
         """Prepare the store; ``open`` connects it.
 
-        ``wake(resource, 0.0)`` is called in the loop's thread when a waiter for
-        ``resource`` may be granted. ``factory`` opens the connections; None: as a URL
-        says.
+        ``wake(resource, 0.0)`` is called in the loop when a waiter may be granted.
+        ``factory`` opens the connections; None: as a URL says.
         """
         self._options = options
         self._factory = factory or ConnectionFactory()

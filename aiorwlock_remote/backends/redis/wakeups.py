@@ -22,10 +22,13 @@ KEY_REMOVED_EVENTS = frozenset("gxA")
 
 
 class WakeupDispatcher:
-    """Calls ``wake`` for the resource of each message. For the loop's thread only."""
+    """Calls ``wake`` for the resource that a received message or event is about.
+
+    For use in the loop's thread only.
+    """
 
     def __init__(self, db: int, wake: WakeCallback) -> None:
-        """``db``: number of the database, which is part of the channels of events."""
+        """``db`` is the number of the database, which keyspace channels contain."""
         self._prefix = f"__keyspace@{db}__:".encode()
         self._wake = wake
         self._endpoint: Endpoint | None = None
@@ -34,7 +37,7 @@ class WakeupDispatcher:
         self._foreign: PublishedKeys | None = None
 
     def listen_on(self, endpoint: Endpoint) -> None:
-        """Set the endpoint; until then, no keyspace events are subscribed to."""
+        """Subscribe over ``endpoint``; before this call, to no keyspace events."""
         self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
@@ -53,7 +56,7 @@ class WakeupDispatcher:
             self._wake(resource, 0.0)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
-        """Call ``wake`` at messages about ``keys`` from now on: this client waits."""
+        """Let messages and events about ``keys`` wake ``resource`` from now on."""
         for key in keys:
             self._watched[key] = resource
         # The reply with the foreign holder came before the waiter was registered.
@@ -61,7 +64,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def unwatch(self, keys: PublishedKeys) -> None:
-        """Stop calling ``wake`` for these keys, and unsubscribe from their events."""
+        """Let nothing about ``keys`` wake their resource; unsubscribe from events."""
         for key in keys:
             self._watched.pop(key, None)
             channel = self._channels.pop(key, None)
@@ -69,7 +72,7 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events of ``keys``: we are next after another program's lock."""
+        """Subscribe to events of ``keys``, which another program locks before us."""
         # Our scripts publish the key to the channel of the client that is next. Another
         # program publishes nothing, so its release is seen at the next poll, unless the
         # server has keyspace notifications. They are never switched on for that: they
@@ -79,7 +82,6 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def wake_all(self) -> None:
-        """Wake all watched resources: messages may have been lost."""
         for resource in set(self._watched.values()):
             self._wake(resource, 0.0)
 
@@ -101,8 +103,7 @@ class WakeupDispatcher:
 async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
     """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
 
-    The result is empty unless ``K`` is enabled: without it, keys have no event
-    channels.
+    Without ``K`` there are none: no channel of a key gets events.
     """
     try:
         found = await send("CONFIG", "GET", "notify-keyspace-events")

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(Protocol):
-    """The part of a client of ``redis.asyncio`` or ``valkey.asyncio`` that is used."""
+    """A client of ``redis.asyncio`` or ``valkey.asyncio``; only its pool is used."""
 
     @property
     def connection_pool(self) -> Any:  # noqa: ANN401 - of either library
-        """The pool whose connection class and settings are used."""
+        """The client's pool; only its connection class and settings are used."""
 
 
 @final
@@ -37,8 +37,8 @@ class RedisBackend:
         """Read the client's settings, without any I/O.
 
         Raises:
-            ConfigurationError: ``client`` is of another kind: it is a cluster's,
-                blocks, or reads from replicas.
+            ConfigurationError: ``client`` blocks, is a cluster's, or reads from
+                replicas.
         """
         # Kept, so that a pool of Sentinel's is not garbage collected with its client.
         self._client = client

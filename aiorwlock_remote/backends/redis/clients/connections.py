@@ -152,7 +152,7 @@ class ClientConnectionFactory(ConnectionFactory):
     async def dial(
         self, options: Options, protocol: RespProtocol, loop: EventLoop
     ) -> StreamTransport:
-        """Connect in the user's event loop, where his Sentinel clients can be used."""
+        """Connect in the user's event loop, in which the client can be used."""
         del loop
         pool = self._pool
         return await _connected(
@@ -207,7 +207,8 @@ class ThreadLoopChannel(ProtocolHandler):
 
     For connections that only asyncio can open. Connects at the first use, and again at
     the next use after any error: also if the server was silent for ``command_timeout``,
-    because time may be left to renew at another server. ``dial`` runs in this own loop.
+    because time may be left to renew at another server. ``dial`` runs in this own loop,
+    not in the store's.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 class ClusterClient:
-    """Client of a cluster with the methods of ``RedisConnection``, and its guarantees.
+    """Client of a cluster with the methods and guarantees of ``RedisConnection``.
 
     The guarantees hold for the commands of one key. For use in the loop's thread only.
     """
@@ -120,7 +120,7 @@ class ClusterClient:
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the node of its key ``args[1]``; return the pending reply."""
+        """Send a command to the node of the key ``args[1]``; the reply is pending."""
         call = KeyedCall(as_is, args)
         self._router.send(call)
         return call
@@ -132,16 +132,16 @@ class ClusterClient:
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send ``call`` and then ``more``, which fail if ``call`` must be queued."""
+        """Send calls in one write; if the first must be queued, the others fail."""
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls in one write to the node of ``key``; False if it is not connected."""
+        """Send calls in one write to the node of ``key``; False if unconnected."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe to a key's events at the node that has the key, wherever it is."""
+        """Subscribe to a key's events, at whichever node has the key."""
         self._channels.add_key(channel)
         self._channels.move_keys()
 
@@ -170,10 +170,10 @@ class ClusterClient:
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
     async def aclose(self) -> None:
-        """Close all nodes at the same time, each as ``RedisConnection.aclose``.
+        """Close all nodes at the same time, each as ``RedisConnection.aclose`` does.
 
-        Before that, calls that must go get ``CLOSE_TIMEOUT`` seconds to reach other
-        nodes.
+        Before that, releases and withdrawals whose slot is moving get ``CLOSE_TIMEOUT``
+        seconds to reach the new node.
         """
         try:
             await self._router.finish()
@@ -191,7 +191,7 @@ class ClusterClient:
                 await refreshing.wait_closed()
 
     def adopt_map(self, slots: SlotMap) -> None:
-        """Take over a newer slot map that renewals have learnt of."""
+        """Take over the slot map of the renewal channel, which is newer."""
         self.slots.follow(slots)
         self._adopt()
         self._refresher.refresh(soon=True)

@@ -47,8 +47,7 @@ class NodeConnection(RedisConnection):
     ) -> None:
         """Prepare the connection to ``server``; ``options`` are those of the cluster.
 
-        ``before`` is the last connection to the server that was closed, to be killed
-        there.
+        ``before`` is our last closed connection to the server, to be killed there.
         """
         super().__init__(
             *(replace(options, host=server[0], port=server[1]), loop, scripts),
@@ -67,11 +66,10 @@ class NodeConnection(RedisConnection):
 
     @property
     def connected(self) -> bool:
-        """Whether the connection is up, as far as is known."""
         return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """Let the next handshake kill the earlier connection ``before``."""
+        """Let the next handshake kill the connection ``before`` at the server."""
         if not self.connected:
             self.before = self._connector.peer = before
 
@@ -87,9 +85,9 @@ class NodeConnection(RedisConnection):
         return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
-        """Return a call that is done once all calls sent or bound to go are answered.
+        """Return a call that is done once nothing is unanswered and no release queued.
 
-        It is done already if there are no such calls.
+        It is done already if that is the case now.
         """
         barrier = BarrierCall()
         if self._offline.must_go() or self._oldest() is not None:
@@ -113,7 +111,7 @@ class NodeConnection(RedisConnection):
         return barrier
 
     def take_unsent(self) -> Iterable[Call[Any]]:
-        """Remove and return the calls that were not sent yet, oldest first."""
+        """Remove and return the queued calls, which were not sent yet, oldest first."""
         return self._offline.take()
 
     def slot_unsubscribed(self, channel: bytes) -> None:
@@ -160,7 +158,7 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node of ``make``; return False if the pool cannot use it."""
+        """Add a connected node of ``make``; False if another was added meanwhile."""
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last
         # connection this node did not kill: commands of that one could still be carried
@@ -211,7 +209,7 @@ class NodePool:
         self._loop.spawn(close)
 
     async def aclose(self) -> None:
-        """Close all nodes at the same time; at once if the caller is cancelled."""
+        """Wait ``CLOSE_TIMEOUT`` seconds at most for replies, and close all nodes."""
         self._closed = True
         nodes = (*self._nodes.values(), *self._retired)
         barriers = [node.begin_close() for node in nodes]

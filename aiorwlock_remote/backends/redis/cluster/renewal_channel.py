@@ -54,8 +54,8 @@ class ClusterRenewalChannel:
     ) -> None:
         """Prepare the channel, which connects at the first renewal.
 
-        ``slots`` is the store's map; ``on_new_map`` is called, from any thread, with a
-        map that differs from it.
+        ``on_new_map`` is called, from any thread, with a map newer than the store's
+        ``slots``.
         """
         self._on_new_map = on_new_map
         self._options = options
@@ -69,7 +69,7 @@ class ClusterRenewalChannel:
         self._given_up = False
 
     def lane(self, key: bytes) -> Server | None:
-        """Return the node that has ``key``, as far as is known."""
+        """Return the node that has ``key``, None if unknown."""
         owners = self._store_map.owners
         if owners is not self._followed:  # the loop has learnt a newer map
             self._followed = owners
@@ -78,7 +78,7 @@ class ClusterRenewalChannel:
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts, as ``RenewalChannel``; never raises because of one node."""
+        """Run all scripts; if a node fails, its replies are exceptions."""
         deadline = self._clock.now() + timeout
         unserved = BackendUnavailable(
             what=f"{self._options.where}: no node has the slot", nothing_done=True
@@ -98,7 +98,7 @@ class ClusterRenewalChannel:
                 connection.give_up()
 
     def abort(self) -> None:
-        """Do nothing: connections end with the slots of their node."""
+        """Do nothing: a node's connection is closed when the node has no slots left."""
 
     def close(self) -> None:
         with self._lock:
@@ -178,7 +178,7 @@ class Redirected:
     """Outcome of a request that a node refused: its slot is elsewhere (MOVED, ASK)."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
-        """``text``: the error of the node ``server``, which messages call ``where``."""
+        """``text``: error reply of ``server``; ``where``: its name in messages."""
         self.moved: Moved | None = parse_moved(text, server)
         self._what = f"{where}: {text}"
 

@@ -30,7 +30,7 @@ class _Subscription:
 
 
 class ShardedSubscriptions:
-    """Keeps a client subscribed to wake-up channels (SSUBSCRIBE) and keys' events."""
+    """Keeps a client subscribed to wake-up channels and to keyspace event channels."""
 
     def __init__(self, slots: SlotMap, nodes: NodePool) -> None:
         self._slots = slots
@@ -55,17 +55,17 @@ class ShardedSubscriptions:
         self._subscribe("SSUBSCRIBE", channel, node)
 
     def add_key(self, channel: bytes) -> None:
-        """Add the channel of a key's events, to which ``move_keys`` subscribes."""
+        """Add a keyspace event channel, to which ``move_keys`` then subscribes."""
         self._keys.setdefault(channel, None)
 
     def remove_key(self, channel: bytes) -> None:
-        """Unsubscribe from the channel of a key's events."""
+        """Unsubscribe from a keyspace event channel."""
         node = self._keys.pop(channel, None)
         if node is not None and node.connected:
             node.submit(SubscribeCall("UNSUBSCRIBE", channel)).log_failure()
 
     def move_keys(self) -> None:
-        """Subscribe to the events of each key at the node that has the key now."""
+        """Subscribe to each keyspace event channel at the node that has the key now."""
         for channel, before in self._keys.items():
             owner = self._slots.owners[slot_of(channel.partition(b":")[2])]
             node = self._nodes.find(owner)
@@ -86,7 +86,7 @@ class ShardedSubscriptions:
                 self._keys[channel] = None
 
     def forget(self, channel: bytes, node: NodeConnection) -> None:
-        """Forget one subscription at ``node``, which has given the slot away."""
+        """Forget that ``channel`` is subscribed at ``node``: its slot has moved."""
         subscription = self._wakeups.get(channel)
         if subscription is not None and subscription.node is node:
             del self._wakeups[channel]

@@ -74,7 +74,8 @@ class SlotRouter:
         """Create a router without calls.
 
         ``client_id`` is the end of this client's wake-up channels. ``node_of`` returns
-        the node of a server, and creates it if there is none.
+        the node of a server, and creates it if there is none. ``refresher`` asks for
+        the slot map when it is outdated.
         """
         self._node_of = node_of
         self._refresher = refresher
@@ -90,7 +91,7 @@ class SlotRouter:
         self._retrying = BackgroundTask(loop, self._retry)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send ``call`` and then ``more``, which fail if ``call`` must be queued."""
+        """Send calls in one write; if the first must be queued, the others fail."""
         slot = slot_of_call(call)
         queue, owner = self._queues.get(slot), self._slots.owners[slot]
         if self._closed:
@@ -133,7 +134,7 @@ class SlotRouter:
         queue.refuse(call)
 
     def slots_changed(self) -> None:
-        """Send calls of moved slots to the new nodes after the old ones have replied."""
+        """Move calls of moved slots to their new nodes, once the old ones replied."""
         nodes, owners = self._nodes.all(), self._slots.owners
         # First the slots with calls in flight at their former nodes: new calls must
         # wait until those are answered there.
@@ -161,7 +162,7 @@ class SlotRouter:
                     call.failed(self._unsent("its node was replaced"))
 
     def retry_due(self) -> None:
-        """Try the slots that are due, and fail the calls that waited too long."""
+        """Retry the slots whose pause is over, and fail calls that waited too long."""
         now = self._clock.now()
         for slot, queue in list(self._queues.items()):
             queue.fail_late(now, queue.why)
@@ -169,7 +170,7 @@ class SlotRouter:
                 self._try_again(slot, queue, now)
 
     async def finish(self) -> None:
-        """Wait until all calls that must go are answered; ``CLOSE_TIMEOUT`` at most."""
+        """Wait for replies to releases and withdrawals; ``CLOSE_TIMEOUT`` at most."""
         with anyio.move_on_after(CLOSE_TIMEOUT):
             while True:
                 barriers = [node.settled() for node in self._nodes.all()]
@@ -268,7 +269,7 @@ class SlotRouter:
 
 
 class SlotQueue(OfflineQueue):
-    """The calls for one slot that is moving, in order, until they can be sent again.
+    """Queue of the calls for one slot that is moving, until they can be sent again.
 
     Nothing is sent to the new node before the old one has answered everything: a
     release could be carried out at the new node before its acquire, which the old node
@@ -276,9 +277,7 @@ class SlotQueue(OfflineQueue):
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
-        """Create an empty queue; ``why`` is the reason in errors of calls that time
-        out.
-        """
+        """Create an empty queue; ``why`` is in the errors of calls that time out."""
         super().__init__(where, patience)
         self._refused: list[Call[Any]] = []
         self._awaited: list[Call[Any]] = []
@@ -292,15 +291,15 @@ class SlotQueue(OfflineQueue):
         """Whether the next try comes after a pause, with one call first."""
 
     def must_go(self) -> bool:
-        """Return True if a call that must go is queued, or may still be refused."""
+        """Return True if a ``must_go`` call is queued, or may still be refused."""
         return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
-        """Add a refused call; must be called in the order of the replies."""
+        """Add a refused call; call this in the order of the replies."""
         self._refused.append(call)
 
     def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Send nothing until these calls, in the order they were sent, are answered."""
+        """Send nothing before the old node has answered these calls (oldest first)."""
         self._awaited = list(calls)
         self.drained = self.pause = False
 
@@ -352,7 +351,7 @@ class InFlightBySlot:
         self._indexes: defaultdict[NodeConnection, _NodeIndex] = defaultdict(_NodeIndex)
 
     def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
-        """Remove and return a slot's calls, oldest first; some may be answered now."""
+        """Remove and return a slot's calls, oldest first; some may be answered."""
         index = self._indexes[node]
         index.catch_up(node)
         return list(index.by_slot.pop(slot, ()))
@@ -386,7 +385,7 @@ class _NodeIndex:
 
 
 def is_routed_by_slot(call: Call[Any]) -> bool:
-    """Return True if the call goes to its key's node, wherever the slot moves."""
+    """Return True if the call's key decides which node the call is sent to."""
     return call.script is not None or isinstance(call, KeyedCall)
 
 

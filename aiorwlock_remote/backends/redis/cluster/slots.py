@@ -22,7 +22,7 @@ _MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Return the hashed part of ``key``: the text in its first braces, else all of it."""
+    """Return the part of ``key`` that is hashed: a text in braces, or all of it."""
     first = key.find(b"{")
     if first >= 0:
         last = key.find(b"}", first)
@@ -66,9 +66,9 @@ class Moved:
 
 
 def parse_moved(text: str, asked: Server) -> Moved | None:
-    """Parse the error reply of the node ``asked``; None unless MOVED names a server.
+    """Parse an error reply of the node ``asked``; None if it is no MOVED to a server.
 
-    The host "?" is unknown to the node; an empty host is the one that was ``asked``.
+    "?" is a host that the node does not know; an empty host stands for ``asked``.
     """
     found = _MOVED.fullmatch(text)
     if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:

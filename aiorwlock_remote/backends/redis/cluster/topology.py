@@ -1,4 +1,4 @@
-"""Learns the slot map of a cluster: from which node, and when again."""
+"""Learns which node of a cluster has which slot, and learns it again after changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Discovery:
         return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask known nodes in random order until one answers; return False if none."""
+        """Ask known nodes in random order until one replies; return False if none."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
         asked = {node.server for node in connected}
@@ -152,7 +152,7 @@ class Discovery:
 
 
 class TopologyRefresher:
-    """Background task that asks for the map until it is current and all nodes are up.
+    """Background task: asks for the slot map until it is current and all nodes are up.
 
     The pauses grow. A call that a cluster refuses keeps the task running and does not
     shorten the pauses: a cluster that is down refuses every call. A change does shorten
@@ -165,10 +165,10 @@ class TopologyRefresher:
         ask: Callable[[], Awaitable[bool]],
         complete: Callable[[], bool],
     ) -> None:
-        """Prepare the task; ``refresh`` starts it.
+        """Prepare the task, which ``refresh`` starts.
 
-        ``ask`` asks once and returns whether a node answered; ``complete`` returns
-        whether every node is connected.
+        ``ask`` asks once and returns True if a node replied; ``complete`` returns True
+        if every node is connected.
         """
         self._clock = loop.clock
         self._ask = ask
@@ -178,14 +178,14 @@ class TopologyRefresher:
         self.task: BackgroundTask = BackgroundTask(loop, self._run)
 
     def refresh(self, *, soon: bool = False) -> None:
-        """Ask for the map again; ``soon``: restart with a short pause."""
+        """Ask for the slot map again; ``soon``: restart with a short pause."""
         self._stale = True
         if soon:
             self.hurry()
         self.task.start()
 
     def hurry(self) -> None:
-        """Cut the present pause short, and restart with short pauses."""
+        """Cut the present pause short, and let the next pauses be short again."""
         self._attempts = 0
         self.task.wake()
 

@@ -46,7 +46,7 @@ MAX_CALLS = 65_536
 CLOSE_TIMEOUT = 1.0
 """Seconds for which ``aclose`` waits for replies."""
 MAX_QUEUED_SECONDS = 30.0
-"""Seconds for which a call that must go waits for a connection."""
+"""Seconds for which a release or withdrawal (``must_go``) waits for a connection."""
 CHECKS_PER_TIMEOUT = 20
 """How often in ``command_timeout`` the oldest call is checked; a silent server is
 therefore noticed two twentieths of it late at most."""
@@ -123,7 +123,7 @@ class RedisConnection(ProtocolHandler):
         return self.submit(Call(as_is, args))
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command about the key ``args[1]``, as ``call``: there is one server."""
+        """Send a command as ``call`` does: the only server has every key."""
         return self.call(*args)
 
     def servers(self) -> dict[str, SendCommand]:
@@ -144,7 +144,7 @@ class RedisConnection(ProtocolHandler):
             script: The script, loaded with the handshake.
             args: The number of keys, the keys, the arguments.
             decode: Turns the reply into the result; what it raises, awaiting raises.
-            must_go: Whether to send it late rather than never; see ``Call``.
+            must_go: True for releases and withdrawals, see ``Call``.
         """
         call = Call(decode, args, script, must_go)
         # The hot path: whatever is unusual (no connection, scripts that are being
@@ -192,11 +192,11 @@ class RedisConnection(ProtocolHandler):
         return True
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe on this and all later connections, if the user may."""
+        """Subscribe to a channel on this and all later connections, if permitted."""
         self._send_subscriptions(self._channels.add(channel))
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Unsubscribe on this and all later connections."""
+        """Unsubscribe from a channel on this and all later connections."""
         self._send_subscriptions(self._channels.remove(channel))
 
     def leave_former_primary(self) -> None:
@@ -396,9 +396,10 @@ class RedisConnection(ProtocolHandler):
 class OfflineQueue:
     """Calls that could not be sent yet, in order.
 
-    A call waits ``patience`` seconds, then it fails. A call that must go fails then,
-    too, but stays in the queue for ``MAX_QUEUED_SECONDS``, to be sent. Both times count
-    from the moment when the call was first queued, in this queue or another.
+    A call waits ``patience`` seconds, then it fails. A release or withdrawal
+    (``must_go``) fails then, too, but stays queued for ``MAX_QUEUED_SECONDS``, to be
+    sent. Both times count from the moment when the call was first queued, in this queue
+    or another.
     """
 
     def __init__(self, where: str, patience: float) -> None:
@@ -411,7 +412,7 @@ class OfflineQueue:
         return len(self._calls)
 
     def must_go(self) -> bool:
-        """Return True if the queue contains a call that must go."""
+        """Return True if a release or withdrawal (``must_go``) is queued."""
         return any(call.must_go for call in self._calls)
 
     def put(self, call: Call[Any], now: float) -> None:
@@ -419,7 +420,7 @@ class OfflineQueue:
         self._calls.append(call)
 
     def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
-        """Put calls in front: they were handed over before all that are queued."""
+        """Put calls in front of all that are queued: they were handed over earlier."""
         for call in calls:
             call.queued_at = call.queued_at or now
         self._calls.extendleft(reversed(calls))
@@ -432,7 +433,7 @@ class OfflineQueue:
         return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
-        """Fail the calls whose time is over, each once, with the reason ``why``."""
+        """Fail the calls that have waited too long at loop time ``now``, each once."""
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.queued_at
@@ -450,10 +451,10 @@ class OfflineQueue:
 
 
 class Subscriptions:
-    """The channels of a connection, and the calls that (un)subscribe them.
+    """The channels of a connection; its methods return the calls that (un)subscribe.
 
-    The ``needed`` ones are subscribed during the handshake: without them there is no
-    connection. The others are subscribed after the handshake; a user who may not
+    The ``needed`` channels are subscribed during the handshake: without them there is
+    no connection. The others are subscribed after the handshake; a user who may not
     subscribe to them gets a connection all the same
     (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
     """
@@ -463,19 +464,19 @@ class Subscriptions:
         self._others: dict[bytes, None] = {}  # a set that keeps its order
 
     def add(self, channel: bytes) -> list[SubscribeCall]:
-        """Add a channel; return the calls to send for it."""
+        """Add a channel; return the calls to be sent for that, if any."""
         if channel in self._others:
             return []
         self._others[channel] = None
         return [SubscribeCall("SUBSCRIBE", channel)]
 
     def remove(self, channel: bytes) -> list[SubscribeCall]:
-        """Remove a channel; return the calls to send for it."""
+        """Remove a channel; return the calls to be sent for that, if any."""
         if channel not in self._others:
             return []
         del self._others[channel]
         return [SubscribeCall("UNSUBSCRIBE", channel)]
 
     def others(self) -> list[SubscribeCall]:
-        """Return the calls to send after a handshake."""
+        """Return the calls to be sent after each handshake."""
         return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

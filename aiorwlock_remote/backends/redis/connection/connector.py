@@ -71,7 +71,7 @@ async def dial_url(
 
 
 class Connector:
-    """Makes the connections of one owner, each to replace the one before."""
+    """Makes the connections to one server (or primary), one to replace the other."""
 
     handshake: type[Handshake] = Handshake
 
@@ -84,7 +84,7 @@ class Connector:
         dial: Dial = dial_url,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """``handler`` gets the protocols' events; other arguments: ``RedisConnection``."""
+        """``handler`` gets the events; other arguments as for ``RedisConnection``."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, loop.clock)
         self._finder = finder
@@ -101,10 +101,10 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, which is killed before another to its server is used.
+        """The last connection, which the next handshake with its server kills there.
 
-        Last connections to other servers are killed, too, if a failover leads back
-        there (test_sentinel_cases.py).
+        So are last connections to other servers, when a failover leads back to them
+        (test_sentinel_cases.py).
         """
         return self._peer
 
@@ -120,8 +120,8 @@ class Connector:
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """Make a connection and subscribe to ``channels``, within ``connect_timeout``.
 
-        With Sentinels: find the primary first, and for half of the time find it again
-        while the named server is unreachable or not a primary (any more).
+        With Sentinels, the primary is found first. While the found server is
+        unreachable or no primary, it is found anew, for half of ``connect_timeout``.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -218,7 +218,7 @@ class Connector:
 
 
 class OutageLog:
-    """Logs why there is no connection: each reason once, until there is one.
+    """Logs why there is no connection: each reason once, until there is a connection.
 
     Reasons that alternate (one of two addresses is silent, the other refuses) would
     otherwise fill the log for as long as the server is away.
@@ -253,7 +253,7 @@ class OutageLog:
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Run a blocking function in a thread; if cancelled, let the thread continue alone.
+    """Run a blocking function in a thread; if cancelled, do not wait for the thread.
 
     The thread does not count towards anyio's limit, which the user's calls may have
     used up.

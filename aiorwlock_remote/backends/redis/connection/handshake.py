@@ -32,7 +32,7 @@ may be parts of ordinary words, only where they are quoted."""
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A connection as the server sees it: ``number`` is its client id.
+    """Value object: ``number`` is the server's client id of one of our connections.
 
     ``run`` is the server's run id, "" if the user may not ask for it.
     """
@@ -50,7 +50,7 @@ class Handshake:
         scripts: Sequence[Script],
         channels: Iterable[bytes] = (),
     ) -> None:
-        """Prepare to log in, to load ``scripts`` and to subscribe to ``channels``."""
+        """Prepare the commands that log in, load scripts and subscribe to channels."""
         self._options = options
         self._hello = _HandshakeCall("HELLO", *_hello(options))
         self._select = _HandshakeCall("SELECT", options.db) if options.db else None

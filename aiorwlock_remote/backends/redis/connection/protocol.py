@@ -211,7 +211,7 @@ class BarrierCall(Call[None]):
 
 
 class KeyedCall(Call[Any]):
-    """A command that a cluster client sends to the node of its key ``args[1]``."""
+    """A command that a cluster client sends to the node of its key, ``args[1]``."""
 
     __slots__ = ()
 
@@ -236,13 +236,13 @@ class Transport(Protocol):
         """Close at once; ``RespProtocol.lost`` is called soon afterwards."""
 
     async def aclose(self) -> None:
-        """Close at once and wait until no task and no socket of the transport is left."""
+        """Close at once and wait until all tasks and sockets of the transport ended."""
 
 
 class ProtocolHandler:
     """Base of the owners of a ``RespProtocol``: methods that handle its events.
 
-    All are called in the loop's thread, and do nothing unless overridden.
+    They do nothing unless overridden, and are called in the loop of the transport.
     """
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
@@ -262,10 +262,10 @@ class ProtocolHandler:
         """Send no new calls until ``ready`` is called: the server forgot scripts."""
 
     def ready(self) -> None:
-        """Send new calls again: the scripts were sent again."""
+        """Send new calls again: the server knows the scripts again."""
 
     def buffer_full(self) -> None:
-        """Check each new call: more than ``MAX_UNSENT`` bytes wait to be sent."""
+        """Look at the buffer before each call: more than ``MAX_UNSENT`` bytes wait."""
 
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         """Handle the loss of the connection; ``unsent`` were certainly not sent.
@@ -331,7 +331,7 @@ class RespProtocol:
         self.transport: Transport
 
     def leave_former_primary(self) -> bool:
-        """Drop the connection and return True if its server is no longer the primary."""
+        """If the server is no longer the primary, drop the connection; return True."""
         if self._is_current is None or self._is_current():
             return False
         self.drop(BackendUnavailable(what=f"{self._where}: {FORMER_PRIMARY}"))
@@ -410,7 +410,7 @@ class RespProtocol:
                 self._no_script.clear()
 
     def lost(self, exc: BaseException | None) -> None:
-        """End the protocol after the transport failed; None: the server closed it."""
+        """End the protocol: the transport failed; None: the server closed it."""
         self._end(from_failure(exc, self._where))
 
     def drop(self, error: BackendError) -> None:
@@ -511,8 +511,8 @@ class RespProtocol:
 class NoScriptRetries:
     """The calls refused with NOSCRIPT, kept until everything in flight is answered.
 
-    ``calls`` are in the order of their replies; ``resent`` were sent again with their
-    text, and may not be answered yet.
+    ``calls`` are in the order of their replies. ``resent`` are those that were sent
+    again, as text, and may still be unanswered.
     """
 
     __slots__ = ("_by_key", "calls", "resent")
@@ -523,7 +523,7 @@ class NoScriptRetries:
         self.resent: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """Keep a call that must be sent again; return False for any other call."""
+        """If the error ``text`` demands to resend ``call``, keep it; else False."""
         if call.script is None:
             return False
         key, verb = call.args[1], text.partition(" ")[0]
@@ -542,7 +542,7 @@ class NoScriptRetries:
         return True
 
     def keep_behind(self, barrier: BarrierCall) -> None:
-        """Keep a barrier, which is to be sent again after all calls that are kept."""
+        """Keep a barrier, to be sent again after the calls that are kept."""
         self.calls[barrier] = None
 
     def take_at(self, key: Arg) -> list[Call[Any]]:
@@ -552,7 +552,7 @@ class NoScriptRetries:
         return taken
 
     def take(self) -> list[Call[Any]]:
-        """Remove and return all calls; they count as resent from now on."""
+        """Remove and return the kept calls, which ``resent`` contains from now on."""
         again = list(self.calls)
         self.clear()
         self.resent = frozenset(again)

@@ -54,11 +54,11 @@ class RenewalChannel(Protocol):
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         """Run all scripts and return their raw replies, in order.
 
-        In the place of an error reply, the list has an exception.
+        An error reply is returned as an exception.
 
         Raises:
-            BackendError: It is unknown which scripts were carried out. Raised
-                ``timeout`` seconds after the call at the latest.
+            BackendError: It is unknown which scripts were carried out. Raised after
+                ``timeout`` seconds at the latest.
         """
 
     def give_up(self) -> None:
@@ -280,7 +280,7 @@ class MainLoopChannel:
     def __init__(
         self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
     ) -> None:
-        """``send_at_once`` of the store's connection is called in the loop's thread."""
+        """``send_at_once`` is the method of the store's connection in ``loop``."""
         self._where = where
         self._loop = loop
         self._send_at_once = send_at_once
@@ -334,7 +334,7 @@ class MainLoopChannel:
 
 
 class FallbackChannel:
-    """Renewal channel with a connection of its own; the store's while none can be made.
+    """Renewal channel with its own connection; uses the store's while there is none.
 
     A server that has reached its ``maxclients`` still answers its present clients
     (test_no_room_for_the_keeper).

@@ -112,7 +112,7 @@ class _TrioTransport(ABC):
 
 
 class PlainTrioTransport(_TrioTransport):
-    """Transport over a socket without trio's layers, which would double a round trip."""
+    """Transport over a plain socket; trio's own layers would double a round trip."""
 
     def __init__(
         self, protocol: RespProtocol, loop: EventLoop, sock: socket.socket
@@ -186,7 +186,7 @@ class TlsTrioTransport(_TrioTransport):
 async def dial(
     options: Options, protocol: RespProtocol, loop: EventLoop
 ) -> PlainTrioTransport | TlsTrioTransport:
-    """Connect by trio's Happy Eyeballs: all addresses of the host are raced."""
+    """Connect by Happy Eyeballs: trio tries the addresses of the host in parallel."""
     if options.path:
         stream = await trio.open_unix_socket(options.path)
         return PlainTrioTransport(protocol, loop, _socket_of(stream))
