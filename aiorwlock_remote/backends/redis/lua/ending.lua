@@ -1,4 +1,4 @@
--- The rest of core/transition.py: release, renew, force.
+-- Release, renew and force, as in core/transition.py.
 
 local ending = {}
 
@@ -22,7 +22,7 @@ function ending.release(ticket, mode, asks, foreign)
   return foreign, answer
 end
 
--- A renewal never shortens; nil: never ends.
+-- Renew a grant. A renewal never shortens a lease; lease nil: the grant never ends.
 function ending.renew(ticket, lease)
   if not (record.held() and record.grant_of(ticket)) then return 0 end
   local mode, expires = record.grant_of(ticket)

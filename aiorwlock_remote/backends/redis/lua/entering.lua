@@ -1,14 +1,14 @@
--- Entering: core/transition.py.
+-- Acquire and withdraw, as in core/transition.py.
 
 local entering = {}
 
-local WAITS = {} -- an answer that is known when the step is over
+local WAITS = {} -- marks an answer that main.lua's settled() computes at the end
 
 function entering.live(placed, items)
   return {0, now, placed and 1 or 0, door.last, unpack(items)}
 end
 
--- A grant in an answer: ticket, since, expiry or -1, details.
+-- Return a grant as an answer shows it: ticket, since, expiry or -1, details.
 function entering.told(ticket)
   local _, expires = record.grant_of(ticket)
   local since, details = record.details_of(ticket)
@@ -79,7 +79,7 @@ function entering.enter(ask, place, position, turns, known)
   return entering.live(placed, items)
 end
 
--- Grant, or queue, or refuse; idempotent by ticket.
+-- Grant, queue or refuse an acquire; repeated tickets keep their grants.
 function entering.acquire(ask, foreign, turns, vacate)
   local known, items = {}, {}
   if record.held() then
@@ -116,7 +116,7 @@ function entering.acquire(ask, foreign, turns, vacate)
   return {WAITS, ask.gate, ask.mode}
 end
 
--- Undo an acquire, whether it was granted, queued or never arrived.
+-- Undo an acquire, whether it was granted, queued or never carried out.
 function entering.withdraw(gate, mode, keep, upgrader, tickets, foreign)
   local was_held = {}
   for _, ticket in ipairs(tickets) do

@@ -1,7 +1,6 @@
--- Short cuts for the commonest steps: exactly what the rest of the script would do,
--- before it is even put together. Whatever is unusual falls through; nothing has been
--- changed then. Everything here holds: no upgrader waits, no lock delay runs, the keys
--- live for a limited time. Then, for
+-- Short cuts for the commonest steps: they do exactly what the rest of the script would
+-- do. Unusual cases fall through to the rest, with nothing changed yet. Conditions of all
+-- short cuts: no upgrader waits, no lock delay runs, the keys have a TTL. In addition, for
 --
 --   w  a free resource, its queue is empty or has this client for this mode only
 --   r  our writer or one of our readers leaves, the queue is empty
@@ -11,8 +10,8 @@
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
 -- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms).
 --
--- What is read and is not as we write it, or of another type, falls through, too, as
--- `try` gives an error where a value was hoped for: record.lua says what is wrong.
+-- Damaged values and keys of another type fall through, too: `try` returns an error
+-- instead of a value, which fits no condition. record.lua reports the damage.
 
 local barred = stored[7] or ''
 local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
@@ -119,7 +118,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
       elseif try('ZCARD', READERS) == 0 then
         local value = 'readers,' .. clock[1]
         if not try('SET', SEAT, value, 'NX', 'GET', 'PXAT', format('%d', ms)) then
-          -- The value names no ticket, so no release could remove it: see save.agree.
+          -- If a write fails, remove the key: its value names no ticket, so no release could
+          -- remove it (see save.agree).
           for _, write in ipairs({
             {'ZADD', READERS, format('%d', ends), ARGV[5]},
             {'PEXPIREAT', READERS, stored[14]},

@@ -1,11 +1,11 @@
--- One step at one resource: aiorwlock_remote/core/transition.py in Lua, file by file.
+-- One step at one resource: aiorwlock_remote/core/transition.py in Lua, in several files.
 --
 -- KEYS  seat, state, readers, queue (see keys.py; what is in them: record.lua); in a
---       cluster a fifth, never a key, with which the channels of the slot begin
+--       cluster a fifth, which never exists: the prefix of the slot's channels
 -- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's id
 --       4... see main.lua
--- Returns the answer (see main.lua), as {-9, answer} if the caller itself is to be
--- woken: it gets no message.
+-- Returns the answer (see main.lua), or {-9, answer} if the calling client is to be woken:
+-- no message is sent to the caller.
 --
 -- All times are microseconds of TIME, read once; below 2^53, so exact. `..` writes 14
 -- digits, string.format('%d') all of them, if the server is a 64-bit one.
@@ -24,5 +24,5 @@ local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'wri
   'upgraded', 'keep')
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
 local SEAT_TURNS = 100
--- What the field `seat` looks like; pair_head.lua has others.
+-- Patterns of the field `seat`; pair_head.lua has others.
 local WRITER_SEAT, READERS_SEAT = '^(.+),%d+$', '^readers,%d+$'

@@ -1,4 +1,4 @@
--- A resource as it stands; changes nothing.
+-- Return the stored state of a resource; change nothing.
 --
 -- KEYS     seat, state, readers, queue (and in a cluster one that never exists)
 -- Returns  {now, seat or nil, when it expires (ms; negative: never), state, queue,

@@ -1,11 +1,11 @@
--- What to do (ARGV[2]), with what, and the answer.
+-- Carry out the command ARGV[2]; its arguments, and the answers:
 --
 --   a   acquire. ask, then for each claim: ticket lease details
---   w   the same of one writer, no other task of its client waits (see fast.lua)
---   e   the same of one reader
+--   w   acquire one writer, while no other task of its client waits (see fast.lua)
+--   e   acquire one reader, under the same condition
 --   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
 --       claims
---   h   the same, one writer of the same client is carried along
+--   h   release, carrying along one writer of the same client
 --   t   withdraw. mode keep(0/1) upgrader gate ticket...
 --   n   renew. for each: ticket lease
 --   d   downgrade. ticket, claim
@@ -14,8 +14,8 @@
 --   f   force. holder fence
 --   s   force, a foreign seat. value
 --
--- mode is r, w or empty; a lease is microseconds, or empty: never ends; details are
--- holder,lock_delay,who. An ask is
+-- mode is r, w or empty; a lease is microseconds, or empty: never ends; a gate is the id
+-- of a client, a place a queue entry; details are holder,lock_delay,who. An ask is
 -- mode,policy,may_queue,more,waiting,max_waiters,place_life,window,gate, where the gate
 -- `=` is the caller's own id.
 --
@@ -104,7 +104,7 @@ local function carry_out(foreign)
   return seat.force(foreign, ARGV[4])
 end
 
--- An answer that had to wait for the end of the step.
+-- Return the answer; compute the one of a waiting client, now that the step is done.
 local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
   local place, position = record.place_of(answer[2], answer[3])
@@ -114,7 +114,7 @@ local function settled(answer, foreign)
   return {-1, position - 1, wait, unpack(holders)}
 end
 
--- The tickets that a command names, and whether its answer may show who holds it.
+-- Return the tickets that a command names, and whether the answer may show holders.
 local function named()
   local tickets = {}
   local function add(first, last, by)

@@ -1,4 +1,5 @@
--- Moves: core/transition.py. main.lua has refused the illegal ones before anything changed.
+-- Downgrade, upgrade and adopt, as in core/transition.py. main.lua has refused illegal
+-- commands before anything was changed.
 
 local moves = {}
 
@@ -26,7 +27,7 @@ function moves.downgrade(ticket, claim)
   return moves.moved('r', claim)
 end
 
--- The lock changes hands and was never free, so no waiter is granted it.
+-- Pass a grant on to a new ticket. The lock is never free meanwhile, so no waiter gets it.
 function moves.adopt(ticket, claim)
   local new = claim[1]
   if not record.grant_of(new) then

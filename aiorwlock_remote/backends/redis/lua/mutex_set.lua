@@ -1,18 +1,20 @@
 -- One step on a mutex set: the published sorted set (member = mutex, score = seconds of
--- the last acquire or update, 0 = never), and what lies beside it.
+-- the last acquire or update, 0 = never), and two keys of our own.
 --
 -- KEYS  1 the sorted set   2 its state, a hash   3 its queue, a sorted set by number
---       4 in a cluster: never a key, with which the channels of the slot begin
--- ARGV  1 microseconds the state is kept   2 channels begin with   3 our gate   4 kind
---       a  pool life (target ticket lease more){…}     ask; life 0: take no place
+--       4 in a cluster: the prefix of the slot's channels, which never exists as a key
+-- ARGV  1 microseconds the state is kept   2 prefix of channels   3 our gate (client id)
+--       4 kind
+--       a  pool life (target ticket lease more){…}     ask; life 0: create no place
 --       r  ticket remove      release
 --       n  (ticket){…}        update
 --       t  lease number (place){number} (ticket){…}    withdraw places and tickets
 --       c  lease name         create           d  name   remove
--- A place is "pool,target", a pool "gate.number": the tasks of one process that wait for
--- the same, "" being any mutex. It is rung by its own text on its gate's channel.
--- Returns {places of our gate that are rung, answer, …}; a: {fence, name} or {-1, µs to
--- the next change that nobody announces, or -1}; r: {1} or {0, why}; n: {fence} or
+-- A place (queue entry) is "pool,target", a pool "gate.number": tasks of one client that
+-- wait for the same target; "" is any mutex. A message with the place as its text, on the
+-- channel of the client, wakes them.
+-- Returns {places of the calling client to wake, answer, …}; a: {fence, name} or {-1, µs
+-- to the next change that comes without a message, or -1}; r: {1} or {0, why}; n: {fence} or
 -- {0, why} each; c, d: 0 or 1.
 --
 -- The state: last = the last score in µs; number = of the last place; t<ticket> =
@@ -49,7 +51,7 @@ local function check_number(field)
   if text and not fits(text) then damaged(field) end
 end
 
--- A ticket is a secret: of its name little is told.
+-- A ticket is a secret: an error shows only the beginning of the field's name.
 local function check_tickets(first, by)
   for i = first, #ARGV, by do
     local told = call('HGET', STATE, 't' .. ARGV[i])
@@ -71,7 +73,8 @@ local function check_places()
   end
 end
 
--- Else a renewal of two would have renewed the first when it meets the second.
+-- Check all that this step reads before it changes anything: otherwise a renewal of two
+-- mutexes would have renewed the first when it finds the second damaged.
 local function check()
   check_number('last')
   check_number('number')
@@ -101,7 +104,8 @@ local function free(name, lease)
   return score and score < tonumber(seconds(now - lease))
 end
 
--- Free for an acquire of any: a negative score is no time, and only taken by name.
+-- Count the mutexes that are free for an acquire of any. One with a negative score, which
+-- is no time, is taken by name only.
 local function count_free(lease)
   return call('ZCOUNT', SET, '0', '(' .. seconds(now - lease))
 end
@@ -138,7 +142,7 @@ local function forget(ticket, name)
   end
 end
 
--- The mutex a ticket holds, and its lease; or nil and why it holds none.
+-- Return the mutex that a ticket holds, and its lease; or nil, and why it holds none.
 local function held(ticket)
   local told = call('HGET', STATE, 't' .. ticket)
   if not told then return nil, 'expired' end
@@ -161,7 +165,7 @@ local function leave(place)
   call('HDEL', STATE, 'p' .. place)
 end
 
--- The places in order; those nobody looked after are dropped.
+-- Return the places in order; drop those whose time has run out.
 local function places()
   local found = {}
   for _, place in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
@@ -179,7 +183,7 @@ local function places()
   return found
 end
 
--- Call the places whose turn it is: as many as there are mutexes for them.
+-- Wake the places that are next: as many as there are mutexes for them.
 local function ring(lease)
   if call('ZCARD', QUEUE) == 0 then return end
   local left, promised = count_free(lease), {}
@@ -206,7 +210,7 @@ local function ring(lease)
   end
 end
 
--- The mutex that this place, or nobody's (nil), may have now.
+-- Return the mutex that this place may take now, or nil. place nil: a caller without one.
 local function choose(place, target, lease)
   local left = count_free(lease)
   if target == '' and left == 0 then return nil end
@@ -221,7 +225,7 @@ local function choose(place, target, lease)
     end
   end
   if target ~= '' then
-    -- Who wants any takes another one, if there is another.
+    -- A place ahead that accepts any mutex takes another one, if there is another.
     local barred = reserved[target] or (ahead >= left and score_of(target) >= 0)
     return not barred and target or nil
   end
@@ -233,7 +237,7 @@ local function choose(place, target, lease)
   end
 end
 
--- Microseconds until a lease runs out, or a place that was called is passed over.
+-- Return the microseconds until a lease runs out, or a place that was woken is skipped.
 local function next_change(target, lease, others_first)
   if others_first then return WINDOW + 1000 end
   local score
@@ -250,7 +254,7 @@ end
 
 local function ask(pool, life, target, ticket, lease, more)
   local place = life > 0 and pool .. ',' .. target or nil
-  local name = held(ticket)  -- the answer was lost; the ticket tells
+  local name = held(ticket)  -- the command is repeated after a lost answer
   if not name then
     name = choose(place, target, lease)
     local before = name and call('HGET', STATE, 'm' .. name)

@@ -1,4 +1,4 @@
--- What is to be done; see mutex_set.lua for ARGV and the answers.
+-- Carry out the command; mutex_set.lua documents ARGV and the answers.
 
 check()
 local answers = {}

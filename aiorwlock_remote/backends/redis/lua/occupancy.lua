@@ -1,9 +1,9 @@
--- One step of pending → using: the published set of who is pending at an object and the
--- string of who uses it, and what lies beside them.
+-- One step of pending → using: the published set of the contenders that are pending at an
+-- object, the string of the one that uses it, and two keys of our own.
 --
 -- KEYS  1 the set   2 the string   3 since, a hash: our pendings → µs of their writing
 --       4 seen, a hash: other programs' pendings → µs when one of us saw them first
---       5 in a cluster: never a key; see keys.py
+--       5 in a cluster: the prefix of the slot's channels, which never exists as a key
 -- ARGV  1 kind   2 who   3 ms that a using record lives, or ''   4 d: the mark
 --       w  become pending       p  the others that are pending      u  the one using
 --       m  pending → using      d  drop a pending that is as it was
@@ -11,8 +11,8 @@
 -- Returns  p: {who, age in µs, mark} each   u: who, or nothing   the others: 0 or 1
 
 local PENDING, USING, SINCE, SEEN = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local KEPT = 86400000  -- ms that nobody becomes pending until since is forgotten
-local WATCHED = 3000   -- ms between looks for which a foreign pending is the same one
+local KEPT = 86400000  -- ms without a new pending record until `since` is forgotten
+local WATCHED = 3000   -- ms between looks within which a foreign record keeps its age
 local call = redis.call
 local kind, who, lives = ARGV[1], ARGV[2], ARGV[3]
 local clock = call('TIME')
@@ -34,7 +34,7 @@ local function leave(name)
   call('HDEL', SEEN, name)
 end
 
--- Found before anything is forgotten: a time that is none.
+-- Find a damaged time before anything is changed.
 local function check(key)
   local flat = call('HGETALL', key)
   for i = 1, #flat, 2 do
@@ -45,7 +45,7 @@ local function check(key)
   end
 end
 
--- Times of those that are pending still: the others' are forgotten.
+-- Return the times of records that are still pending; delete those of the others.
 local function times(key, pending)
   local found, flat = {}, call('HGETALL', key)
   for i = 1, #flat, 2 do
@@ -88,7 +88,7 @@ elseif kind == 'p' then
   return pendings()
 elseif kind == 'u' then
   if not user or user == who then return false end
-  -- Another program's that has no end gets one: it counts from when it was seen first.
+  -- A using record of another program without a TTL gets one when it is first seen.
   if lives ~= '' and who ~= '' then call('PEXPIRE', USING, lives, 'NX') end
   return user
 elseif kind == 'm' then
@@ -108,7 +108,7 @@ elseif kind == 'd' then
 elseif kind == 'r' then
   leave(who)
 end
--- r, x, e: what is done to a using record, if it is that one's.
+-- r, x, e: remove or extend the using record, if it is that of `who`.
 if user ~= who then return 0 end
 if kind ~= 'e' then
   call('DEL', USING)

@@ -1,6 +1,6 @@
--- The seat of a resource that is locked by a pair of published keys (S3): the readers sit
--- in a set, a writer in a string. Everything else is as everywhere; what is defined here
--- takes the place of the seat rules of seat.lua and save.lua.
+-- The published record of a resource on a pair of keys (S3): a set of readers, a string for
+-- the writer. Functions defined here replace those of seat.lua and save.lua; all else is as
+-- with one mutex key.
 --
 -- KEYS  1 the writer's string   2 state   3 expiry, a sorted set of our readers
 --       4 queue   5 the readers' set
@@ -56,7 +56,7 @@ function seat.force(foreign, value)
   return left, taken and 1 or 0
 end
 
--- A reader of ours that somebody took out of the set is none any more.
+-- A reader of ours that another program removed from the set holds nothing any more.
 function record.grant_of(ticket)
   local mode, expires = pair.grant_of(ticket)
   if mode == 'r' and call('SISMEMBER', SET, ticket) == 0 then
@@ -90,7 +90,7 @@ function record.describe(foreign)
   return pair.describe(nil)
 end
 
--- The readers are in the set already; the writer's string is made to agree.
+-- The readers are in the set already; make the writer's string agree with the record.
 function save.agree()
   local writer = door.writer
   if not writer then
@@ -108,7 +108,7 @@ function save.agree()
   return value
 end
 
--- The set knows no expiry: who its members are must be known as long as it is there.
+-- Members of the set do not expire: keep the record of ours as long as the set exists.
 function save.never_ends()
   return door.readers > 0 or pair.never_ends()
 end

@@ -1,7 +1,7 @@
--- The published set of a pair (S3). A wrong type under it is found before anything is
--- changed.
+-- The published readers' set of a pair (S3). A wrong type of key is found before anything
+-- is changed.
 --
--- KEYS  5 the set   6 in a cluster: what else is the fifth
+-- KEYS  5 the set   6 in a cluster: the prefix of the slot's channels
 
 local SET = KEYS[5]
 wake = KEYS[6]

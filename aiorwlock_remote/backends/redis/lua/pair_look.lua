@@ -1,4 +1,4 @@
--- A resource locked by a pair of published keys, as it stands; changes nothing.
+-- Return the stored state of a resource on a pair of published keys; change nothing.
 --
 -- KEYS     the writer's string, state, expiry, queue, the readers' set (and in a cluster
 --          one that never exists)

@@ -4,7 +4,7 @@
 --          created, updated: numbers; seat: the seat value we wrote; upgraded: 1;
 --          writer: ticket,since,expires,holder,lock_delay,who
 --          reader:<ticket>: since,holder,lock_delay,who
---          upgrader: expires,called,gate,ticket
+--          upgrader: expires,called,gate,ticket (a gate is the id of a client)
 --          endings: fence,holder,reason;...
 --          places: how many are in the queue
 --          keep: until when (ms) the keys live at least, or never: see save()
@@ -42,7 +42,7 @@ function record.number_in(text, what)
   return tonumber(text)
 end
 
--- holder,lock_delay,who: as commands.py writes them and answers.py reads them.
+-- holder,lock_delay,who: codec.py writes and reads them.
 function record.details_fit(text)
   local delay, who = match(text, '^%x+,(%d+),(%[.*%])$')
   if not who or string.find(who, '%c') or not record.fits(delay) then return false end
@@ -60,7 +60,7 @@ function record.score_in(entry)
   return tonumber(text)
 end
 
--- Of a ticket, which is a secret.
+-- Return the beginning of a ticket, for messages: a ticket is a secret.
 function record.some_of(ticket)
   return sub(ticket, 1, math.min(4, math.floor(#ticket / 4))) .. '...'
 end
@@ -93,17 +93,17 @@ end
 for ending in string.gmatch(door.endings, '[^;]+') do
   if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
 end
-local queue = {} -- the places, by number
+local queue = {} -- the places (queue entries), by number
 local step = {
   changed = false, -- anything in the record
-  regranted = false, -- somebody came, went or was renewed
+  regranted = false, -- a grant was made, ended or renewed
   new_readers = false, -- the sorted set was made in this step
-  horizon = now, -- until when the record means something
+  horizon = now, -- until when the record is needed
   latest = nil, -- expiry of the last reader, if it was asked for
   soonest = nil, -- expiry of the first reader, when the step began
   unclaimed = nil, -- the seat value of readers whose sorted set was deleted
   gone_places = {}, -- fields of the queue to be deleted
-  comers = {}, -- since,details of readers that entered, by ticket
+  comers = {}, -- since,details of new readers, by ticket
   fields = {}, -- of the state, to be written: name, value, name...
 }
 
@@ -113,7 +113,7 @@ if stored[1] ~= '1' then
       return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end
   end
-  -- The state is gone, what belonged to it means nothing.
+  -- The state is gone, so the readers and the queue mean nothing.
   if flat_queue[1] or kept > 0 then call('DEL', READERS, QUEUE) end
   flat_queue, kept = {}, 0
 end
@@ -136,10 +136,10 @@ elseif door.seat then
     door.readers = kept
   else
     step.unclaimed = door.seat
-    door.seat = nil -- ours, but whose? The readers were lost: it is foreign.
+    door.seat = nil -- the readers were lost, so our value counts as foreign
   end
 end
--- Readers whom the state does not know are left over from a step that failed before it
+-- Readers that the state does not know are left over from a step that failed before it
 -- wrote the state and the seat (test_half_done.py). They hold nothing: add_readers drops
 -- them. If the seat says `readers` all the same, the state's field was damaged.
 if kept > door.readers and not door.writer and match(seat_value or '', READERS_SEAT) then
@@ -216,7 +216,7 @@ function record.ends() -- of the last grant; nil: one never does, or there is no
   return last < math.huge and last or nil
 end
 
--- The grant of a ticket: mode, expiry (nil: never); or nil.
+-- Return the mode and expiry (nil: never) of the grant of a ticket, or nil.
 function record.grant_of(ticket)
   if door.writer then
     if door.writer.ticket == ticket then return 'w', door.writer.expires end
@@ -230,7 +230,7 @@ function record.reader_field(ticket)
   return 'reader:' .. ticket
 end
 
--- since, and holder,lock_delay,who of a ticket that has a grant
+-- Return since, and "holder,lock_delay,who", of a ticket that has a grant.
 function record.details_of(ticket)
   if door.writer then return door.writer.since, door.writer.details end
   local text = step.comers[ticket] or call('HGET', STATE, record.reader_field(ticket))
@@ -276,14 +276,14 @@ function record.delay_in(details)
   return tonumber(match(details, '^[^,]*,(%d+)')) or 0
 end
 
--- The record means something as long as a grant lives, and after it bars others.
+-- The record is needed until a grant has ended, and until its lock delay has passed.
 function record.will_mean(expires, details)
   if expires then
     step.horizon = math.max(step.horizon, expires + record.delay_in(details))
   end
 end
 
--- Readers enter: {ticket, expiry or nil, details} each.
+-- Add readers: {ticket, expiry or nil, details} each.
 function record.add_readers(comers)
   local scores, fields, n = {}, step.fields, #step.fields
   for i, comer in ipairs(comers) do
@@ -297,7 +297,7 @@ function record.add_readers(comers)
   end
   step.latest = nil
   step.new_readers = step.new_readers or door.readers == 0
-  -- A step that failed may have left readers in the set whom the record does not know.
+  -- A step that failed may have left readers in the set that the record does not know.
   if door.readers == 0 and call('ZCARD', READERS) > 0 then call('DEL', READERS) end
   door.readers = door.readers + #comers
   call('ZADD', READERS, unpack(scores))
@@ -311,7 +311,7 @@ function record.put_writer(ticket, expires, details)
   step.changed, step.regranted = true, true
 end
 
--- Who holds the resource, for people; those whose leases end first.
+-- Return who holds the resource, for messages: the holders whose leases end first.
 function record.describe(foreign)
   if foreign then return {'f' .. foreign.ticket} end
   if door.writer then return {'w' .. door.writer.details} end

@@ -1,9 +1,9 @@
--- The end of a step: waking, the seat, the record, and how long they are kept.
+-- The end of a step: wake clients, write the seat and the record, set their TTL.
 
 local save = {}
 
--- Wake the clients that are next; one without a subscriber is gone and passed over.
--- Returns whether the caller itself is to be woken.
+-- Wake the clients that are next; pass over those that have no subscription any more.
+-- Return whether the calling client itself is to be woken.
 function save.tell(gates, own)
   local rung = false
   local channel = wake or 'rwlock.wake/'
@@ -12,7 +12,7 @@ function save.tell(gates, own)
     for _, gate in ipairs(gates) do
       if gate == own then
         rung = true
-      elseif not match(gate, ':') then -- the published calls' places: nobody listens
+      elseif not match(gate, ':') then -- an entry of the published calls has no subscriber
         -- pcall: a user without the right to publish must still be able to release.
         if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, SEAT) == 0 then
           deaf[gate], somebody = true, true
@@ -55,7 +55,7 @@ function save.never_ends()
   return record.held() and not record.ends()
 end
 
--- The keys live a quarter longer than they must, so that they are seldom told how long.
+-- The keys live a quarter longer than needed, so that their TTL is seldom set.
 function save.kept_until()
   local keep = record.text_in(stored[14])
   if save.never_ends() then return 'never' end
@@ -67,8 +67,8 @@ function save.kept_until()
   return format('%d', math.ceil(needed + ARGV[1] / 4000))
 end
 
--- After all has been written: what is kept for no time may be gone at once, and what is
--- written then would stay for ever.
+-- Call this after all writes: a key whose TTL has passed is gone at once, and a later
+-- write would create it again without a TTL.
 function save.keep_keys(keep, new_queue)
   if keep ~= stored[14] then
     for i = 2, 4 do

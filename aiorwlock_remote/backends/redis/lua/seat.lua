@@ -1,4 +1,5 @@
--- The seat rules: core/mutex_record.py. (agree() is in save.lua.)
+-- The rules of the seat, the published mutex record, as in core/mutex_record.py; save.agree
+-- is in save.lua.
 
 local seat = {}
 
@@ -10,7 +11,7 @@ function seat.note(holder, reason)
   step.changed = true
 end
 
--- Forget readers, whose number is known to the caller; what a slot has to do with it.
+-- Remove the grants of readers, and a pending upgrade (slot) of one of them.
 function seat.drop_readers(tickets)
   local fields = {}
   for i, ticket in ipairs(tickets) do
@@ -88,7 +89,7 @@ function seat.expire()
   end
 end
 
--- Void the live grants: the seat is not ours any more.
+-- End the live grants, for a seat that another program has changed or deleted.
 function seat.void(reason)
   if door.writer then
     seat.note(seat.holder_in(door.writer.details), reason)
@@ -114,7 +115,7 @@ function seat.reconcile()
   end
 end
 
--- Whether a ticket has a grant that expire() and reconcile() would leave.
+-- Return the mode of a ticket's grant that expire() and reconcile() would keep, else nil.
 function seat.will_stay(ticket)
   local mode, expires = record.grant_of(ticket)
   if seat_value ~= door.seat or (expires and expires <= now) then return nil end
@@ -126,14 +127,14 @@ function seat.foreign_seat()
   return {value = seat_value, ticket = match(seat_value, '^(.+),') or seat_value}
 end
 
--- Whether a foreign holder keeps this mode out.
+-- Return whether a foreign holder keeps this mode out.
 function seat.bars(foreign, mode)
   return foreign ~= nil
 end
 
--- Take a ticket out of a foreign mutex key, as its record was lost: who holds it then, and
--- whether it did. The first of readers whose sorted set was deleted takes `readers` out:
--- the state still has the value, and who they are.
+-- Release a ticket whose record was lost and whose mutex key counts as foreign. Return the
+-- foreign holder afterwards, and whether the ticket held the lock. If the readers' sorted set
+-- was deleted, the first of them removes `readers`: the state still has the value and names.
 function seat.take_out(foreign, ticket, mode)
   if foreign and mode ~= 'r' and foreign.ticket == ticket then return nil, true end
   if foreign and foreign.value == step.unclaimed
@@ -141,7 +142,7 @@ function seat.take_out(foreign, ticket, mode)
   return foreign, false
 end
 
--- Break the foreign mutex key with this value: who holds it then, and the answer.
+-- Break the foreign mutex key with this value. Return the holder then, and the answer.
 function seat.force(foreign, value)
   if foreign and foreign.value == value then return nil, 1 end
   return foreign, 0

@@ -1,4 +1,4 @@
--- Whose turn it is: core/admission.py.
+-- Which queue entries are next, as in core/admission.py.
 
 local turn = {}
 
@@ -65,7 +65,7 @@ function turn.suspend()
   if door.admit_until > now then record.set('admit_until', 0) end
 end
 
--- Microseconds until time alone changes something for this queue entry, or -1.
+-- Return the microseconds until time alone changes something for this queue entry, or -1.
 function turn.retry_after(place, foreign)
   if foreign then
     local at = call('PEXPIRETIME', SEAT)
@@ -103,7 +103,7 @@ function turn.open_window()
   return woken
 end
 
--- The resource is taken: the clients that were called have not missed their claim.
+-- The lock is held: the clients that were woken before have not missed their claim.
 function turn.unoffered(only)
   for _, place in ipairs(queue) do
     if (not only or place.mode == only) and not turn.late(place) then
@@ -131,7 +131,7 @@ function turn.offer_to_writer()
   return {}
 end
 
--- Reserve what is free for the next entries; returns the clients to be woken.
+-- Reserve the free lock for the next entries; return the clients to be woken.
 function turn.offer()
   if door.writer or door.barred_until > now then
     turn.unoffered()

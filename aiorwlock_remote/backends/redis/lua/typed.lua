@@ -1,4 +1,4 @@
--- Read a key that is to be of this type; another one is told by the key's name.
+-- Read a key that must be of this type; for another type, raise an error that names it.
 
 local function typed(ours, command, key, ...)
   local found = redis.pcall(command, key, ...)
