@@ -238,8 +238,9 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
         BackendError: The answer cannot be read: it is not known what was carried out.
     """
     decoder = _DECODERS[type(command)]
+    kind: type[object] = type(raw)
     try:
-        if type(raw) is list and len(raw) == 2 and raw[0] == _NOTIFIED:
+        if kind is list and len(raw) == 2 and raw[0] == _NOTIFIED:
             return decoder(command, raw[1]), True
         return decoder(command, raw), False
     except PARSE_ERRORS as exc:
