@@ -34,8 +34,8 @@ for version in VERSIONS:
     for folder in sorted(PYENV.glob(f"versions/{version}.*/bin")):
         os.environ["PATH"] += f"{os.pathsep}{folder}"
 
-# With this variable each worker and each `rwlock` of the tests would compile all that it
-# imports.
+# With this variable each worker and each `rwlock` of the tests would compile all that
+# it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
@@ -58,9 +58,9 @@ WORKING_COPY = "-e .[all]"
 # An assertion on the text of an error, in which a fence may stand by chance.
 OF_A_TEXT = "ionError: Regex"
 GRAVE = "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"
-# A shared machine may stand still for seconds in the middle of a test. So a few failures
-# are run again, and shown in any case; never those of pure code, nor those that say that
-# two holders overlapped or a fence went back.
+# A shared machine may stand still for seconds in the middle of a test. So a few
+# failures are run again, and shown in any case; never those of pure code, nor those
+# that say that two holders overlapped or a fence went back.
 SECOND_LOOK = (
     *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "8"),
     f"--rerun-except=(?s)^Assert(?!{OF_A_TEXT}).*({GRAVE})",
@@ -329,7 +329,7 @@ def run_docs(session: nox.Session, *options: str) -> None:
 
 
 def package_files() -> Iterator[str]:
-    """Yield every file of the package: code, py.typed, and *.lua, *.sql, *.cql texts."""
+    """Yield every file of the package: code, py.typed, *.lua, *.sql and *.cql texts."""
     for path in (ROOT / PACKAGE).rglob("*"):
         if path.is_file() and path.suffix not in {".pyc", ".pyo"}:
             yield path.relative_to(ROOT).as_posix()

@@ -43,6 +43,8 @@ from aiorwlock_remote.locks.lock import (
     AnyLock,
     InTransaction,
     Mutex,
+    OnLost,
+    OptionArgs,
     ReaderLock,
     RWLock,
     WriterLock,
@@ -54,7 +56,7 @@ from aiorwlock_remote.locks.observers import (
     GrantEnd,
     Observer,
 )
-from aiorwlock_remote.locks.options import OnLost, OptionArgs, PolicyName
+from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
 
 __version__ = "0.1.0"

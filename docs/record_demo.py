@@ -1,6 +1,6 @@
 """Record `rwlock demo` as the picture docs/demo.svg: `python docs/record_demo.py`.
 
-The demo runs in a terminal of its own. The picture shows its screen before each event
+The demo runs in a terminal of its own. The picture shows its screen after each event
 and at the end, one after the other; where SVG is not animated, the end alone. It needs
 fonts that every browser has, and brings its own background.
 """
@@ -32,7 +32,7 @@ Style = frozenset[str]
 Cell = tuple[str, Style]
 
 FRAME_SECONDS, END_SECONDS = 1.8, 9.0
-"""Seconds for which the picture shows the screen before an event, and at the end."""
+"""Seconds for which the picture shows the screen after an event, and at the end."""
 
 _EVENT = re.compile(r" *\d+\.\d s  ")
 _TOKEN = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
@@ -46,7 +46,7 @@ def record() -> Iterator[str]:
     command = [sys.executable, "-m", "aiorwlock_remote.cli", *COMMAND[1:]]
     with subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=slave, stdout=slave, stderr=slave, env=environment
-    ):
+    ) as demo:
         os.close(slave)
         written = b""
         # Linux reports the end of a terminal as an error.
@@ -56,18 +56,27 @@ def record() -> Iterator[str]:
                 yield PROMPT + written.decode(errors="ignore")
         except OSError:
             pass
+    if demo.returncode:
+        sys.exit("the demo failed: record it on a machine that does nothing else")
 
 
 def frames() -> list[list[list[Cell]]]:
-    """Return the screens just before each event, and the last one."""
+    """Return the screen before the first event, after each event, and at the end."""
     found: list[list[list[Cell]]] = []
-    events, last = 0, screen(PROMPT)
+    events, due = -1, 0
+    last = screen(PROMPT)
     for written in record():
         now = screen(written)
         texts = ("".join(character for character, _ in line) for line in now)
-        if (count := sum(bool(_EVENT.match(text)) for text in texts)) > events:
-            found.append(last)
-            events = count
+        count = sum(bool(_EVENT.match(text)) for text in texts)
+        if count > events:
+            # The table is drawn anew only after the line about an event: the frame is
+            # due a little later, or just before the next event.
+            found += [last] if due else []
+            events, due = count, 3
+        elif due:
+            due -= 1
+            found += [] if due else [now]
         last = now
     return [*found, last]
 
@@ -149,15 +158,14 @@ def _line(line: list[Cell], y: int) -> Iterator[str]:
     column = 0
     for style, cells in groupby(line, key=lambda cell: cell[1]):
         text = "".join(character for character, _ in cells)
-        shown = text.strip()
-        if shown:
-            start = column + len(text) - len(text.lstrip())
-            # The length is given so that columns align in any font.
+        # Place and length are given for each group of words: columns align in any font.
+        for found in re.finditer(r"\S+(?: \S+)*", text):
+            start, length = column + found.start(), len(found[0])
             yield (
                 f'<text x="{MARGIN + start * CELL_WIDTH:.1f}" y="{y}"'
-                f' textLength="{len(shown) * CELL_WIDTH:.1f}"'
+                f' textLength="{length * CELL_WIDTH:.1f}"'
                 f' lengthAdjust="spacingAndGlyphs"{_attributes(style)}>'
-                f"{escape(shown)}</text>"
+                f"{escape(found[0])}</text>"
             )
         column += len(text)
 

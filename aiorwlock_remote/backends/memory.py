@@ -136,7 +136,6 @@ class MemoryStore:
             database.callbacks[self._client_id] = self._wake_from_any_thread
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Carry out the command before it returns."""
         clock = self._loop.clock
         step = self._database.step(resource, command, clock)
         if self._sweep_due.now():

@@ -183,7 +183,7 @@ class StatePoller:
         if self._client_id not in waits:
             # The row was deleted, and the entry with it: only a new attempt brings the
             # entry back (test_poller.py: test_it_rings_once_for_the_same_reason).
-            found = ("no place", state.mark), 0
+            found = ("no entry", state.mark), 0
         is_next = self._client_id in waits[:1]
         longest = self._intervals.near if is_next else self._intervals.far
         aimed = math.inf

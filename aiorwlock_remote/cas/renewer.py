@@ -164,7 +164,7 @@ class TwoLaneRenewer:
 
     The first lane does not wait for a locked row. A resource whose row was found locked
     is renewed in the second lane, over a connection of its own, which waits for the row
-    as long as fits the lease (test_keeping.py, tests/faults/test_stuck_rows.py).
+    as long as fits the lease (test_renewer.py, tests/faults/test_stuck_rows.py).
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:

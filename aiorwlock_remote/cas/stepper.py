@@ -170,7 +170,6 @@ class CasStepper:
         self._queues: OrderedDict[Resource, CommandQueue] = OrderedDict()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Carry out one command, as ``Store.step`` promises."""
         queue = self._queue(resource)
         pending: Pending[Reply] = Pending()
         queue.waiting.append((command, pending))

@@ -102,8 +102,8 @@ def state_of(found: StoredRow) -> StoredState:
                 hint=BAD_ACQUIRED_AT_HINT,
             ) from exc
         seat = MutexRecord(f"{found.ticket},{since}")
-    # A row without a version is one that another program wrote by the published layout;
-    # a version alone is half of ours (tests/backends/postgresql/test_hostile.py).
+    # A row without a version was written by another program, by the published layout; a
+    # version without a record is damage (tests/backends/postgresql/test_hostile.py).
     if found.record is None and found.version is not None:
         raise BadRecord(
             what="its row of doormans has a version but no record: was it edited by "

@@ -77,7 +77,7 @@ class SignalReceiver:
         self.mask_before: set[int] = signal.pthread_sigmask(
             signal.SIG_BLOCK, self._taken
         )
-        self.handler: Handler = lambda *_: None
+        self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
         """Call ``handler``, or what replaces ``self.handler``, for each signal."""
@@ -95,6 +95,10 @@ class SignalReceiver:
 
     def _handle(self, number: int, from_terminal: bool) -> None:  # noqa: FBT001
         self.handler(signal.Signals(number), from_terminal)
+
+
+def _ignore(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
+    del number, from_terminal
 
 
 def _wait(taken: set[signal.Signals]) -> tuple[int, bool]:

@@ -1,1 +1,1 @@
-"""Stores that code of ours changes under a lock of the operating system, in threads."""
+"""Stores in local files: this library changes them in threads, under file locks."""

@@ -19,7 +19,8 @@ from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.client import Locks
-from aiorwlock_remote.locks.options import OptionArgs, Options
+from aiorwlock_remote.locks.lock import OptionArgs
+from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")

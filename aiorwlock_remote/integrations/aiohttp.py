@@ -46,7 +46,7 @@ from aiorwlock_remote.integrations._http import (
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.options import OptionArgs
+from aiorwlock_remote.locks.lock import OptionArgs
 
 __all__ = ["add_locks", "fence_header", "get_fence", "get_held", "get_locks", "hold"]
 

@@ -69,7 +69,7 @@ from aiorwlock_remote.integrations._http import (
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.options import OptionArgs
+from aiorwlock_remote.locks.lock import OptionArgs
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 

@@ -94,16 +94,6 @@ async def acquire_grant(
     return HeldState(session, lease, options, followers, owned_by_task=owned_by_task)
 
 
-async def enter_grant(
-    session: Session, request: AcquireRequest, options: Options, obtain: Obtain
-) -> Held:
-    """Wait for a grant of the running task, and begin its ``async with`` body."""
-    state = await acquire_grant(session, request, options, obtain, owned_by_task=True)
-    held = Held(state)
-    state.enter()
-    return held
-
-
 async def try_acquire_grant(
     session: Session, request: AcquireRequest, options: Options, acquirer: BaseAcquirer
 ) -> Held | None:
@@ -175,9 +165,12 @@ class Acquisition(Coroutine[Any, Any, Held]):
 
     async def __aenter__(self) -> Held:
         with self._inside:
-            self._held = await enter_grant(
-                self._session, self._request, self._options, self._obtain
+            session, request, options = self._session, self._request, self._options
+            state = await acquire_grant(
+                session, request, options, self._obtain, owned_by_task=True
             )
+            self._held = Held(state)
+            state.enter()
         return self._held
 
     async def __aexit__(

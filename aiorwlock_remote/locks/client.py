@@ -31,9 +31,9 @@ from aiorwlock_remote.locks.diagnostics import (
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import Holder, LockInfo
-from aiorwlock_remote.locks.lock import AnyLock, Mutex, RWLock
+from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.options import OptionArgs, Options, rwlock_options
+from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
@@ -67,6 +67,8 @@ class Locks(TicketCalls, RecipeFactories):
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
+        self.published: TicketCalls = TicketCalls(session)
+        """The six published calls, with tickets of your own, apart from all else."""
 
     def mutex(
         self,

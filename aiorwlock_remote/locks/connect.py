@@ -20,8 +20,9 @@ from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.lock import OptionArgs
 from aiorwlock_remote.locks.observers import Observer, check_observers
-from aiorwlock_remote.locks.options import OptionArgs, Options, check_count
+from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import (
     Backend,

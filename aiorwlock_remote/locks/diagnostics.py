@@ -79,6 +79,7 @@ def collect_statistics(session: Session) -> Statistics:
     """Return the figures of one session."""
     runtime, client = session.runtime, session.client
     store, leases = runtime.store, session.leases()
+    # ``acquirers`` is a weak set: mutex sets that are no longer used have no waiters.
     waiters = [w for acquirer in client.acquirers for w in acquirer.waiters()]
     due, sent, failed = client.keeper.renewals
     return Statistics(

@@ -90,6 +90,7 @@ class Held:
 
         Zero or less if it was released, given away or lost.
         """
+        # Read before ``valid``, which may find that the lease has just run out.
         left = self._lease.left
         return left if self.valid else min(0.0, left or 0.0)
 
@@ -201,6 +202,8 @@ class Held:
         """
         client = self._state.session.client
         mover = partial(conversion.downgrade, client, self._lease)
+        # The old grant ends in the same step as the new one begins: no writer can come
+        # in between.
         new = await self._state.move(Mode.READ, mover)
         assert new is not None, "a writer's downgrade is granted or lost"
         return self._moved(new)

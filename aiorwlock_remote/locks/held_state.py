@@ -72,7 +72,7 @@ class LossScopes:
 
 
 class ReleasesBody(Protocol):
-    """Releases what protected a body; see ``end_body``."""
+    """A function that releases what protected a body; see ``end_body``."""
 
     async def __call__(self, *, quietly: bool) -> None:
         """Release; if ``quietly``, raise nothing."""

@@ -161,6 +161,8 @@ def _holder(grant: Grant, at: Snapshot) -> Holder:
 
 
 def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
+    # The published record has the time of its writer's clock; the store's wall clock is
+    # the nearest thing to compare it with.
     since = _record_time(seat, at.wall)
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(

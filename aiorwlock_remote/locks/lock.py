@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Unpack, final
+from typing import Any, Literal, TypedDict, Unpack, final
 
 import anyio
 
@@ -18,16 +18,15 @@ from aiorwlock_remote.locks.acquisition import (
     Acquisition,
     SingleEntry,
     acquire_grant,
-    enter_grant,
     try_acquire_grant,
 )
-from aiorwlock_remote.locks.held import Held, state_of
+from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import (
     POLICIES,
-    OptionArgs,
     Options,
+    PolicyName,
     rwlock_options,
 )
 from aiorwlock_remote.locks.session import Session
@@ -43,6 +42,37 @@ MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.002, 0.25
 """Seconds between two looks whether a transaction has ended; they grow."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+
+OnLost = Literal["raise", "flag"] | Callable[[Held], object]
+"""What happens when a grant is lost, see ``OptionArgs``."""
+
+
+class OptionArgs(TypedDict, total=False):
+    """The options that ``connect``, locks and ``acquire`` take. Times in seconds.
+
+    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
+    0.2; None: it never expires. ``policy``: who goes first when readers and writers
+    wait. ``fair``: False lets a mutex pass the queue; a readers-writer lock has no such
+    option. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
+    ``"flag"`` only sets ``held.lost``, a callable is called with the ``Held``.
+    ``max_stall``: a grant is lost if the event loop hangs for longer. ``max_hold``: the
+    longest holding time. ``margin``: how long before the end of its lease a holder
+    stops. ``slow_wait``: log who is in the way after waiting so long. ``max_waiters``:
+    longer queues are refused. ``lock_delay``: the lock stays closed for so long after a
+    grant EXPIRED.
+    """
+
+    lease: float | None
+    policy: PolicyName
+    fair: bool
+    on_lost: OnLost
+    max_stall: float | None
+    max_hold: float | None
+    margin: float | None
+    slow_wait: float | None
+    max_waiters: int | None
+    lock_delay: float
 
 
 class _Lock:
@@ -142,10 +172,13 @@ class _Lock:
         return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
-        session = self._session
-        held = await enter_grant(
-            session, self._request, self._options, session.acquirer.acquire
+        session, request, options = self._session, self._request, self._options
+        obtain = session.acquirer.acquire
+        state = await acquire_grant(
+            session, request, options, obtain, owned_by_task=True
         )
+        held = Held(state)
+        state.enter()
         # By task: one lock may be entered by several tasks at the same time (readers).
         self._entered.setdefault(session.loop.current_task(), []).append(held)
         return held
@@ -163,7 +196,7 @@ class _Lock:
         held = mine.pop()
         if not mine:
             del self._entered[task]
-        await state_of(held).exit(exc_type, exc, traceback)
+        await held._state.exit(exc_type, exc, traceback)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a grant of this lock
 
     def _ask(self, options: Options) -> AcquireRequest:
         return AcquireRequest(

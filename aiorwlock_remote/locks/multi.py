@@ -23,7 +23,7 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 
 @final
 class Multi:
-    """All of several locks, or none; used once, awaited or entered.
+    """One attempt to get all of several locks, or none; awaited or entered once.
 
     All locks are asked for together. If not all are free, they are acquired one by one
     in the order of their names, so that two ``multi`` can never wait for each other;
@@ -122,6 +122,8 @@ class Multi:
             obtain = None if lease is None else _granted(lease)
             return Acquisition(session, request, options, obtain)
 
+        # In one order for all processes: else two that wait for each other's lock would
+        # wait for ever.
         ordered = sorted(self._locks, key=lambda lock: lock.key)
         return ((lock, acquisition(lock)) for lock in ordered)
 
@@ -132,6 +134,7 @@ class Multi:
             session, request, _ = parts_of(lock)
             await session.may_ask(request.resource)
             requests.append(request.once(None, self._reason))
+        # One lock is waited for at once: trying it first would cost a request.
         if len(requests) == 1:
             return {}
         leases = None

@@ -138,6 +138,7 @@ def begin_attempt(
         if following is not None:
             followers.append(following)
 
+    # Guarded one by one: an observer that fails must not hide the attempt from others.
     for observer in observers:
         guarded(log, OBSERVER_FAILED, ask, observer)
     return AttemptObservers(tuple(followers))

@@ -1,4 +1,4 @@
-"""The options of locks: as users give them, and resolved.
+"""The options of locks, resolved; users give them as ``OptionArgs`` (locks/lock.py).
 
 Options of ``connect`` are the defaults of a lock's, those of a lock of an acquire's.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal
 
 from aiorwlock_remote.core.text import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
@@ -23,14 +23,10 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.runtime.lease import LeaseTerms
 
-# ``Held`` needs the options: imported at run time it would be a cycle.
-if TYPE_CHECKING:
-    from aiorwlock_remote.locks.held import Held
-
 PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""
-OnLost = Literal["raise", "flag"] | Callable[["Held"], object]
-"""What happens when a grant is lost, see ``OptionArgs``."""
+# ``OnLost`` (locks/lock.py) without its ``Held``, which needs the options itself.
+OnLostCallback = Literal["raise", "flag"] | Callable[[Any], object]
 POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 _MAX_WAITERS = 2**31
 
@@ -52,33 +48,6 @@ _HERE = {
 """Names of other libraries, and what to write instead."""
 
 
-class OptionArgs(TypedDict, total=False):
-    """The options that ``connect``, locks and ``acquire`` take. Times in seconds.
-
-    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
-    0.2; None: it never expires. ``policy``: who goes first when readers and writers
-    wait. ``fair``: False lets a mutex pass the queue; a readers-writer lock has no such
-    option. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
-    ``"flag"`` only sets ``held.lost``, a callable is called with the ``Held``.
-    ``max_stall``: a grant is lost if the event loop hangs for longer. ``max_hold``: the
-    longest holding time. ``margin``: how long before the end of its lease a holder
-    stops. ``slow_wait``: log who is in the way after waiting so long. ``max_waiters``:
-    longer queues are refused. ``lock_delay``: the lock stays closed for so long after a
-    grant EXPIRED.
-    """
-
-    lease: float | None
-    policy: PolicyName
-    fair: bool
-    on_lost: OnLost
-    max_stall: float | None
-    max_hold: float | None
-    margin: float | None
-    slow_wait: float | None
-    max_waiters: int | None
-    lock_delay: float
-
-
 @value
 class Options:
     """Resolved options; ``OptionArgs`` explains them."""
@@ -86,7 +55,7 @@ class Options:
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
     fair: bool = True
-    on_lost: OnLost = "raise"
+    on_lost: OnLostCallback = "raise"
     max_stall: float | None = None
     max_hold: float | None = None
     margin: float | None = None

@@ -11,8 +11,8 @@ from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
-from aiorwlock_remote.locks.lock import RWLock
-from aiorwlock_remote.locks.options import OnLost, OptionArgs, Options
+from aiorwlock_remote.locks.lock import OnLost, OptionArgs, RWLock
+from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports.recipes import (
     SupportsKeyPairs,
@@ -160,6 +160,7 @@ class RecipeFactories:
         names = RowTable(table, key, mark, count, reason, grants)
         check_key(row_id)
         if self._rows is None:
+            # Imported at the first use: most programs use no row locks.
             from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
             store = self._session.runtime.store

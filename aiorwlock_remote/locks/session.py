@@ -114,6 +114,7 @@ class Session:
         if look is not None:
             await look()
             self.check()
+        # A grant that has ended is not in the way, though ``forget`` comes later.
         if mine.expired() or mine.state is not LeaseState.HELD:
             return  # the callback of the loss has not run yet
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))

@@ -129,6 +129,8 @@ async def _acquire(
     target = resource(*name, session.prefix)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
+    # Only the ticket is the caller's: a repeated call finds its own grant by it, so
+    # that nothing has to be undone after a failure.
     claim = Claim(check_ticket(ticket), length, session.client.requester())
     # A pending writer cannot be woken: it repeats the call in its own time. So its
     # claim window is as long as its entry lives.

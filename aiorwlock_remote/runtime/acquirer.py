@@ -132,11 +132,6 @@ class BaseAcquirer(ABC):
             unanswered=unanswered,
         )
 
-    def retry_until(self, until: float | None) -> float:
-        """Return the local time up to which a waiter's failed request is repeated."""
-        patience = self._clock.now() + self._runtime.connect_timeout
-        return patience if until is None else min(patience, until)
-
     async def _passes(self, obstacle: BackendError, until: float | None) -> bool:
         """Wait for ``retry_after``. Return False if that is unknown or too late."""
         after = obstacle.retry_after
@@ -170,7 +165,7 @@ class BaseAcquirer(ABC):
 
 
 class LockAcquirer(BaseAcquirer):
-    """Gets locks for the tasks of this process, or waits for them."""
+    """The way to locks for the tasks of this process: at once, or after a wait."""
 
     def __init__(self, client: StoreClient) -> None:
         super().__init__(client)
@@ -210,8 +205,10 @@ class LockAcquirer(BaseAcquirer):
         waiter = TaskWaiter(
             self._client.claim(request), request.policy, request.max_waiters
         )
-        waiter.since = self._clock.now()
-        waiter.until = self.retry_until(until)
+        waiter.since = now = self._clock.now()
+        waiter.until = now + self._runtime.connect_timeout
+        if until is not None and until < waiter.until:
+            waiter.until = until
         self._waiting[waiter] = queue, request.mode
         try:
             try:

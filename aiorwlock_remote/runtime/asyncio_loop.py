@@ -66,6 +66,7 @@ class AsyncioEventLoop:
             log_event(log, "loop_closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        # See ``_UncancelledStart``: programs do cancel `asyncio.all_tasks()`.
         task = self._loop.create_task(_UncancelledStart(run_logged(function)))
         self._tasks.add(task)  # the loop keeps only weak references
         task.add_done_callback(self._tasks.discard)

@@ -136,7 +136,7 @@ class HasLabel(Protocol):
 
     @property
     def label(self) -> str:
-        """The name for people, ``type/id``."""
+        """The name as users know it, ``type/id``."""
 
 
 @dataclass(eq=False, slots=True)
@@ -165,7 +165,7 @@ class _PendingCleanup:
 
 
 class CleanupRetrier:
-    """Repeats the clean-up requests of one ``Locks`` in one background task.
+    """The background task that repeats the failed clean-up requests of a ``Locks``.
 
     Invariants (tests/runtime/test_cleanup.py, tests/runtime/test_in_flight.py):
 
@@ -178,7 +178,7 @@ class CleanupRetrier:
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
-        """``in_flight``: its ``close`` sends everything once more."""
+        """Prepare the task; ``in_flight.close()`` will send everything once more."""
         self.retried: int = 0
         """How many requests were repeated."""
         self._clock = loop.clock
@@ -207,7 +207,8 @@ class CleanupRetrier:
                 requests before.
             lease: seconds after which the grant ends by itself; None: never.
             repeatable: False if a request that may have been carried out must not be
-                repeated (row locks without a lease have no ticket that tells).
+                repeated (a row lock without a lease has no ticket: a second release
+                would end another holder's grant).
         """
         first.add_done_callback(
             partial(self._answered, resource, retry, lease, repeatable)

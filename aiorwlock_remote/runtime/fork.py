@@ -114,6 +114,7 @@ def disable_in_children(sender: ForkAware) -> None:
 
 
 def _sever_all() -> None:
+    # A copy: the garbage collector may run amid the loop and shrink the set.
     for sender in list(_open):
         sender.sever()
 

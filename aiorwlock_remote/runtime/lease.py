@@ -54,15 +54,14 @@ class LeaseTerms:
 class Lease:
     """One grant of this process, from the answer of the store to its end.
 
-    Invariants:
+    Invariants (tests/runtime/test_lease.py):
 
     - A lease ends once: the first of ``end`` and ``lose`` decides, from whatever
-      thread (tests/runtime/test_lease_keeper_random_histories.py).
-    - ``on_loss`` is called once, by the thread that finds the loss (test_loss.py).
+      thread, and ``on_loss`` is called at most once.
     - ``deadline`` never moves nearer: an answer that comes late cannot take back what
-      a newer renewal promised (test_parallel_renewals.py).
+      a newer renewal promised.
     - A grant that may just have been moved is not taken for lost when the store does
-      not know its ticket (``gone``; test_upgrading.py).
+      not know its ticket (``gone``).
     """
 
     __slots__ = (
@@ -179,6 +178,7 @@ class Lease:
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
         """Note for the time of a ``with`` block that a request may move the grant."""
+        # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
             yield

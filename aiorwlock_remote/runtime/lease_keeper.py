@@ -150,7 +150,7 @@ class DeadlineQueue:
 
 
 class RenewalWorker:
-    """Renews leases in batches, in a thread that starts with the first batch.
+    """The thread that renews leases in batches; the first batch starts it.
 
     A defect in the handling of one lease is logged and ends neither the thread nor
     the renewal of the others (test_lease_keeper_threads.py).
@@ -371,9 +371,9 @@ class KeeperLoop(Protocol):
 
 
 class LeaseKeeper:
-    """Watches all leases of a ``Locks`` in a thread, and has them renewed.
+    """The thread that watches the leases of a ``Locks``, and has them renewed.
 
-    The thread starts with the first request for a grant that needs watching.
+    It starts with the first request for a grant that needs watching.
 
     Invariants (tests/runtime/test_lease_keeper_random_histories.py):
 

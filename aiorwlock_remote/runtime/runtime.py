@@ -34,7 +34,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class AcquireThrottle:
-    """Delays acquires, first come first served, while too many are under way.
+    """A limit on the acquires under way; others wait for their turn, in order.
 
     The lease of a grant counts from before its request was sent. The replies to
     thousands of requests sent at once come so late that their leases are due by then,

@@ -52,7 +52,7 @@ OpenMembers = Callable[[Callable[[str | None], object]], MutexSetMembers]
 
 
 class PeriodicPoll:
-    """Calls a function periodically between ``start`` and ``end``, sooner on a hint.
+    """A periodic call between ``start`` and ``end``, which hints bring forward.
 
     Hints are cheap and may be wrong, so polls are at most two in two seconds.
     """
@@ -60,7 +60,7 @@ class PeriodicPoll:
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """``every``: seconds between two calls of ``poll``, changed by ``JITTER``."""
+        """Prepare to call ``poll`` each ``every`` seconds, changed by ``JITTER``."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -192,6 +192,7 @@ class SetWaitQueue:
         self._lease = waiter.lease
         queue = self._targets.setdefault(waiter.target, TargetQueue(waiter.target))
         queue.waiters.append(waiter)
+        # Only for the first: the others are served one after the other by its answers.
         if len(queue.waiters) == 1:
             self._ask([queue])
         self._polls.start()
@@ -339,7 +340,9 @@ class SetWaitQueue:
         for queue in queues:
             queue.asked = None
             if queue.placed and isinstance(error, BackendUnavailable):
-                continue  # the entry stays, and the next poll asks again
+                # The entry stays in the store, and the next poll asks again: a store
+                # that is away for a moment costs no waiter its turn.
+                continue
             queue.failures += 1
             pause = back_off(queue.failures, random())
             asks_at = self._clock.now() + pause
@@ -368,7 +371,7 @@ def _too_few_replicas(error: BaseException) -> bool:
 
 
 class SetAcquirer(BaseAcquirer):
-    """Gets mutexes of one set for the tasks of this process, or waits for them."""
+    """The way to mutexes of one set for the tasks of this process."""
 
     def __init__(
         self,
@@ -433,7 +436,9 @@ class SetAcquirer(BaseAcquirer):
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         waiter = self._waiter(request)
-        waiter.until = self.retry_until(until)
+        waiter.until = waiter.since + self._runtime.connect_timeout
+        if until is not None:
+            waiter.until = min(waiter.until, until)
         self._waiting[waiter] = None
         self._queue.join(waiter)
         self._runtime.throttle.let_in()

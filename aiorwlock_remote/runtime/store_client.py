@@ -55,7 +55,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class StoreClient:
-    """Sends the requests of one ``Locks``, and undoes those whose caller is cancelled.
+    """The sender of all requests of a ``Locks``; undoes what a cancelled task asked.
 
     Invariants:
 

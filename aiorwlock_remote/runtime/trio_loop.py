@@ -32,6 +32,7 @@ class TrioEventLoop:
             log_event(log, "loop_closed", logging.DEBUG)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
+        # A system task is in no nursery of the user's, whose cancellation would end it.
         trio.lowlevel.spawn_system_task(run_logged, function)
 
     def reads(

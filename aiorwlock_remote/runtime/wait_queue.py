@@ -97,7 +97,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """``set_alarm``: called with this queue when ``due`` may have come nearer."""
+        """Call ``set_alarm(self)`` whenever ``due`` may have come nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -125,6 +125,7 @@ class WaitQueue:
     @property
     def waiting(self) -> int:
         """How many tasks wait, in both modes."""
+        # Not those whose request is under way after they left.
         return len(self._readers.waiters) + len(self._writers.waiters)
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
@@ -180,14 +181,16 @@ class WaitQueue:
     def wake(self, cause: WakeCause = "message") -> None:
         """Ask the store for every mode that has waiters: the lock may be free."""
         for queue in self._modes:
-            # Not only with a queue entry: the wake-up may overtake the answer that
-            # tells of the entry, and would be lost then.
+            # Also without a queue entry: the wake-up may overtake the answer that
+            # confirms the entry, and would be lost then.
             if not queue.idle:
                 self._note_wake(queue, cause)
                 self._send(queue, queue.wake())
 
     def look(self) -> None:
         """Ask the store for every mode that is due."""
+        # In case a wake-up was lost, or the store sends none: an answer also says when
+        # to ask again.
         now = self._clock.now()
         for queue in self._modes:
             if queue.due is not None and queue.due <= now:
@@ -275,7 +278,7 @@ class WaitQueue:
     def _failed(self, queue: ModeQueue, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
             # Asking again would not help (a damaged record, too few replicas): turn
-            # away also the waiters that the store has told to wait.
+            # away all waiters, also those with an entry in the store's queue.
             for waiter in queue.waiters:
                 waiter.last_reply = None
         repeat = may_be_repeated(error)

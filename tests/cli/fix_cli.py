@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RWLOCK = [sys.executable, "-m", "aiorwlock_remote.cli"]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 HERE = {"break", "ls", "show", "stale", "watch"}
 """A start of Python takes longer than any of them; `watch`, where it ends by itself."""
 
@@ -79,7 +79,7 @@ class Store:
             env=told,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 
@@ -112,7 +112,7 @@ class Store:
         with self.running("run", *command) as process:
             line(process, "up")
             yield self.json("show", name)["holders"][0]
-            process.communicate("\n", timeout=PATIENCE)
+            process.communicate("\n", timeout=TIMEOUT)
 
     def make(self, act: Callable[[Locks], Awaitable[object]]) -> None:
         """Do something through the library."""
@@ -137,7 +137,7 @@ def line(process: subprocess.Popen[str], expected: str) -> None:
 
 def eventually(seen: Callable[[], bool]) -> None:
     """Wait until it is so."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while not seen():
         assert time.monotonic() < until, "it never came to be"
         time.sleep(0.02)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.fix_cli import (
-    PATIENCE,
     ROOT,
     RWLOCK,
+    TIMEOUT,
     Store,
     children,
     environment,
@@ -39,7 +39,7 @@ def demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env=environment(TMPDIR=str(folder)),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 
@@ -148,7 +148,7 @@ def test_interrupted_it_leaves_nothing_behind(
 ) -> None:
     with midway(tmp_path) as (process, workers):
         process.send_signal(end)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + end
     assert err.startswith("rwlock: ")
     assert list(tmp_path.iterdir()) == []
@@ -164,7 +164,7 @@ def test_interrupted_it_leaves_nothing_in_a_store_of_ones_own(
         for one in (*workers, process.pid):  # as a terminal does
             if end != signal.SIGTERM or one == process.pid:
                 os.kill(one, end)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert store.json("ls") == []
     assert "nothing is left behind" in err
     assert not workers & set(processes())
@@ -175,7 +175,7 @@ def test_interrupted_it_says_what_it_leaves(store: Store, tmp_path: Path) -> Non
     words = ("--url", store.url, "--seconds", "1")
     with midway(tmp_path, *words, until="w1 killed") as (process, _):
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert err == (
         "rwlock: SIGINT: all workers are ended, what w1 had ends by itself within"
         " seconds\n"
@@ -193,7 +193,7 @@ def test_nobody_reads_what_it_prints(tmp_path: Path) -> None:
     with midway(tmp_path) as (process, workers):
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
@@ -218,7 +218,7 @@ def test_a_worker_needs_nothing_of_the_current_folder(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, Store, eventually, every_layout
+from tests.cli.fix_cli import TIMEOUT, Store, eventually, every_layout
 
 TICKET = "a-secret-ticket"
 HOLDER_KEYS = {
@@ -59,7 +59,7 @@ def test_ls_json(left: Store) -> None:
     assert (holder["mode"], holder["expires_in"]) == ("write", None)
     assert holder["since"].endswith("Z")
     age = datetime.now(UTC) - datetime.fromisoformat(holder["since"])
-    assert 0 <= age.total_seconds() < PATIENCE
+    assert 0 <= age.total_seconds() < TIMEOUT
 
 
 def test_ls_text(left: Store) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.fix_cli import (
-    PATIENCE,
     ROOT,
     RWLOCK,
+    TIMEOUT,
     Store,
     environment,
     eventually,
@@ -66,7 +66,7 @@ def test_odd_surroundings(store: Store, start: str) -> None:
         ["sh", "-c", f'{start} "$@"', "sh", *words],
         cwd=ROOT,
         env=environment(RWLOCK_URL=store.url),
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 3
@@ -225,5 +225,5 @@ def test_signal_while_waiting_leaves_the_queue(store: Store) -> None:
     with store.held(), store.running("run", "order/42", "true") as waiting:
         eventually(lambda: bool(store.json("show", "order/42")["queue"]))
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(PATIENCE) == 128 + 15
+        assert waiting.wait(TIMEOUT) == 128 + 15
         assert store.json("show", "order/42")["queue"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.cli.fix_cli import PATIENCE, Store, every_store, line
+from tests.cli.fix_cli import TIMEOUT, Store, every_store, line
 
 if TYPE_CHECKING:
     pass
@@ -26,7 +26,7 @@ def test_lost_is_term_and_76(store: Store) -> None:
     with store.running("run", *words) as process:
         line(process, "up")
         break_(store, store.json("show", "order/42")["holders"][0])
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (76, "told\n")
     assert "forced" in err
 
@@ -37,7 +37,7 @@ def test_who_ignores_term_gets_kill(store: Store) -> None:
     with store.running("run", *words) as process:
         line(process, "up")
         break_(store, store.json("show", "order/42")["holders"][0])
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 76
     assert "SIGKILL" in err
 
@@ -52,14 +52,14 @@ def test_lost_while_nobody_reads_what_it_says(store: Store) -> None:
         process.stderr.close()
         break_(store, store.json("show", "order/42")["holders"][0])
         line(process, "told")
-        assert process.wait(PATIENCE) == 76
+        assert process.wait(TIMEOUT) == 76
 
 
 def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
     with store.running("run", "order/42", "sh", "-c", "echo up; read _") as process:
         line(process, "up")
         break_(store, store.json("show", "order/42")["holders"][0])
-        _, err = process.communicate("\n", timeout=PATIENCE)  # long before a renewal
+        _, err = process.communicate("\n", timeout=TIMEOUT)  # long before a renewal
     assert process.returncode == 76
     assert len(err.splitlines()) == 1
 
@@ -79,7 +79,7 @@ def test_lost_while_it_was_stopped_is_told_and_76(store: Store) -> None:
             line(process, "bye")
         finally:
             process.send_signal(signal.SIGCONT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 76
     assert "expired" in err
 

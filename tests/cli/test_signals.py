@@ -15,7 +15,7 @@ from io import FileIO
 
 import pytest
 
-from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment, line
+from tests.cli.fix_cli import ROOT, RWLOCK, TIMEOUT, Store, environment, line
 
 FORWARDED = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"]
 
@@ -40,7 +40,7 @@ def test_forwarded(store: Store, name: str) -> None:
     with store.running("run", *command) as process:
         line(process, "up")
         process.send_signal(getattr(signal, f"SIG{name}"))
-        assert process.wait(PATIENCE) == 41
+        assert process.wait(TIMEOUT) == 41
     assert store.json("ls") == []
 
 
@@ -63,7 +63,7 @@ def test_the_lock_is_held_until_the_command_has_ended(store: Store) -> None:
         process.send_signal(signal.SIGTERM)
         line(process, "asked")
         assert store.rwlock(*now).returncode == 75
-        process.communicate("\n", timeout=PATIENCE)
+        process.communicate("\n", timeout=TIMEOUT)
     assert process.returncode == 4
     assert store.rwlock(*now).returncode == 0
 
@@ -106,7 +106,7 @@ def at_a_terminal(
 def test_ctrl_c_reaches_the_command_once(store: Store, key: bytes, name: str) -> None:
     with at_a_terminal(store, name) as (process, person):
         person.write(key)
-        assert process.wait(PATIENCE) == 41
+        assert process.wait(TIMEOUT) == 41
     assert store.json("ls") == []
 
 
@@ -114,7 +114,7 @@ def test_a_terminal_that_hangs_up_tells_the_command(store: Store) -> None:
     """It tells the first of a session only: as under ``ssh -t host rwlock run …``."""
     with at_a_terminal(store, "HUP") as (process, person):
         person.close()
-        assert process.wait(PATIENCE) == 41
+        assert process.wait(TIMEOUT) == 41
     assert store.json("ls") == []
 
 
@@ -133,5 +133,5 @@ def test_ignored_signals_stay_ignored(store: Store) -> None:
     ) as process:
         line(process, "up")
         process.send_signal(signal.SIGHUP)
-        process.communicate("\n", timeout=PATIENCE)
+        process.communicate("\n", timeout=TIMEOUT)
     assert process.returncode == 6

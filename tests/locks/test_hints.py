@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
-from aiorwlock_remote import ConfigurationError, OptionArgs, connect
+from aiorwlock_remote import ConfigurationError, OnLost, OptionArgs, connect
 from aiorwlock_remote.core.url import CONNECT_OPTIONS
 from aiorwlock_remote.locks.options import Options
 
@@ -165,3 +165,8 @@ async def test_fair_is_an_option_of_a_mutex() -> None:
             await rw.reader.try_acquire(fair=False)
         async with rw.writer, locks.mutex("order", 42).acquire(fair=True):
             pass
+
+
+def test_the_hints_of_the_options_can_be_evaluated() -> None:
+    """As pydantic and FastAPI do at run time."""
+    assert get_type_hints(OptionArgs)["on_lost"] == OnLost

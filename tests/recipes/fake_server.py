@@ -16,7 +16,12 @@ from typing import Any, TypeVar
 from hiredis import ReplyError
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Call, Request, Script
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    Arg,
+    Call,
+    Request,
+    Script,
+)
 from aiorwlock_remote.backends.redis.errors import from_reply, not_sent
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.locks.held import Held

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aiorwlock_remote.backends.redis.connection.calls import Arg
+from aiorwlock_remote.backends.redis.connection.protocol import Arg
 from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
 from aiorwlock_remote.locks.held import Held
 from tests.recipes.fake_server import Server

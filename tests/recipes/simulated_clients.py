@@ -76,9 +76,9 @@ class Process(ABC):
         queues = WaitQueueRegistry(runtime)
         store: Any = RedisStore(Reached(), host, queues.wake, settings, lines)  # type: ignore[arg-type]
         runtime.store = store
-        store._link = line
+        store._endpoint = line
         store._sets.use(line, frozenset(), None)
-        line.on_message, line.on_reconnect = store._message, store._ring_all
+        line.on_message, line.on_reconnect = store._message, store._wake_all
         self.client = StoreClient(runtime, queues)
         self.session = Session(self.client)
         self.told: list[Held] = []

@@ -52,16 +52,19 @@ async def test_what_a_waiter_passes_through(
 async def test_a_waiter_that_is_woken_by_the_store(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with connect("memory://events") as one, connect("memory://events") as other:
-        async with anyio.create_task_group() as tasks:
+    async with (
+        connect("memory://events") as one,
+        connect("memory://events") as other,
+        anyio.create_task_group() as tasks,
+        other.mutex("order", 1),
+    ):
 
-            async def wait() -> None:
-                async with one.mutex("order", 1):
-                    pass
+        async def wait() -> None:
+            async with one.mutex("order", 1):
+                pass
 
-            async with other.mutex("order", 1):
-                tasks.start_soon(wait)
-                await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
     woken = [r for r in caplog.records if str(r.msg).startswith("woken")]
     assert [getattr(record, "cause", None) for record in woken] == ["message"]
     assert one.statistics().wakeups == {"message": 1, "timer": 0, "poll": 0}

@@ -108,10 +108,13 @@ class ReadConnection(Connection):
         in_loop = self.reader.in_loop
         self._behind = in_loop and self.reader.behind and not self._unsent
         if in_loop and self._gathering:
-            if not self._unsent:
-                self.reader.expect(TURN_GRACE)
             with self._io:
+                first = not self._unsent
                 self._unsent += data
+            if first:
+                # After the data: otherwise the helper thread could look in between,
+                # find nothing to send, and a blocked loop would keep the data back.
+                self.reader.expect(TURN_GRACE)
             return
         # The first request of a turn does not wait for others; a second one shows that
         # there are several, which then leave in one system call.

@@ -157,7 +157,6 @@ class LockDirectory:
         log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:
-        """Close the directory; do nothing if it is not open."""
         changes, self._changes = self._changes, None
         if changes is not None:
             os.close(changes)

@@ -51,7 +51,6 @@ class Slots:
     """
 
     def __init__(self, file: int) -> None:
-        """Use the open file with that descriptor."""
         self._file = file
         self._size = 0  # of one slot
         self.number = 0  # how often the file was written

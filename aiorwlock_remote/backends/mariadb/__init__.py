@@ -10,12 +10,12 @@ from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
 
 @final
 class MariadbBackend(ExternalPoolBackend):
-    """Takes the place of a URL: ``connect(MariadbBackend(pool))``.
+    """A pool or an engine of the user's, for ``connect`` in place of a URL.
 
-    The pool belongs to the running asyncio loop, must stay open while locks are in use,
-    and is never closed or changed. Each request takes one of its connections for a
-    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
-    lost.
+    ``connect(MariadbBackend(pool))`` uses it. The pool belongs to the running asyncio
+    loop, must stay open while locks are in use, and is never closed or changed. Each
+    request takes one of its connections for a moment, renewals too: if the loop is
+    blocked for longer than a lease, its locks are lost.
 
     Args:
         pool: An asyncmy pool, or an ``AsyncEngine`` of SQLAlchemy for mariadb+asyncmy

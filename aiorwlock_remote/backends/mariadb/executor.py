@@ -139,7 +139,7 @@ class MariadbExecutor(DriverExecutor):
     ) -> StatementResult:
         text = statement.text % tuple(map(literal, statement.values))
         # With a limit: a statement that waits for a row goes on waiting when its client
-        # has hung up, and would lock the row for no task.
+        # is gone, and would then lock the row for no task.
         limited = self.driver.dialect.limit_time(
             text, self.driver.options.call_timeout / 2
         )

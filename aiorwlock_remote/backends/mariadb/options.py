@@ -16,7 +16,6 @@ PORT = 3306
 SCHEMA = "rwlock schema mariadb prints the tables and grants"
 EXAMPLE = "mariadb://user:password@host:3306/database"
 
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
 check_timeout = partial(options.check_timeout, "mariadb")

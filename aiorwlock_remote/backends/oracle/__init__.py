@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @final
 class OracleBackend(ExternalPoolBackend):
-    """Takes the place of a URL: ``connect(OracleBackend(pool))``.
+    """A pool or an engine of the user's, for ``connect`` in place of a URL.
 
-    The pool belongs to the running asyncio loop, must stay open while locks are in use,
-    and is never closed or changed. Each request takes one of its connections for a
-    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
-    lost.
+    ``connect(OracleBackend(pool))`` uses it. The pool belongs to the running asyncio
+    loop, must stay open while locks are in use, and is never closed or changed. Each
+    request takes one of its connections for a moment, renewals too: if the loop is
+    blocked for longer than a lease, its locks are lost.
 
     Args:
         pool: An asyncio pool of python-oracledb, or an ``AsyncEngine`` of SQLAlchemy

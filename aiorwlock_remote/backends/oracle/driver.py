@@ -122,9 +122,12 @@ class OracleDriver(Driver[Connection]):
         self._call_timeouts[connection] = connection.call_timeout
         connection.call_timeout = 0
 
-    def returning(self, connection: Connection) -> None:
-        with suppress(Error):  # it has ended: nothing is left to restore
-            connection.call_timeout = self._call_timeouts.pop(connection)
+    def returning(self, connection: Connection, *, usable: bool) -> None:
+        milliseconds = self._call_timeouts.pop(connection)
+        # A limit set on a broken connection ends the process in its next call, the one
+        # that closes it (test_a_killed_session_is_replaced).
+        if usable:
+            connection.call_timeout = milliseconds
 
     def schema_statements(self) -> Iterable[str]:
         return statements_of(self.options.schema)

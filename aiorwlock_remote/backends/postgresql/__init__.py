@@ -14,12 +14,13 @@ from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
 
 @final
 class PostgresqlBackend(ExternalPoolBackend):
-    """Takes the place of a URL: ``connect(PostgresqlBackend(pool))``.
+    """A pool or an engine of the user's, for ``connect`` in place of a URL.
 
-    The pool belongs to the running asyncio loop, must stay open while locks are in use,
-    and is never closed or changed. Each request takes one of its connections for a
-    moment, renewals too: if the loop is blocked for longer than a lease, its locks are
-    lost. Waiters poll, because no connection of the pool is kept to listen.
+    ``connect(PostgresqlBackend(pool))`` uses it. The pool belongs to the running
+    asyncio loop, must stay open while locks are in use, and is never closed or changed.
+    Each request takes one of its connections for a moment, renewals too: if the loop is
+    blocked for longer than a lease, its locks are lost. Waiters poll, because no
+    connection of the pool is kept to listen.
 
     Args:
         pool: An asyncpg pool, or an ``AsyncEngine`` of SQLAlchemy for

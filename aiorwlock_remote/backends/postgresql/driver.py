@@ -59,7 +59,7 @@ class PostgresqlDriver(Driver[Connection]):
             settings = {
                 # The server gives up a little before we do. Then it is known that the
                 # statement has changed nothing; and a session that waits for a lock
-                # would not notice that its client has hung up: they would pile up.
+                # would not notice that its client is gone: they would pile up.
                 "statement_timeout": str(round(1_000 * seconds)),
                 # Whatever the role is set to: a statement that has waited for another
                 # transaction goes on from what that has left, and is not refused.

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Raw, Request
+from aiorwlock_remote.backends.redis.connection.protocol import Arg, Raw, Request
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.core.commands import (
     AHEAD,
@@ -227,7 +227,7 @@ def _ask_text(
 
 
 def decode(command: Command, raw: Raw) -> Reply:
-    """Return the reply to a command; see ``decode_step``."""
+    """Return the reply to a command, as ``decode_step`` does."""
     return decode_step(command, raw)[0]
 
 

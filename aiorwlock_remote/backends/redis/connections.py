@@ -12,9 +12,9 @@ from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Script
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
+from aiorwlock_remote.backends.redis.connection.protocol import Script
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
     FallbackChannel,
@@ -60,8 +60,7 @@ class ConnectionFactory:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         if not options.seeds:
             return await open_connection(

@@ -13,7 +13,6 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server
-from aiorwlock_remote.backends.redis.connection.calls import Request
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import (
     RETRY_INTERVAL,
@@ -25,6 +24,7 @@ from aiorwlock_remote.backends.redis.connection.connector import (
 from aiorwlock_remote.backends.redis.connection.handshake import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
     FORMER_PRIMARY,
+    Request,
     RespProtocol,
 )
 from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
@@ -88,7 +88,6 @@ class FailoverListener:
         self._clock = loop.clock
 
     def start(self) -> None:
-        """Subscribe in the background."""
         self._polling.start()
 
     async def aclose(self) -> None:

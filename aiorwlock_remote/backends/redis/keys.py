@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import ClassVar
 
 from aiorwlock_remote.backends.redis.cluster.slots import check_same_slot, hash_tag
-from aiorwlock_remote.backends.redis.connection.calls import Script, SendCommand
+from aiorwlock_remote.backends.redis.connection.protocol import Script, SendCommand
 from aiorwlock_remote.backends.redis.errors import from_decoding
 from aiorwlock_remote.backends.redis.scripts import (
     ENTER,
@@ -147,13 +147,9 @@ async def scan_server(
 ) -> AsyncIterator[set[Resource]]:
     """Iterate over the resources at one server, a page of SCAN at a time.
 
-    It reads every key name of the database. A resource that exists from beginning to
-    end is found, perhaps several times.
-
-    Args:
-        send: Sends a command to the server.
-        prefix: Only resources under this prefix are found.
-        resource_type: Only this (encoded) type is found; None: all.
+    It reads every key name of the database. A resource under ``prefix``, of this
+    (encoded) type or of all, that exists from beginning to end is found, perhaps
+    several times.
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)

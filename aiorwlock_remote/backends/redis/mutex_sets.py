@@ -27,7 +27,7 @@ from aiorwlock_remote.backends.redis.codec import (
     reading_answer,
     yes_no,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Arg,
     Call,
     Raw,
@@ -151,13 +151,10 @@ def decode_member(command: Command, answer: Raw) -> Reply:
 def encode_ask(
     keys: SetKeys, pool: bytes, asks: Sequence[TakeRequest], entry_ttl: int
 ) -> Request:
-    """Return the script that takes what it can of these, in order.
+    """Return the script that takes what it can of ``asks``, in order.
 
-    Args:
-        keys: The set's.
-        pool: The pool that waits for the rest.
-        asks: What is wanted.
-        entry_ttl: Microseconds for which a queue entry lives; 0: create none.
+    ``pool`` waits for the rest, in queue entries that live for ``entry_ttl``
+    microseconds; 0: create none.
     """
     args: list[Arg] = [*keys.args, "a", pool, entry_ttl]
     for ask in asks:
@@ -308,7 +305,6 @@ class MutexSets:
             self.endpoint.subscribe(channel)
 
     def unlisten(self, members: RedisMembers) -> None:
-        """Undo ``listen`` for this pool."""
         channel = self._prefix + members.keys.key
         listening = self._listening.get(channel, [])
         if members in listening:

@@ -24,7 +24,7 @@ from aiorwlock_remote.backends.redis.codec import (
     reading_answer,
     yes_no,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Arg, Call, Raw, Script
+from aiorwlock_remote.backends.redis.connection.protocol import Arg, Call, Raw, Script
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.backends.redis.keys import WAKE_PREFIX
 from aiorwlock_remote.backends.redis.mutex_sets import name_from_bytes, name_to_bytes

@@ -55,7 +55,6 @@ class Options(TlsOptionsMixin):
 
     @property
     def where(self) -> str:
-        """The server, for messages."""
         if self.name or self.path:
             return self.name or self.path
         if not self.host and self.sentinels is not None:

@@ -9,7 +9,7 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
 from aiorwlock_remote.backends.redis.codec import decode, encode
-from aiorwlock_remote.backends.redis.connection.calls import Request
+from aiorwlock_remote.backends.redis.connection.protocol import Request
 from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.keys import keys_of
 from aiorwlock_remote.backends.redis.mutex_sets import (

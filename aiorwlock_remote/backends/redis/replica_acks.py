@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -72,7 +72,7 @@ class ReplicaAcks:
 
         If they are too few, the request fails with ``BackendUnavailable``, and a new
         grant is taken back with ``undo``. A grant that was there before is left alone:
-        the caller may have been told of it. Grants that a release carried along become
+        a reply may have reported it. Grants that a release carried along become
         queue entries, so that their waiters ask again; the release needs no replica.
         """
         return self.confirm(call, partial(_unacked, undo))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.resources import files
 
-from aiorwlock_remote.backends.redis.connection.calls import Script
+from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 PARTS = (
     *("head", "fast", "record", "turn", "seat"),

@@ -31,7 +31,7 @@ from aiorwlock_remote.backends.redis.addresses import (
     servers_of,
     shown,
 )
-from aiorwlock_remote.backends.redis.connection.calls import pack
+from aiorwlock_remote.backends.redis.connection.protocol import pack
 from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
@@ -88,7 +88,6 @@ class Sentinels(TlsOptionsMixin):
 
     @property
     def login(self) -> Login:
-        """User and password, if there is either."""
         if self.username or self.password:
             return self.username or "default", self.password or ""
         return None
@@ -154,7 +153,6 @@ class PrimaryFinder:
 
     @property
     def known(self) -> Server | None:
-        """The primary as far as it is known."""
         return None if self._known is None else self._known[1]
 
     def on_switch(self, callback: Callable[[], object]) -> None:
@@ -387,7 +385,6 @@ class SentinelQuery:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket, whatever has been answered."""
         self._socket.close()
 
     def proceed(self) -> PrimaryAnswer | None:

@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.redis.codec import (
     grant_of,
     who_of,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Raw
+from aiorwlock_remote.backends.redis.connection.protocol import Raw
 from aiorwlock_remote.core.doorman import (
     Doorman,
     Extra,

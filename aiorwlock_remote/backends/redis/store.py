@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.protocol import Call
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
@@ -128,8 +128,7 @@ class RedisStore:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(
@@ -147,6 +146,9 @@ class RedisStore:
             # A user who may not ask may still be able to subscribe.
             if events is None or events & KEY_REMOVED_EVENTS:
                 self._wakeups.listen_on(self._endpoint)
+            else:
+                why = "no keyspace events: releases by other programs are polled for"
+                log_event(log, "polling_started", logging.DEBUG, reason=why)
             self._sets.use(self._endpoint, events or frozenset(), self._replicas)
         except BaseException:
             await self._endpoint.aclose()

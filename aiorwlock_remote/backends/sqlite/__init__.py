@@ -1,1 +1,1 @@
-"""SQL stores: the published ``mutex_locks`` and ``doormans`` tables."""
+"""Store in one SQLite file: the published ``mutex_locks`` and ``doormans`` tables."""

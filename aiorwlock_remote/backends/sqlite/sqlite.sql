@@ -1,6 +1,6 @@
--- The statements of the SQLite store, by name. One table is the published mutex
--- (its row is the seat), the other the doorman with everything else; a third has one
--- row: which boot of which clock their times are of.
+-- The statements of the SQLite store, by name. ``mutex_locks`` is the published mutex,
+-- ``doormans`` holds everything else; ``boots`` has one row, which says of which boot
+-- and by which clock their times are.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS mutex_locks (
@@ -75,7 +75,7 @@ LEFT JOIN doormans AS d USING (resource_type, resource_id)
 LEFT JOIN mutex_locks AS m USING (resource_type, resource_id)
 ORDER BY k.resource_type, k.resource_id;
 
--- The last of so many doormen behind a key.
+-- The last key of a portion of doormans, of so many rows behind a key.
 -- name: portion
 SELECT resource_type, resource_id FROM (
     SELECT resource_type, resource_id FROM doormans

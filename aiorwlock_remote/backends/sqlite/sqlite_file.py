@@ -83,12 +83,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
 
     def open(self, timeout: float) -> None:
-        """Open the file; create it, and this library's tables, if it is new.
-
-        Raises:
-            ConfigurationError: it cannot be opened, or is another application's.
-            BackendError: locked by others for ``timeout`` seconds, or damaged.
-        """
+        """Open the file as ``LocalConnection.open``; create tables if it is new."""
         self.close()
         until = self._clock.now() + timeout
         boot = boot_id.this_boot()
@@ -103,7 +98,6 @@ class SqliteFile:
         log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:
-        """Close the file; do nothing if it is not open."""
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -124,7 +118,13 @@ class SqliteFile:
             if now[0] == self.identity[0]:
                 # A new connection would be no better: all connections of this process
                 # to that file share what is left of the old log.
-                raise _log_removed(self.path)
+                raise BackendUnavailable(
+                    what=f"the log of {self.path} was removed: this process lost its "
+                    "lock on the file",
+                    hint="let nothing in this process open it, not even to copy it; "
+                    "close all of its Locks, then connect again",
+                    nothing_done=True,
+                )
         log_event(log, "file_replaced", path=self.path)
         self.open(REOPEN_TIMEOUT)
 
@@ -272,15 +272,6 @@ def _makes_no_fence(command: Command) -> bool:
 
 def _identities(path: str) -> Identities:
     return identity_of(path), identity_of(path + "-wal")
-
-
-def _log_removed(path: str) -> BackendUnavailable:
-    return BackendUnavailable(
-        what=f"the log of {path} was removed: this process lost its lock on the file",
-        hint="let nothing in this process open it, not even to copy it; close all of "
-        "its Locks, then connect again",
-        nothing_done=True,
-    )
 
 
 def _check_place(path: str) -> None:

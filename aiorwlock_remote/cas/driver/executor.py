@@ -37,7 +37,7 @@ class DriverExecutor(ABC):
       (``test_a_request_leaves_before_its_caller_goes_on``).
     * Cancelling a caller neither cancels nor delays its request
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
-    * Each request is answered, also when it cannot be sent or when the loop ends
+    * Each request is answered, also when it cannot be sent
       (``test_what_cannot_be_asked_is_told_at_once``).
     * A batch uses several connections, and a request that is not answered delays only
       those behind it on its own (``test_many_requests_go_over_some_connections``,

@@ -102,7 +102,7 @@ class BorrowedConnections(Generic[C]):
         try:
             while True:
                 connection = await self._borrow()
-                # SQLAlchemy hands out connections whose server has hung up meanwhile.
+                # SQLAlchemy also lends connections that the server has closed.
                 if self._driver.is_healthy(connection):
                     self._driver.borrowed(connection)
                     return connection
@@ -112,7 +112,7 @@ class BorrowedConnections(Generic[C]):
             raise
 
     async def give_back(self, connection: C) -> None:
-        with self._returning(connection):
+        with self._returning(connection, usable=True):
             mode = self._pool.return_mode
             if mode is ReturnMode.AWAITED:
                 await self._pool.give_back(connection)
@@ -158,8 +158,8 @@ class BorrowedConnections(Generic[C]):
         raise self.none_free()
 
     @contextmanager
-    def _returning(self, connection: C) -> Iterator[None]:
-        self._driver.returning(connection)
+    def _returning(self, connection: C, *, usable: bool = False) -> Iterator[None]:
+        self._driver.returning(connection, usable=usable)
         try:
             yield
         except Exception as exc:  # noqa: BLE001 - it is the pool's
@@ -197,8 +197,7 @@ class RequestConnections(Generic[C]):
 
     A pool serves requests in their order. Without this limit, renewals would queue
     behind every acquire of this process that waits for a connection, and behind
-    releases that wait for a locked row (``test_external_pool.py``,
-    ``test_stuck_rows.py``).
+    releases that wait for a locked row (``test_stuck_rows.py``).
     """
 
     def __init__(

@@ -91,8 +91,8 @@ class Driver(ABC, Generic[C]):
     def borrowed(self, connection: C) -> None:
         """Prepare a connection of the user's pool for requests of ours."""
 
-    def returning(self, connection: C) -> None:
-        """Undo ``borrowed``, before the connection leaves us."""
+    def returning(self, connection: C, *, usable: bool) -> None:
+        """Undo ``borrowed``. ``usable``: whether the connection will be used again."""
 
     def runner(self, source: ConnectionSource[C]) -> PooledRunner[C]:
         """Return what carries requests over the connections of ``source``."""

@@ -245,20 +245,9 @@ def _plan_runner(database: str) -> PlanRunner[Statement]:
 
 
 def _run_plan(database: str, plan: Plan[Statement, T]) -> T:
-    connection = connections[database]
-    if connection.in_atomic_block or not connection.get_autocommit():
-        raise ConfigurationError(
-            what="a row lock inside of atomic(): other connections would not see it "
-            "before the transaction ends",
-            hint="lock first, then begin the transaction",
-        )
     try:
-        # As Django does between requests, of which there are none here: after a restart
-        # of the server each lock would fail (test_a_server_that_came_back).
-        wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
-        doubted = connection.connection is not None and wary
-        if (doubted or connection.errors_occurred) and not connection.is_usable():
-            connection.close()
+        connection = connections[database]
+        _make_usable(connection)
         with connection.cursor() as cursor:
             return run_plan_blocking(plan, partial(_execute, connection, cursor))
     except LockError:
@@ -266,6 +255,21 @@ def _run_plan(database: str, plan: Plan[Statement, T]) -> T:
     except Exception as exc:
         cause = exc.__cause__ or exc  # the driver's
         raise from_driver_codes(cause, f"database {database!r}") from exc
+
+
+def _make_usable(connection: Any) -> None:  # noqa: ANN401 - Django's
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise ConfigurationError(
+            what="a row lock inside of atomic(): other connections would not see it "
+            "before the transaction ends",
+            hint="lock first, then begin the transaction",
+        )
+    # As Django does between requests, of which there are none here: after a restart of
+    # the server each lock would fail (test_a_server_that_came_back).
+    wary = connection.settings_dict.get("CONN_HEALTH_CHECKS")
+    doubted = connection.connection is not None and wary
+    if (doubted or connection.errors_occurred) and not connection.is_usable():
+        connection.close()
 
 
 _UUID = cast("Any", models).UUIDField()

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
-from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import Call, RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop

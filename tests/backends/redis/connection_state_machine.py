@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import Call, RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import EventLoop

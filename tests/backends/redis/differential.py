@@ -21,7 +21,7 @@ from unittest.mock import patch
 import hiredis
 
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.calls import Arg, pack
+from aiorwlock_remote.backends.redis.connection.protocol import Arg, pack
 from aiorwlock_remote.backends.redis.errors import from_reply
 from aiorwlock_remote.backends.redis.keys import Keys, wake_channel
 from aiorwlock_remote.backends.redis.snapshots import decode_look

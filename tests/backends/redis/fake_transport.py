@@ -7,8 +7,7 @@ from typing import Any
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.connection.calls import Call
-from aiorwlock_remote.backends.redis.connection.protocol import ProtocolHandler
+from aiorwlock_remote.backends.redis.connection.protocol import Call, ProtocolHandler
 from aiorwlock_remote.errors import BackendError
 
 MORE = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.calls import Arg
+from aiorwlock_remote.backends.redis.connection.protocol import Arg
 from aiorwlock_remote.backends.redis.keys import Keys
 from aiorwlock_remote.backends.redis.scripts import ALL
 from aiorwlock_remote.backends.redis.snapshots import decode_look

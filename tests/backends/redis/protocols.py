@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    Call,
+    RespProtocol,
+    as_is,
+)
 from tests.backends.redis.fake_transport import RecordingWire, Told
 from tests.backends.redis.some_scripts import BOTH, PUSH
 

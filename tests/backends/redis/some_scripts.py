@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.redis.connection.calls import Script
+from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 INCR = Script("incr", "return redis.call('INCR', KEYS[1])")
 PUSH = Script("push", "return redis.call('RPUSH', KEYS[1], ARGV[1])")

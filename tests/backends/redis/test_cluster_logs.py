@@ -7,7 +7,7 @@ from typing import Any
 
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.slots import slot_of
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.backends.redis.scripts import ALL, LEAVE
 from aiorwlock_remote.core.url import parse

@@ -10,7 +10,7 @@ import pytest
 
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.calls import Request
+from aiorwlock_remote.backends.redis.connection.protocol import Request
 from aiorwlock_remote.backends.redis.mutex_sets import (
     SetKeys,
     encode_ask,

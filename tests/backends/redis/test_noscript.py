@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import Call
+from aiorwlock_remote.backends.redis.connection.protocol import Call
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from tests.backends.redis import protocols
 from tests.backends.redis.protocols import Talk

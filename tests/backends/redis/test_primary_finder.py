@@ -10,8 +10,11 @@ import pytest
 
 from aiorwlock_remote.backends.redis import sentinel
 from aiorwlock_remote.backends.redis.addresses import DnsResolver
-from aiorwlock_remote.backends.redis.connection.calls import Call, Request
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    Call,
+    Request,
+    RespProtocol,
+)
 from aiorwlock_remote.backends.redis.failover import PrimaryChannel
 from aiorwlock_remote.backends.redis.sentinel import (
     CONFIRMATION_SECONDS,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    MAX_UNSENT,
     Call,
     ShardUnsubscribeCall,
     SubscribeCall,
 )
-from aiorwlock_remote.backends.redis.connection.protocol import MAX_UNSENT
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aiorwlock_remote.backends.redis.codec import decode
-from aiorwlock_remote.backends.redis.connection.calls import Raw
+from aiorwlock_remote.backends.redis.connection.protocol import Raw
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiorwlock_remote.backends.redis.connection.calls import Raw
+from aiorwlock_remote.backends.redis.connection.protocol import Raw
 from aiorwlock_remote.backends.redis.mutex_sets import (
     MutexSets,
     decode_ask,

@@ -14,7 +14,7 @@ from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     ShardUnsubscribeCall,
     as_is,

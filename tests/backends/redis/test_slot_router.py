@@ -25,7 +25,7 @@ from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotQueue, SlotRouter
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, parse_moved, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from aiorwlock_remote.errors import BackendUnavailable

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import (
     slot_of,
 )
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from tests.backends.redis.test_slot_router import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.redis.connection.calls import Call
 from aiorwlock_remote.backends.redis.connection.connection import Subscriptions
+from aiorwlock_remote.backends.redis.connection.protocol import Call
 
 
 def said(calls: list[Call[None]]) -> list[object]:

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from aiorwlock_remote.backends.redis.addresses import Server
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.cluster.slots import SLOTS, slot_of
-from aiorwlock_remote.backends.redis.connection.calls import Call, as_is
+from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.scripts import LEAVE
 from tests.backends.redis.test_cluster_logs import cluster_of
 from tests.backends.redis.test_slot_router import FakeNode

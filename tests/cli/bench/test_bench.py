@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote.cli.bench import TYPE
 from tests.cli.fix_cli import (
-    PATIENCE,
+    TIMEOUT,
     Store,
     children,
     eventually,
@@ -120,7 +120,7 @@ def test_interrupted_among_tasks_nothing_is_held(
     with store.running("bench", "--seconds", "6") as process:
         eventually(lambda: any("processes" not in name for name in held(store)))
         process.send_signal(end)
-        told = process.communicate(timeout=PATIENCE)
+        told = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + end
     assert told == ("", f"rwlock: {end.name}: nothing is left behind\n")
     assert only_theirs(store)
@@ -136,7 +136,7 @@ def test_interrupted_among_processes_nothing_is_held(
         for pid in {partner, process.pid}:  # as a terminal does
             if end != signal.SIGTERM or pid == process.pid:
                 os.kill(pid, end)
-        told = process.communicate(timeout=PATIENCE)
+        told = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 128 + end
     assert told == ("", f"rwlock: {end.name}: nothing is left behind\n")
     assert only_theirs(store)
@@ -149,7 +149,7 @@ def test_the_other_process_does_not_come_to_an_end(store: Store) -> None:
         partner = partner_of(process, store)
         os.kill(partner, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE)
+        _, err = process.communicate(timeout=TIMEOUT)
     assert err == "rwlock: SIGINT: what the other process had ends in 10 s\n"
     assert partner not in processes()
 
@@ -157,7 +157,7 @@ def test_the_other_process_does_not_come_to_an_end(store: Store) -> None:
 def test_the_other_process_dies(store: Store) -> None:
     with store.running("bench", "--seconds", "18", "--tasks", "1") as process:
         os.kill(partner_of(process, store), signal.SIGKILL)
-        told = process.communicate(timeout=PATIENCE)
+        told = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
     assert told == ("", "rwlock: the other process ended early: ?\n")
 

@@ -15,7 +15,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def holder(name: str = "a", **other: object) -> Holder:
-    """One with a lease of 30 s."""
+    """Return a holder whose lease of 30 s has run for one."""
     given = {"mode": "write", "fence": 7, "since": NOON, "age": 1.0, "expires_in": 29.0}
     told = {"host": "web-3", "pid": 4711, "reason": "refund"}
     return Holder(name * 12, **(given | told | other))  # type: ignore[arg-type]
@@ -26,10 +26,10 @@ def queued(mode: ModeName = "write", *, waiting: int = 1, age: float = 1.0) -> Q
     return Queued(mode, waiting, age, "web-4", 4712, "report")
 
 
-def door(
+def order(
     number: int | str, *holders: Holder, queue: Sequence[Queued] = (), fence: int = 7
 ) -> LockInfo:
-    """order/number."""
+    """Return the lock ``order/number`` as a store lists it."""
     return LockInfo(
         resource_type="order",
         resource_id=str(number),

@@ -15,7 +15,7 @@ from aiorwlock_remote.cli.watch.state import (
     as_json,
     as_line,
 )
-from tests.cli.watch.fix_watch import NOON, brief, door, holder, queued
+from tests.cli.watch.fix_watch import NOON, brief, holder, order, queued
 
 GONE = holder(expires_in=-3.0, age=33.0)
 READS = holder(mode="read", fence=8)
@@ -31,10 +31,10 @@ def told(*looks: list[LockInfo], every: float = 1.0) -> list[str]:
 
 def test_at_first_it_tells_what_is_there() -> None:
     there = [
-        door(1, holder()),
-        door(2, READS, holder("b", mode="read"), queue=[queued()]),
-        door(3, GONE),
-        door(4, queue=[queued()]),
+        order(1, holder()),
+        order(2, READS, holder("b", mode="read"), queue=[queued()]),
+        order(3, GONE),
+        order(4, queue=[queued()]),
     ]
     assert told(there) == [
         *("held order/1 a", "held order/2 a", "held order/2 b", "queue order/2"),
@@ -46,56 +46,68 @@ def test_at_first_it_tells_what_is_there() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ([], [door(1, holder())], ["granted order/1 a"]),
-        ([door(1, holder())], [], ["ended order/1 a", "free order/1"]),
-        ([door(1, holder())], [door(1, holder(age=2.0, expires_in=28.0))], []),
+        ([], [order(1, holder())], ["granted order/1 a"]),
+        ([order(1, holder())], [], ["ended order/1 a", "free order/1"]),
         (
-            [door(1, holder())],
-            [door(1, holder("b", fence=8))],
-            ["ended order/1 a", "granted order/1 b"],
-        ),
-        (  # the same ticket again
-            [door(1, holder())],
-            [door(1, holder(fence=8))],
-            ["granted order/1 a"],
-        ),
-        ([door(1, holder())], [door(1, READS)], ["granted order/1 a"]),  # downgraded
-        ([door(1, holder())], [door(1, GONE)], ["lost order/1 a", "free order/1"]),
-        ([door(1, GONE)], [door(1, GONE)], []),
-        ([door(1, GONE)], [], []),
-        (
-            [door(1, GONE)],
-            [door(1, holder("b"))],
-            ["granted order/1 b"],
-        ),
-        (
-            [door(1, READS, holder("b", mode="read"))],
-            [door(1, READS)],
-            ["ended order/1 b"],
-        ),
-        (
-            [door(1, holder(), queue=[queued(age=1.0)])],
-            [door(1, holder(), queue=[queued(age=2.0)])],
+            [order(1, holder())],
+            [order(1, holder(age=2.0, expires_in=28.0))],
             [],
         ),
         (
-            [door(1, holder())],
-            [door(1, holder(), queue=[queued()])],
+            [order(1, holder())],
+            [order(1, holder("b", fence=8))],
+            ["ended order/1 a", "granted order/1 b"],
+        ),
+        (  # the same ticket again
+            [order(1, holder())],
+            [order(1, holder(fence=8))],
+            ["granted order/1 a"],
+        ),
+        (
+            [order(1, holder())],
+            [order(1, READS)],
+            ["granted order/1 a"],
+        ),  # downgraded
+        (
+            [order(1, holder())],
+            [order(1, GONE)],
+            ["lost order/1 a", "free order/1"],
+        ),
+        ([order(1, GONE)], [order(1, GONE)], []),
+        ([order(1, GONE)], [], []),
+        (
+            [order(1, GONE)],
+            [order(1, holder("b"))],
+            ["granted order/1 b"],
+        ),
+        (
+            [order(1, READS, holder("b", mode="read"))],
+            [order(1, READS)],
+            ["ended order/1 b"],
+        ),
+        (
+            [order(1, holder(), queue=[queued(age=1.0)])],
+            [order(1, holder(), queue=[queued(age=2.0)])],
+            [],
+        ),
+        (
+            [order(1, holder())],
+            [order(1, holder(), queue=[queued()])],
             ["queue order/1"],
         ),
         (
-            [door(1, holder(), queue=[queued(waiting=2)])],
-            [door(1, holder(), queue=[queued(waiting=1)])],
+            [order(1, holder(), queue=[queued(waiting=2)])],
+            [order(1, holder(), queue=[queued(waiting=1)])],
             ["queue order/1"],
         ),
         (
-            [door(1, holder(), queue=[queued()])],
-            [door(1, holder("b"))],
+            [order(1, holder(), queue=[queued()])],
+            [order(1, holder("b"))],
             ["ended order/1 a", "granted order/1 b", "queue order/1"],
         ),
         (
-            [door(1, holder()), door(2, holder("b"))],
-            [door(2, holder("b")), door(3, holder("c"))],
+            [order(1, holder()), order(2, holder("b"))],
+            [order(2, holder("b")), order(3, holder("c"))],
             ["ended order/1 a", "free order/1", "granted order/3 c"],
         ),
     ],
@@ -107,7 +119,7 @@ def test_what_changed(
 
 
 def left(seconds: float | None) -> list[LockInfo]:
-    return [door(1, holder(expires_in=seconds))]
+    return [order(1, holder(expires_in=seconds))]
 
 
 @pytest.mark.parametrize(
@@ -128,14 +140,14 @@ def test_one_that_is_gone_was_lost_if_it_had_missed_a_renewal(
 
 def test_a_resource_that_is_not_listed_any_more_is_told_as_free() -> None:
     changes = ChangeDetector()
-    changes.since([door(1, holder(), queue=[queued()])], 0.0)
+    changes.since([order(1, holder(), queue=[queued()])], 0.0)
     *_, free, queue = changes.since([], 1.0)
     assert (free.kind, queue.kind) == ("free", "queue")
     assert free.now is not None
     assert (free.now.locked, free.now.queue, free.now.fence) == (False, (), 7)
 
 
-SEEN = door(1, holder(), queue=[queued(), queued("read", waiting=2)])
+SEEN = order(1, holder(), queue=[queued(), queued("read", waiting=2)])
 
 
 @pytest.mark.parametrize(
@@ -177,7 +189,7 @@ SEEN = door(1, holder(), queue=[queued(), queued("read", waiting=2)])
         ),
         (Change("free", SEEN), "free         order/1"),
         (Change("queue", SEEN), "queue        order/1  waiting: 1 write, 2 read"),
-        (Change("queue", door(1)), "queue        order/1  waiting: nobody"),
+        (Change("queue", order(1)), "queue        order/1  waiting: nobody"),
     ],
 )
 def test_in_words(change: Change, words: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import Locks
-from tests.cli.fix_cli import PATIENCE, ROOT, RWLOCK, Store, environment
+from tests.cli.fix_cli import ROOT, RWLOCK, TIMEOUT, Store, environment
 
 OFTEN = ("--every", "0.2")
 BETWEEN = {"expires_in": 0, "age": 0}
@@ -63,7 +63,7 @@ def test_json_until_sigterm(left: Store) -> None:
         assert ended["holder"]["reason"] == "refund"
         assert free["now"]["locked"] is False
         process.terminate()
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out, err) == (128 + signal.SIGTERM, "", "")
 
 
@@ -77,7 +77,7 @@ def test_lines_until_nobody_reads(left: Store) -> None:
         assert "lease never ends" in lines[1]
         assert process.stdout is not None
         process.stdout.close()  # and nothing changes any more
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
@@ -176,4 +176,4 @@ def test_at_a_small_terminal(left: Store) -> None:
         last = terminal.rest().rpartition(OFF)[2]
         assert HOME not in last
         assert "report/1" in last  # is still there to be read
-        assert terminal.process.wait(PATIENCE) == 128 + signal.SIGINT
+        assert terminal.process.wait(TIMEOUT) == 128 + signal.SIGINT

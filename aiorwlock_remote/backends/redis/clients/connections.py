@@ -19,12 +19,14 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
     disconnect,
     take_over,
 )
-from aiorwlock_remote.backends.redis.connection.calls import Call, Request, as_is
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import (
+    Call,
     ProtocolHandler,
+    Request,
     RespProtocol,
+    as_is,
 )
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     FallbackChannel,

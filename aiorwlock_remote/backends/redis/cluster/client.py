@@ -30,7 +30,9 @@ from aiorwlock_remote.backends.redis.cluster.topology import (
     Discovery,
     TopologyRefresher,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    REDIRECTIONS,
     Arg,
     Call,
     KeyedCall,
@@ -39,8 +41,6 @@ from aiorwlock_remote.backends.redis.connection.calls import (
     SubscribeCall,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
-from aiorwlock_remote.backends.redis.connection.protocol import REDIRECTIONS
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from aiorwlock_remote.backends.redis.addresses import Server
-from aiorwlock_remote.backends.redis.connection.calls import BarrierCall, Call, Script
 from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
     RedisConnection,
 )
 from aiorwlock_remote.backends.redis.connection.connector import Dial
 from aiorwlock_remote.backends.redis.connection.handshake import Peer
+from aiorwlock_remote.backends.redis.connection.protocol import (
+    BarrierCall,
+    Call,
+    Script,
+)
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import EventLoop
@@ -58,7 +62,6 @@ class NodeConnection(RedisConnection):
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, as the server sees it."""
         return self._connector.peer
 
     @property
@@ -80,7 +83,6 @@ class NodeConnection(RedisConnection):
         return [] if self._protocol is None else self._protocol.unanswered()
 
     def newest_first(self) -> Iterator[Call[Any]]:
-        """Iterate over the unanswered calls from the last one backwards."""
         return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
@@ -170,7 +172,6 @@ class NodePool:
         return True
 
     def find(self, server: Server | None) -> NodeConnection | None:
-        """Return the node of a server, or None if the pool has none."""
         return None if server is None else self._nodes.get(server)
 
     def all(self) -> list[NodeConnection]:

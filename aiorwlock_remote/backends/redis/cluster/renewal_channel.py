@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import (
     parse_moved,
     slot_of,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     Request,
     Script,
@@ -186,7 +186,6 @@ class Redirected:
         self._what = f"{where}: {text}"
 
     def error(self) -> BackendError:
-        """Return what to raise if the request is not sent to the other node."""
         return BackendUnavailable(what=self._what, nothing_done=True)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, slot_of
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     ShardUnsubscribeCall,
     SubscribeCall,
 )

@@ -19,13 +19,13 @@ from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
 )
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import TopologyRefresher
-from aiorwlock_remote.backends.redis.connection.calls import Call, KeyedCall
 from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
     CLOSED_BY_US,
     MAX_CALLS,
     OfflineQueue,
 )
+from aiorwlock_remote.backends.redis.connection.protocol import Call, KeyedCall
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
@@ -112,13 +112,9 @@ class SlotRouter:
     def redirect(
         self, node: NodeConnection, call: Call[Any], text: str, moved: Moved | None
     ) -> None:
-        """Take over a call that ``node`` refused: its slot is, or will be, elsewhere.
+        """Take over a call that ``node`` refused with the error ``text``.
 
-        Args:
-            node: The node that has not carried out the call.
-            call: The call.
-            text: The error.
-            moved: Where the slot is now, if the error says so.
+        Its slot is, or will be, elsewhere: at ``moved``, if the error says where.
         """
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
@@ -307,7 +303,6 @@ class SlotQueue(OfflineQueue):
         self.drained = self.pause = False
 
     def wait_for_none(self) -> None:
-        """Expect no replies: nothing is in flight."""
         self.drained = self.pause = True
 
     def collect(self, now: float) -> list[Call[Any]]:
@@ -361,7 +356,6 @@ class InFlightBySlot:
         return list(index.by_slot.pop(slot, ()))
 
     def forget(self) -> None:
-        """Drop the index: no slot is moving."""
         self._indexes.clear()
 
 

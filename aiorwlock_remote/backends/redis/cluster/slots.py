@@ -34,7 +34,7 @@ def hash_tag(key: bytes) -> bytes:
 # Cached: for each slot that moves, `SlotRouter` looks at all calls in flight.
 @lru_cache(maxsize=4096)
 def slot_of(key: bytes) -> int:
-    """Return the slot of a key."""
+    """Return the slot of a key, a number below ``SLOTS``."""
     return crc_hqx(hash_tag(key), 0) % SLOTS
 
 
@@ -92,7 +92,6 @@ class SlotMap:
 
     @property
     def primaries(self) -> list[Server]:
-        """All servers that have slots."""
         return [owner for owner in dict.fromkeys(self.owners) if owner is not None]
 
     @property
@@ -101,7 +100,6 @@ class SlotMap:
         return list(dict.fromkeys((*self._known, *self._seeds)))
 
     def note(self, moved: Moved) -> None:
-        """Change the owner of one slot."""
         # A copy: other threads may be reading the present list.
         owners = self.owners.copy()
         owners[moved.slot] = moved.server

@@ -12,16 +12,6 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.connection.calls import (
-    Arg,
-    BarrierCall,
-    Call,
-    Script,
-    SendCommand,
-    SubscribeCall,
-    as_is,
-    pack,
-)
 from aiorwlock_remote.backends.redis.connection.connector import (
     Connector,
     Dial,
@@ -29,8 +19,16 @@ from aiorwlock_remote.backends.redis.connection.connector import (
 )
 from aiorwlock_remote.backends.redis.connection.protocol import (
     MAX_UNSENT,
+    Arg,
+    BarrierCall,
+    Call,
     ProtocolHandler,
     RespProtocol,
+    Script,
+    SendCommand,
+    SubscribeCall,
+    as_is,
+    pack,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
 from aiorwlock_remote.backends.redis.options import Options
@@ -118,6 +116,7 @@ class RedisConnection(ProtocolHandler):
         self._connector = Connector(options, loop, tuple(scripts), self, dial, finder)
         self._reconnecting = BackgroundTask(loop, self._reconnect)
         self._watchdog = BackgroundTask(loop, self._watch)
+        self._watching = False
 
     def call(self, *args: Arg) -> Pending[Any]:
         """Send a command and return its pending reply, not decoded."""
@@ -154,7 +153,8 @@ class RedisConnection(ProtocolHandler):
         if protocol is None or len(protocol.in_flight) >= MAX_CALLS:
             return self.submit(call)
         protocol.send(call, pack(("EVALSHA", script.sha, *args)))
-        self._watchdog.start()
+        if not self._watching:
+            self._start_watchdog()
         return call
 
     def submit(self, call: Call[T]) -> Call[T]:
@@ -166,13 +166,13 @@ class RedisConnection(ProtocolHandler):
             call.failed(not_sent(self._options.where, "too much is under way"))
         elif protocol is None or self._reloading:
             self._offline.put(call, self._loop.clock.now())
-            self._watchdog.start()
+            self._start_watchdog()
             # A program may have cancelled every task of the loop, this one among them:
             # the next call starts it again (test_all_cancelled.py).
             self._reconnecting.start()
         else:
             protocol.send(call, packed)
-            self._watchdog.start()
+            self._start_watchdog()
             self._unchecked = None if full else protocol
         return call
 
@@ -188,7 +188,7 @@ class RedisConnection(ProtocolHandler):
         if protocol is None or self._reloading or self._closed or self._full():
             return False
         protocol.send_all(calls)
-        self._watchdog.start()
+        self._start_watchdog()
         return True
 
     def subscribe(self, channel: bytes) -> None:
@@ -213,8 +213,7 @@ class RedisConnection(ProtocolHandler):
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         self._connected(await self._connector.connect(self._channels.needed))
 
@@ -303,7 +302,7 @@ class RedisConnection(ProtocolHandler):
         # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
         if unsent:
             self._offline.put_back(unsent, self._loop.clock.now())
-            self._watchdog.start()
+            self._start_watchdog()
         self._reconnecting.start()
 
     # Background tasks
@@ -319,7 +318,17 @@ class RedisConnection(ProtocolHandler):
             self._connector.outage.recovered()
             self._on_reconnect()
 
+    def _start_watchdog(self) -> None:
+        self._watching = True
+        self._watchdog.start()
+
     async def _watch(self) -> None:
+        try:
+            await self._watch_until_idle()
+        finally:  # also if a program cancelled every task of the loop
+            self._watching = False
+
+    async def _watch_until_idle(self) -> None:
         """Drop a silent connection, and fail queued calls in time.
 
         Runs while there are unanswered or queued calls. It looks at the clock now and
@@ -364,7 +373,7 @@ class RedisConnection(ProtocolHandler):
         self._send_subscriptions(self._channels.others())
         self.ready()
         if self._oldest() is not None:
-            self._watchdog.start()
+            self._start_watchdog()
 
     def _full(self) -> bool:
         protocol = self._protocol
@@ -382,7 +391,7 @@ class RedisConnection(ProtocolHandler):
             for call in calls:
                 self._protocol.send(call, call.packed())
                 call.log_failure()
-                self._watchdog.start()
+                self._start_watchdog()
 
     def _oldest(self) -> Call[Any] | None:
         protocol = self._protocol
@@ -411,7 +420,6 @@ class OfflineQueue:
         return any(call.must_go for call in self._calls)
 
     def put(self, call: Call[Any], now: float) -> None:
-        """Append a call behind all others."""
         call.queued_at = call.queued_at or now
         self._calls.append(call)
 
@@ -422,12 +430,10 @@ class OfflineQueue:
         self._calls.extendleft(reversed(calls))
 
     def take(self) -> Iterable[Call[Any]]:
-        """Remove and return all calls, in order."""
         calls, self._calls = self._calls, deque()
         return calls
 
     def take_first(self) -> Call[Any] | None:
-        """Remove and return the first call, or None if the queue is empty."""
         return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
@@ -444,7 +450,6 @@ class OfflineQueue:
             call.failed(not_sent(self._where, why, for_good=not call.must_go))
 
     def fail_all(self, why: str) -> None:
-        """Remove all calls and fail them."""
         for call in self.take():
             call.failed(not_sent(self._where, why))
 

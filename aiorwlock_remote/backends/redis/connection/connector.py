@@ -15,7 +15,6 @@ import anyio
 import anyio.to_thread
 
 from aiorwlock_remote._util.threads import thread_refused
-from aiorwlock_remote.backends.redis.connection.calls import Script
 from aiorwlock_remote.backends.redis.connection.handshake import (
     Handshake,
     Peer,
@@ -24,6 +23,7 @@ from aiorwlock_remote.backends.redis.connection.handshake import (
 from aiorwlock_remote.backends.redis.connection.protocol import (
     ProtocolHandler,
     RespProtocol,
+    Script,
     Transport,
 )
 from aiorwlock_remote.backends.redis.errors import from_failure
@@ -128,8 +128,7 @@ class Connector:
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
         options, finder = self._options, self._finder
         if options.sentinels is None or finder is None:
@@ -237,11 +236,9 @@ class OutageLog:
         """The last error, for messages."""
 
     def lost(self, error: LockError) -> None:
-        """Log that a connection was lost."""
         self._note("redis_lost", error)
 
     def retry_failed(self, error: Exception) -> None:
-        """Log that no connection could be made in its place."""
         self._note("redis_away", error)
 
     def recovered(self) -> None:

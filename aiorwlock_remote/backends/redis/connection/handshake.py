@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     Script,
     SubscribeCall,
@@ -63,7 +63,6 @@ class Handshake:
 
     @property
     def calls(self) -> list[Call[Any]]:
-        """All commands, in the order they are to be sent."""
         # SELECT before everything that depends on the database
         # (test_a_database_is_selected_before_anything_is_subscribed).
         first = [self._hello] if self._select is None else [self._hello, self._select]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 import threading
@@ -19,14 +20,14 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.calls import (
+from aiorwlock_remote.backends.redis.connection.handshake import Handshake
+from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     Request,
     Script,
     as_is,
+    script_load,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
-from aiorwlock_remote.backends.redis.connection.protocol import script_load
 from aiorwlock_remote.backends.redis.errors import (
     from_failure,
     from_reply,
@@ -36,7 +37,10 @@ from aiorwlock_remote.backends.redis.errors import (
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, EventLoop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 READ_SIZE = 65_536
 """Bytes read at once."""
@@ -75,8 +79,7 @@ class DedicatedChannel(RenewalChannel, Protocol):
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
-            ConfigurationError: It has no such database, or the certificates cannot be
-                used.
+            ConfigurationError: The database, certificates or primary cannot be used.
         """
 
 
@@ -351,7 +354,8 @@ class FallbackChannel:
             self._own.open(timeout)
         # ConfigurationError: the Sentinels may have forgotten the primary's name, while
         # the store's connection to it still works.
-        except (BackendError, ConfigurationError):
+        except (BackendError, ConfigurationError) as exc:
+            log_event(log, "renewal_fallback_used", logging.DEBUG, error=exc)
             left = deadline - self._clock.now()
             if left <= 0:
                 raise

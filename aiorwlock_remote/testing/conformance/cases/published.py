@@ -184,11 +184,11 @@ class SeatCases(Cases):
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
         """The published calls write the very ticket they were given."""
-        assert await locks.acquire_mutex_lock(*NAME, "gluww")
+        assert await locks.published.acquire_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "gluww"
-        assert await locks.release_mutex_lock(*NAME, "gluww")
+        assert await locks.published.release_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) is None
-        assert await locks.acquire_readers_lock(*NAME, "gluww")
+        assert await locks.published.acquire_readers_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "readers"
         assert store.foreigner.free(NAME, "readers")
 
@@ -213,10 +213,10 @@ class SeatCases(Cases):
     ) -> None:
         """The word ``readers`` stays in the record until the last reader leaves."""
         for ticket in ("one", "two"):
-            assert await locks.acquire_readers_lock(*NAME, ticket)
-        assert await locks.release_readers_lock(*NAME, "one")
+            assert await locks.published.acquire_readers_lock(*NAME, ticket)
+        assert await locks.published.release_readers_lock(*NAME, "one")
         assert store.foreigner.read(NAME) == "readers"
-        assert await locks.release_readers_lock(*NAME, "two")
+        assert await locks.published.release_readers_lock(*NAME, "two")
         assert store.foreigner.read(NAME) is None
 
     async def test_a_hand_over_keeps_the_seat(
@@ -257,7 +257,7 @@ class SeatCases(Cases):
         with pytest.raises(LockTimeout) as caught:
             await lock.acquire(timeout=0)
         assert caught.value.holders[0].startswith("foreign ")
-        assert not await locks.acquire_readers_lock(*NAME, "gluww")
+        assert not await locks.published.acquire_readers_lock(*NAME, "gluww")
         assert await lock.locked()
         assert store.foreigner.read(NAME) == ticket
         assert store.foreigner.free(NAME, ticket)
@@ -380,10 +380,10 @@ class SeatCases(Cases):
     ) -> None:
         """A foreign ticket is released by the published call that names it."""
         assert store.foreigner.take(NAME, "foreign")
-        assert not await locks.release_mutex_lock(*NAME, "another")
-        assert not await locks.release_readers_lock(*NAME, "foreign")
+        assert not await locks.published.release_mutex_lock(*NAME, "another")
+        assert not await locks.published.release_readers_lock(*NAME, "foreign")
         assert store.foreigner.read(NAME) == "foreign"
-        assert await locks.release_mutex_lock(*NAME, "foreign")
+        assert await locks.published.release_mutex_lock(*NAME, "foreign")
         assert store.foreigner.read(NAME) is None
 
     async def test_a_foreign_seat_is_shown(

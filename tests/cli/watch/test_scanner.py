@@ -26,8 +26,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(folder.as_uri(), PlainFiles(folder))
 
 
-async def seen(eye: StoreScanner) -> list[str]:
-    return [one.target.label for one in await eye.scan()]
+async def seen(scanner: StoreScanner) -> list[str]:
+    return [one.target.label for one in await scanner.scan()]
 
 
 @pytest.fixture
@@ -40,37 +40,37 @@ def left(place: Store) -> Store:
 
 async def test_it_sees_what_ls_lists(left: Store) -> None:
     async with (
-        StoreScanner(left.url, None) as eye,
+        StoreScanner(left.url, None) as scanner,
         StoreScanner(left.url, "order") as orders,
     ):
-        assert await seen(eye) == ["order/1", "order/2", "other/1"]
+        assert await seen(scanner) == ["order/1", "order/2", "other/1"]
         assert await seen(orders) == ["order/1", "order/2"]
         assert await seen(orders) == ["order/1", "order/2"]
 
 
 async def test_a_store_that_is_put_away_and_back(left: Store, tmp_path: Path) -> None:
-    async with StoreScanner(left.url, "order") as eye:
-        assert len(await seen(eye)) == 2
+    async with StoreScanner(left.url, "order") as scanner:
+        assert len(await seen(scanner)) == 2
         (tmp_path / "there").rename(tmp_path / "away")
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="does not exist"):
-                await eye.scan()
+                await scanner.scan()
         assert not (tmp_path / "there").exists()
         (tmp_path / "away").rename(tmp_path / "there")
-        assert len(await seen(eye)) == 2
+        assert len(await seen(scanner)) == 2
 
 
 async def test_a_store_put_in_place_of_another_is_what_is_seen(
     left: Store, tmp_path: Path
 ) -> None:
-    async with StoreScanner(left.url, None) as eye:
-        assert len(await seen(eye)) == 3
+    async with StoreScanner(left.url, None) as scanner:
+        assert len(await seen(scanner)) == 3
         (tmp_path / "there").rename(tmp_path / "away")
         (tmp_path / "there").mkdir()
         if left.url.startswith("sqlite"):
             (tmp_path / "there" / "locks.db").touch()
         with pytest.raises(ConfigurationError, match="is empty"):
-            await eye.scan()
+            await scanner.scan()
         async with connect(left.url) as locks:
             assert not await locks.mutex("order", 1).locked()
-        assert await seen(eye) == []
+        assert await seen(scanner) == []

@@ -21,7 +21,7 @@ from aiorwlock_remote.cli.watch.screen import (
     render,
 )
 from aiorwlock_remote.cli.watch.state import WatchState
-from tests.cli.watch.fix_watch import NOON, door, holder, queued
+from tests.cli.watch.fix_watch import NOON, holder, order, queued
 
 WIDE = Size(120, 24)
 
@@ -42,7 +42,7 @@ def texts(lines: list[Line]) -> list[str]:
 
 
 def test_one_row() -> None:
-    view = view_of(door(1, holder(), queue=[queued(), queued("read", waiting=2)]))
+    view = view_of(order(1, holder(), queue=[queued(), queued("read", waiting=2)]))
     assert drawn(view) == [
         ("12:00:00Z  1 held, waiting: 1 write, 2 read  sqlite:///x.db", PLAIN),
         (
@@ -72,10 +72,10 @@ def test_nothing_to_show() -> None:
 
 def test_who_waits_longest_comes_first() -> None:
     view = view_of(
-        door(1, holder()),
-        door(2, holder(), queue=[queued(age=1.0)]),
-        door(3, holder(), queue=[queued(age=60.0), queued(age=2.0)]),
-        door(4, queue=[queued(age=5.0)]),
+        order(1, holder()),
+        order(2, holder(), queue=[queued(age=1.0)]),
+        order(3, holder(), queue=[queued(age=60.0), queued(age=2.0)]),
+        order(4, queue=[queued(age=5.0)]),
     )
     rows = [text.split()[0] for text in texts(drawn(view))[2:]]
     assert rows == ["order/3", "order/4", "order/2", "order/1"]
@@ -84,7 +84,7 @@ def test_who_waits_longest_comes_first() -> None:
 @pytest.mark.parametrize("resources", [0, 1, 7, 100])
 def test_it_fits(resources: int) -> None:
     view = view_of()
-    found = [door(n, holder(reason="漢字" * n)) for n in range(resources)]
+    found = [order(n, holder(reason="漢字" * n)) for n in range(resources)]
     view.answered(found, 1.0, NOON)
     view.failed("it is\x1b[31m down", NOON)
     for size in starmap(Size, product((1, 20, 50, 80, 120), range(1, 31))):
@@ -96,14 +96,14 @@ def test_it_fits(resources: int) -> None:
 
 @pytest.mark.parametrize(("height", "shown"), [(5, 2), (6, 3), (8, 5), (9, 7), (10, 7)])
 def test_what_is_cut_is_told(height: int, shown: int) -> None:
-    view = view_of(*(door(n, holder()) for n in range(7)))
+    view = view_of(*(order(n, holder()) for n in range(7)))
     lines = texts(drawn(view, Size(120, height)))
     assert sum("order/" in text for text in lines) == shown
     assert (lines[-1] == f"… and {7 - shown} more") == (shown < 7)
 
 
 def test_at_a_narrow_terminal_nothing_that_break_wants_is_cut() -> None:
-    view = view_of(door(1, holder(fence=1795257100123456), queue=[queued()]))
+    view = view_of(order(1, holder(fence=1795257100123456), queue=[queued()]))
     for width, lines in ((95, 1), (94, 2), (76, 2), (60, 2), (48, 3)):
         _, head, *row = texts(drawn(view, Size(width, 9)))
         assert "WAITING" in head
@@ -114,9 +114,13 @@ def test_at_a_narrow_terminal_nothing_that_break_wants_is_cut() -> None:
 
 
 def test_what_changed_stands_out_for_a_while() -> None:
-    view = view_of(door(1, holder()), door(2, holder("b")))
+    view = view_of(order(1, holder()), order(2, holder("b")))
     assert {line.style for line in drawn(view)[2:]} == {PLAIN}
-    found = [door(1, holder()), door(2, holder("c")), door(3, holder(expires_in=-1.0))]
+    found = [
+        order(1, holder()),
+        order(2, holder("c")),
+        order(3, holder(expires_in=-1.0)),
+    ]
     view.answered(found, 1.0, NOON + timedelta(seconds=1))
     table = drawn(view, now=1.0)[2:5]
     assert [line.style for line in table] == [PLAIN, NEW, OVER]
@@ -126,8 +130,8 @@ def test_what_changed_stands_out_for_a_while() -> None:
 
 
 def test_the_last_changes_stand_below() -> None:
-    view = view_of(door(1, holder()))
-    view.answered([door(1, holder("b"))], 1.0, NOON + timedelta(seconds=1))
+    view = view_of(order(1, holder()))
+    view.answered([order(1, holder("b"))], 1.0, NOON + timedelta(seconds=1))
     view.answered([], 2.0, NOON + timedelta(seconds=2))
     *_, empty, ended, granted, gone, free = drawn(view)
     assert empty.text == ""
@@ -140,7 +144,7 @@ def test_the_last_changes_stand_below() -> None:
 
 
 def test_a_store_that_does_not_answer() -> None:
-    view = view_of(door(1, holder()))
+    view = view_of(order(1, holder()))
     view.asked(1.0)
     assert len(drawn(view, now=2.9)) == 3
     assert drawn(view, now=3.0)[1] == ("no answer for 2.0 s", BAD)
@@ -149,7 +153,7 @@ def test_a_store_that_does_not_answer() -> None:
     lines = drawn(view, now=5.0)
     assert lines[1] == ("unavailable since 12:00:03Z: it is still down", BAD)
     assert [line.style for line in lines[3:4]] == [DIM]  # as it was at noon
-    view.answered([door(1, holder())], 6.0, NOON + timedelta(seconds=6))
+    view.answered([order(1, holder())], 6.0, NOON + timedelta(seconds=6))
     assert BAD not in {line.style for line in drawn(view)}
     told = [change.kind for _, change in view.log]
     assert told == ["unavailable", "watching"]

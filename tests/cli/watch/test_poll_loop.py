@@ -11,15 +11,15 @@ import pytest
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockInfo
 from aiorwlock_remote.cli.watch.command import pause, poll_loop
 from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
-from tests.cli.watch.fix_watch import Time, brief, door, holder
+from tests.cli.watch.fix_watch import Time, brief, holder, order
 
 pytestmark = pytest.mark.asyncio
 
 Answer = Sequence[LockInfo] | Exception
 
 
-class Told(WatchOutput):
-    """Sees it all."""
+class Output(WatchOutput):
+    """An output that keeps what it is given."""
 
     def __init__(self, *, readers: int = 99) -> None:
         self.lines: list[tuple[datetime, str]] = []
@@ -43,7 +43,7 @@ class Told(WatchOutput):
 
 async def watch(
     answers: Sequence[Answer],
-    told: Told,
+    output: Output,
     *,
     every: float = 1.0,
     takes: Callable[[int], float] = lambda _: 0.0,
@@ -63,19 +63,19 @@ async def watch(
                 raise answer
             return answer
 
-        await poll_loop(look, WatchState(), told, every, time)
+        await poll_loop(look, WatchState(), output, every, time)
     return time
 
 
 async def test_one_look_a_round() -> None:
-    told = Told()
-    time = await watch([[], [door(1, holder())], []], told, takes=lambda _: 0.1)
+    output = Output()
+    time = await watch([[], [order(1, holder())], []], output, takes=lambda _: 0.1)
     assert time.slept == [0.9] * 10
-    assert told.painted == 10
-    assert [text for _, text in told.lines] == [
+    assert output.painted == 10
+    assert [text for _, text in output.lines] == [
         *("watching", "granted order/1 a", "ended order/1 a", "free order/1"),
     ]
-    assert told.lines[1][0].second == 1
+    assert output.lines[1][0].second == 1
 
 
 async def test_a_slow_store_is_left_alone_as_long_as_it_was_asked() -> None:
@@ -87,23 +87,23 @@ async def test_a_slow_store_is_left_alone_as_long_as_it_was_asked() -> None:
 
 
 async def test_a_slow_store_is_asked_less_often() -> None:
-    time = await watch([[]], Told(), takes=lambda asked: 0.0 if asked == 0 else 3.0)
+    time = await watch([[]], Output(), takes=lambda asked: 0.0 if asked == 0 else 3.0)
     assert time.slept == [1.0, 3.0, 3.0]
 
 
 async def test_a_store_that_did_not_answer_is_asked_again_soon() -> None:
     down = BackendUnavailable(what="no answer")
-    time = await watch([[], down], Told(), takes=lambda asked: 3.0 if asked else 0.0)
+    time = await watch([[], down], Output(), takes=lambda asked: 3.0 if asked else 0.0)
     assert time.slept == [1.0] * 4
 
 
 async def test_a_store_that_goes_down_is_told_once_and_watched_again() -> None:
-    told = Told()
+    output = Output()
     down = BackendUnavailable(what="no answer")
     gone = ConfigurationError(what="the file does not exist")
-    there = [door(1, holder())]
-    await watch([there, down, gone, down, [], down, []], told)
-    assert [(when.second, text) for when, text in told.lines] == [
+    there = [order(1, holder())]
+    await watch([there, down, gone, down, [], down, []], output)
+    assert [(when.second, text) for when, text in output.lines] == [
         *((0, "watching"), (0, "held order/1 a"), (1, "unavailable")),
         *((4, "watching"), (4, "ended order/1 a"), (4, "free order/1")),
         *((5, "unavailable"), (6, "watching")),
@@ -114,19 +114,19 @@ async def test_a_store_that_goes_down_is_told_once_and_watched_again() -> None:
     "failure", [BackendUnavailable(what="x"), ConfigurationError(what="x"), OSError()]
 )
 async def test_a_store_that_never_was_there_ends_it(failure: Exception) -> None:
-    told = Told()
+    output = Output()
     with pytest.raises(type(failure)):
-        await watch([failure], told)
-    assert told.lines == []
+        await watch([failure], output)
+    assert output.lines == []
 
 
 async def test_a_bug_ends_it_at_any_time() -> None:
     with pytest.raises(ZeroDivisionError):
-        await watch([[], ZeroDivisionError()], Told())
+        await watch([[], ZeroDivisionError()], Output())
 
 
 async def test_it_ends_when_nobody_reads_though_nothing_changes() -> None:
-    told = Told(readers=3)
+    output = Output(readers=3)
     with pytest.raises(BrokenPipeError):
-        await watch([[]], told)
-    assert told.painted == 3
+        await watch([[]], output)
+    assert output.painted == 3

@@ -1,0 +1,61 @@
+"""A lease ends once, and its deadline only moves away."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from tests.fixed_clock import StandingClock
+from tests.runtime.leases import leased
+
+
+@pytest.fixture
+def clock() -> StandingClock:
+    return StandingClock()
+
+
+@pytest.fixture
+def lease(clock: StandingClock) -> Lease:
+    return leased(LeaseTerms(30.0), clock)
+
+
+def test_it_ends_once_and_a_loss_is_reported_once(lease: Lease) -> None:
+    reported: list[Lease] = []
+    lease.on_loss = reported.append
+    assert lease.lose("forced")
+    assert not lease.lose("expired")
+    assert not lease.end(LeaseState.RELEASED)
+    assert (lease.state, lease.reason) == (LeaseState.LOST, "forced")
+    assert reported == [lease]
+
+
+def test_what_was_released_is_not_lost(lease: Lease, clock: StandingClock) -> None:
+    reported: list[Lease] = []
+    lease.on_loss = reported.append
+    assert lease.end(LeaseState.RELEASED)
+    assert not lease.end(LeaseState.DETACHED)
+    clock.seconds += 60
+    assert not lease.expired()
+    assert lease.state is LeaseState.RELEASED
+    assert reported == []
+
+
+def test_a_late_reply_brings_the_deadline_no_nearer(
+    lease: Lease, clock: StandingClock
+) -> None:
+    sent_at = clock.now()
+    clock.seconds += 10
+    lease.renewed(clock.now(), 30.0)
+    deadline = lease.deadline
+    lease.renewed(sent_at, 30.0)
+    assert lease.deadline == deadline
+    lease.renewed(clock.now(), 1.0)
+    assert lease.deadline == deadline
+
+
+def test_what_may_have_been_moved_is_not_taken_for_lost(lease: Lease) -> None:
+    with lease.moving_to("new"):
+        lease.gone("forced")
+        assert lease.reason is None
+    lease.gone("forced")
+    assert lease.reason == "forced"
