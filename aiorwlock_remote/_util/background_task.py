@@ -1,4 +1,4 @@
-"""A task of the event loop that sleeps, is woken, and runs at most once at a time."""
+"""A background task of the event loop that sleeps, is woken, and runs one at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANCEL_GRACE = 1.0
 
 
 class BackgroundTask:
-    """Runs one coroutine function in the background. Belongs to the loop's thread.
+    """Runs one coroutine function in the background; used in the loop's thread only.
 
     Invariants (tests/runtime/test_background_task.py):
 
@@ -29,11 +29,9 @@ class BackgroundTask:
     """
 
     def __init__(self, loop: EventLoop, run: Callable[[], Awaitable[None]]) -> None:
-        """Prepare the task.
+        """Prepare the task; ``start`` or ``wake`` begins the first run.
 
-        Args:
-            loop: where ``run`` is spawned, and whose clock ``sleep_until`` reads.
-            run: what one run does. It may call ``sleep_until`` of this object.
+        ``loop`` spawns ``run``, which may call ``sleep_until`` of this object.
         """
         self._loop = loop
         self._function = run
@@ -55,9 +53,7 @@ class BackgroundTask:
     def wake(self, by: float = -math.inf) -> None:
         """Start a run, or end the sleep of the present run.
 
-        Args:
-            by: local time at which the run is to be awake. A sleep that ends sooner
-                is left alone.
+        ``by``: local time by which the run must be awake; an earlier awakening stays.
         """
         if not self._running:
             self.start()
@@ -83,7 +79,7 @@ class BackgroundTask:
             self._alarm = None
 
     def stop(self) -> None:
-        """Cancel the present run, and start no other."""
+        """Cancel the present run, and let ``start`` and ``wake`` start no other."""
         self._stopped = True
         if self._scope is not None:
             self._scope.cancel()

@@ -1,4 +1,4 @@
-"""Names: any (type, id) a user may choose → one name that every store accepts.
+"""Names: any (type, id) that a user may choose, as a name that every store accepts.
 
 The encoding is injective, and a plain name comes out exactly as the published layouts
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
@@ -43,7 +43,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class Resource(NamedTuple):
-    """One thing that can be locked. 42 and "42" are the same one.
+    """A thing that can be locked. 42 and "42" name the same one.
 
     ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """
@@ -94,7 +94,7 @@ class _Prefixed(Resource):
 
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
-    """Return the resource of that name in a ``Locks`` with that prefix."""
+    """Return the resource with this type and id, in a ``Locks`` with this prefix."""
     try:
         return _named(resource_type, resource_id, prefix)
     # A part that is not hashable cannot be looked up in the cache. The plain function
@@ -112,16 +112,16 @@ def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:
-    """Return the first part of a name: prefix and type, encoded as one text."""
+    """Return ``Resource.type``: prefix and type, encoded as one text."""
     check_str("resource type", resource_type)
     return encode(prefix + resource_type if resource_type else "")
 
 
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
-    """Return the resource as a ``Locks`` with that prefix shows it.
+    """Return a stored resource as a ``Locks`` with this prefix shows it, or None.
 
-    None if the resource has no name there. Key pairs and mutexes of a set have the same
-    names everywhere: their store puts the prefix before them.
+    None: the resource has no name under the prefix. Key pairs and mutexes of a set are
+    returned as they are: their store puts the prefix before their names.
     """
     if found.kind:
         return found
@@ -153,19 +153,19 @@ def resource_from_key(key: str) -> Resource:
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Return the type and id of a ``type/id`` label; a missing id is empty."""
+    """Return type and id of a ``type/id`` label; the id is "" if there is none."""
     kind, _, name = label.partition("/")
     return type_from_label(kind), name
 
 
 def type_from_label(shown: str) -> str:
-    """Return the type in a label; slashes and percent signs may also be plain there."""
+    """Return the type as the user wrote it from the escaped type in a label."""
     return unquote(shown)
 
 
 @lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
-    """Return one part of a name, percent-encoded, at most 200 bytes long."""
+    """Return a type or an id, percent-encoded and at most 200 bytes long."""
     if not text:
         raise ConfigurationError(what="an empty name cannot be locked")
     check_unicode(quoted(text), text)
@@ -176,9 +176,10 @@ def encode(text: str) -> str:
 
 
 def decode(name: str) -> str:
-    """Return the name as the user wrote it; a cut name keeps eight digits of its hash.
+    """Return an encoded name as the user wrote it.
 
-    Bytes that are not text, as a file's name may contain, become replacement signs.
+    A name that was cut ends in eight digits of its hash. Bytes that are not text, as a
+    file's name may contain, become replacement signs.
     """
     head, mark, digest = name.partition("%~")
     raw = head.encode(errors="surrogateescape")
@@ -187,16 +188,15 @@ def decode(name: str) -> str:
 
 
 def is_cut(shown: str) -> bool:
-    """Return whether ``decode`` made this text of a name that was cut."""
+    """Return True if ``decode`` made this text of a name that was cut."""
     return _SHOWN_CUT.search(shown) is not None
 
 
 def check_prefix(prefix: object) -> str:
-    """Return the prefix with which the text of each type of one ``Locks`` begins.
+    """Return the prefix if the types of all resources of a ``Locks`` may begin with it.
 
-    Raises:
-        ConfigurationError: The prefix has a comma, brace, percent sign or control
-            character, is not Unicode text, or is too long.
+    Raise ``ConfigurationError`` if it has a comma, brace, percent sign or control
+    character, is not Unicode text, or is too long.
     """
     text = check_str("prefix", prefix)
     # Braces would move the keys to another slot of a Redis Cluster.
@@ -217,7 +217,7 @@ def check_prefix(prefix: object) -> str:
 
 
 def id_text(resource_id: ResourceId) -> str:
-    """Return an id as text: 42 and "42" are the same."""
+    """Return an id as text, so that 42 and "42" are the same."""
     if isinstance(resource_id, bool) or not isinstance(resource_id, _IDS):
         raise ConfigurationError(
             what="resource id must be int, str or UUID, "
@@ -269,7 +269,7 @@ class KeyPair(Resource):
     """A resource locked by two published keys, ``readlock:`` and ``writelock:<name>``.
 
     The name is ``type:id``, not encoded. It never equals a ``Resource`` of the same
-    names, which is another lock.
+    names.
     """
 
     __slots__ = ()
@@ -292,7 +292,7 @@ class KeyPair(Resource):
 
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
-    """Return the pair of that name."""
+    """Return the key pair that locks this id of this datatype."""
     # The keys are published and not encoded: ("a", "b:c") and ("a:b", "c") have the
     # same keys, so they are the same lock, and equal.
     parts = (check_str("datatype", datatype), id_text(resource_id))
@@ -302,7 +302,7 @@ def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """Return the pair whose keys end in this name."""
+    """Return the key pair of a name such as ``type:id``."""
     check_unicode(quoted(name), name)
     if has_control_character(name):
         raise ConfigurationError(
