@@ -94,7 +94,7 @@ class LockTimeout(LockError, TimeoutError):
     Attributes:
         holders: Descriptions of the holders at the last reply of the store, such as
             ``"write 4f1c… web-3/71: refund"``.
-        retry_after: Seconds after which the store expects a change by itself, or None.
+        retry_after: Seconds until the store expects a change (an expiry), or None.
         unanswered: A request was under way all the time, and the store did not reply.
     """
 

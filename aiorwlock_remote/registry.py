@@ -42,9 +42,8 @@ _EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 def find(scheme: str) -> Opener:
     """Return the function that opens stores of a URL scheme.
 
-    Raises:
-        ConfigurationError: No backend has the scheme, or several have; or its driver is
-            not installed or cannot be imported. The hint names the extra to install.
+    Raise ``ConfigurationError`` if no backend has the scheme, or several have, or its
+    driver cannot be imported; the hint names the extra to install.
     """
     target = _BUILT_IN.get(scheme) or _foreign(scheme)
     module, _, name = target.partition(":")

@@ -53,7 +53,7 @@ class BackgroundTask:
     def wake(self, by: float = -math.inf) -> None:
         """Start a run, or end the sleep of the present run.
 
-        ``by``: local time by which the run must be awake; an earlier awakening stays.
+        ``by``: local time; a sleep that ends before it is not cut short.
         """
         if not self._running:
             self.start()
@@ -63,7 +63,7 @@ class BackgroundTask:
             self._alarm.set()
 
     async def sleep_until(self, time: float) -> None:
-        """Sleep until this local time (infinity: for ever), or until ``wake``."""
+        """For the run: sleep until this local time (may be infinite), or ``wake``."""
         by, self._woken_for = self._woken_for, math.inf
         # Woken before it sleeps: the reason for the wake-up may have come after the
         # caller looked for it.

@@ -35,18 +35,15 @@ class CallerLoop(Protocol):
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run the function in this loop or thread soon; callable from any thread."""
 
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run the function as a task of this loop."""
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None: ...
 
 
 class DriversLoop(Protocol):
     """An asyncio loop in which a driver runs, as other threads may use it."""
 
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run the function in this loop soon; callable from any thread."""
+    def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
-    def spawn(self, function: Spawned) -> None:
-        """Run the function as a task of this loop."""
+    def spawn(self, function: Spawned) -> None: ...
 
 
 class DriverLoop(Protocol):
@@ -120,7 +117,7 @@ class SameLoop(DriverLoop):
 
 
 class OtherThreadLoop(DriverLoop):
-    """Driver loop that another object runs; ``home`` gets the callbacks of ``tell``."""
+    """Driver loop that another object runs; callbacks of ``tell`` run in ``home``."""
 
     def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
         self._loop = loop
@@ -191,7 +188,7 @@ class ThreadLoop(DriverLoop):
         await anyio.to_thread.run_sync(self.end)
 
     def end(self, last: Callable[[], object] | None = None) -> None:
-        """Stop the loop and wait for its thread; ``last`` is called in it just before.
+        """Stop the loop and wait for its thread, which calls ``last`` just before.
 
         Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
         """
@@ -252,10 +249,7 @@ def check_asyncio(what: str, scheme: str) -> None:
 
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
-    """Return the caller's own loop if it is asyncio's, else a loop in a new thread.
-
-    ``name`` names the thread.
-    """
+    """Return the caller's own loop if it is asyncio's, else one in a new thread."""
     # A program on asyncio must not pay for importing trio.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():

@@ -60,7 +60,6 @@ class Pending(Generic[T]):
             _wake(self._future)
 
     def set_exception(self, error: BaseException) -> None:
-        """Set the error, once, and run the callbacks."""
         assert not self._done, "a Pending is resolved once"
         self._error = error
         self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
@@ -81,7 +80,7 @@ class Pending(Generic[T]):
             self._callbacks.append(callback)
 
     def log_failure(self) -> None:
-        """Log an error if the request fails; for a reply that no task awaits."""
+        """Log the error if the request fails: no task awaits this reply."""
         self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -116,7 +115,7 @@ class InFlight:
         self._idle: Pending[None] | None = None
 
     def add(self, pending: Pending[T]) -> Pending[T]:
-        """Add the reply of a request until the reply comes, and return it."""
+        """Count a request as in flight until its reply comes; return the reply."""
         self._answers.add(pending)
         pending.add_done_callback(self._done)
         return pending
@@ -147,7 +146,7 @@ def checkpoint() -> Generator[Any, Any, None]:
 
 
 def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
-    """Return a ``Pending`` whose reply is ``change(reply)``, or the error of either."""
+    """Return a ``Pending`` that resolves with ``change(reply)``, or with the error."""
     changed: Pending[B] = Pending()
 
     def done(answer: Pending[A]) -> None:
@@ -165,9 +164,9 @@ def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
 def gather_pending(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
-    """Return a ``Pending`` whose reply is ``change`` of the list of all replies.
+    """Return a ``Pending`` of ``change(replies)``, done when all replies have come.
 
-    It is done when all are. It fails with the first error in the list, if there is one.
+    It fails with the first error in the list, if there is one.
     """
     last: Pending[None] = Pending()
     missing = len(pendings)

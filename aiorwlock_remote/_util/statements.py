@@ -15,7 +15,7 @@ from aiorwlock_remote.errors import BackendError
 
 @cache
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """Return the SQL statements in a file, keyed by what follows ``-- name:``."""
+    """Return SQL statements by name; in the file, ``-- name: x`` is above each."""
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:

@@ -62,8 +62,7 @@ class TlsOptionsMixin(ABC):
 
     @property
     @abstractmethod
-    def where(self) -> str:
-        """Name of the server, for errors and logs."""
+    def where(self) -> str: ...
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return a TLS context as ``TlsOptions.context`` does; None without TLS."""

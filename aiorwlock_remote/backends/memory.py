@@ -49,7 +49,6 @@ class MemoryDatabase:
         self.callbacks: dict[str, Callable[[Resource], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
-        """Carry out one command on a resource in one atomic step."""
         with self.lock:
             now, wall = micros(clock.now()), micros(clock.wall())
             seat = self.seats.get(resource)

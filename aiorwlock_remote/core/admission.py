@@ -89,10 +89,9 @@ def admit_waiting(doorman: Doorman) -> Doorman:
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit the waiting readers if no writer ahead of them counts any longer.
+    """Admit the waiting readers if no writer is left that counts.
 
-    Writers no longer count when their entries have expired or missed their claim
-    window.
+    Entries of writers do not count once they have expired or missed their claim window.
     """
     # Time passes between steps, so each step first makes up for what it changed.
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
@@ -104,7 +103,7 @@ def settle(doorman: Doorman, now: int) -> Doorman:
 
 
 def suspend(doorman: Doorman, now: int) -> Doorman:
-    """Close the admitted readers' window: another program holds the mutex record."""
+    """Reset ``admit_until``: another program holds the lock, so no reader can come."""
     return replace(doorman, admit_until=0) if doorman.admit_until > now else doorman
 
 
@@ -133,11 +132,7 @@ def retry_after(
 
 
 def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Reserve a free resource for the entries whose turn it is.
-
-    Returns:
-        The new doorman, and the ids of the clients to wake because they may claim now.
-    """
+    """Reserve a free resource for the next entries, and return the clients to wake."""
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
     doorman, woken = _open_window(settle(doorman, now), now)
@@ -152,7 +147,7 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Mark offers to these clients, which cannot be reached, as missed claims."""
+    """Mark the offers made to these clients as missed: they cannot be reached."""
     called = [
         p
         for p in doorman.queue

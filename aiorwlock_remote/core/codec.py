@@ -67,11 +67,7 @@ def dumps(doorman: Doorman) -> str:
 
 
 def loads(text: str) -> Doorman:
-    """Return the doorman that a JSON text describes.
-
-    Raises:
-        BadRecord: The text is not JSON, not ours, damaged, or of an unknown version.
-    """
+    """Return the doorman in a JSON text, or raise ``BadRecord`` if it is damaged."""
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except KeyError as exc:
@@ -84,11 +80,7 @@ def loads(text: str) -> Doorman:
 
 
 def load(data: object) -> Doorman:
-    """Return the doorman that parsed JSON describes.
-
-    Raises:
-        BadRecord: The data is not ours, damaged, or of an incompatible version.
-    """
+    """Return the doorman in parsed JSON, or raise ``BadRecord`` if it is damaged."""
     try:
         fields = cast("dict[str, Any]", data)
         if not isinstance(data, dict) or fields["v"] != VERSION:

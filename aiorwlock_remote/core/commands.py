@@ -143,7 +143,7 @@ class Renew:
 
 @value
 class Downgrade:
-    """Command: turn a writer into a reader, under the claim's ticket, without a gap."""
+    """Command: turn the writer ``ticket`` into the reader ``claim`` without a gap."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -151,9 +151,9 @@ class Downgrade:
 
 @value
 class Upgrade:
-    """Command: turn a reader into a writer, under the claim's ticket.
+    """Command: turn the reader ``ticket`` into the writer ``claim``.
 
-    If there are other readers, ``may_wait`` lets it wait until they have left, for
+    ``may_wait``: if there are other readers, wait until they have left, for
     ``entry_ttl`` microseconds unless the command is repeated.
     """
 
@@ -166,7 +166,7 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Command: move a grant to another owner, under the ticket of the claim.
+    """Command: move the grant of ``ticket`` to another owner, who has ``claim``.
 
     If several owners adopt the same ticket, the first gets the grant.
     """

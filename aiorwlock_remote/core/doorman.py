@@ -41,7 +41,7 @@ UNKNOWN_REQUESTER = Requester()
 
 @value
 class Grant:
-    """One holder's right to the resource; ``expires`` is None for an endless lease."""
+    """A holder's right to the resource; ``expires``: microseconds, None if endless."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -57,7 +57,6 @@ class Grant:
         return holder_of(self.ticket)
 
     def dead(self, now: int) -> bool:
-        """Return True if the lease has run out at ``now``."""
         return self.expires is not None and self.expires <= now
 
 

@@ -206,11 +206,8 @@ class ModeQueue:
     ) -> Effects:
         """Process the store's reply to the request under way.
 
-        Args:
-            answer: The reply of the store.
-            sent_at: Local time, in seconds, just before the request was sent.
-            now: Local time in seconds.
-            random: Jitter of the next poll, in [0, 1).
+        ``sent_at`` (just before the request was sent) and ``now`` are local times in
+        seconds; ``random``, in [0, 1), is the jitter of the next poll.
         """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
@@ -247,12 +244,10 @@ class ModeQueue:
         """Process the failure of the request under way.
 
         Tasks that have an entry in the store keep waiting; the others are turned away.
-
-        Args:
-            now: Local time in seconds.
-            random: Jitter of the pause before the next request, in [0, 1).
-            repeat: The request was certainly not carried out, and may succeed soon.
-                Tasks without an entry keep waiting as well, up to their ``until``.
+        ``now`` is local time in seconds; ``random``, in [0, 1), is the jitter of the
+        pause before the next request. ``repeat``: the request was certainly not carried
+        out, and may succeed soon; tasks without an entry keep waiting as well, up to
+        their ``until``.
         """
         asked, self._asked = self._asked, ()
         self._failures += 1

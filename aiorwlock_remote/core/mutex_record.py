@@ -118,7 +118,7 @@ def why_gone(doorman: Doorman, holder: str) -> LossReason:
 def sync_mutex_record(
     doorman: Doorman, foreign: MutexRecord | None, wall: int
 ) -> tuple[str | None, MutexRecord | None]:
-    """Return our value after the step (None: none), and the mutex record to store."""
+    """Return the new ``Doorman.seat``, and the mutex record that the store keeps."""
     if foreign is not None:
         return None, foreign
     if not doorman.grants:

@@ -69,7 +69,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class TakeReplies:
-    """Replies to ``TakeRequest``s sent together, in order; an error stands for a reply.
+    """Replies, or errors, to requests that were sent together, in their order.
 
     ``rung``: targets for which this client has to send its requests again.
     """

@@ -74,15 +74,13 @@ class Resource(NamedTuple):
 
     @property
     def row(self) -> tuple[str, int]:
-        """The key of the published SQL row: small integers in the integer column."""
+        """Key of the resource's row in the published SQL table: text and integer."""
         # All other ids go into the text column, after a comma. No encoded type has one,
         # so the two forms never meet (test_rows).
         return _row(self.type, self.id)
 
 
 class _Prefixed(Resource):
-    """A resource as a ``Locks`` with a prefix shows it: without the prefix."""
-
     # In the instance's dictionary, because a tuple has no slots; and so no part of
     # comparisons: the resource equals the one a store reads from its keys.
     prefix: str
@@ -193,7 +191,7 @@ def is_cut(shown: str) -> bool:
 
 
 def check_prefix(prefix: object) -> str:
-    """Return the prefix if the types of all resources of a ``Locks`` may begin with it.
+    """Return the prefix of a ``Locks`` if it is valid.
 
     Raise ``ConfigurationError`` if it has a comma, brace, percent sign or control
     character, is not Unicode text, or is too long.
@@ -266,10 +264,10 @@ WRITE_LOCK_PREFIX = "writelock:"
 
 
 class KeyPair(Resource):
-    """A resource locked by two published keys, ``readlock:`` and ``writelock:<name>``.
+    """A resource locked by two published keys, ``readlock:`` and ``writelock:`` + name.
 
-    The name is ``type:id``, not encoded. It never equals a ``Resource`` of the same
-    names.
+    The name is ``type:id``, not encoded. No ``Resource`` of these names equals the
+    pair.
     """
 
     __slots__ = ()

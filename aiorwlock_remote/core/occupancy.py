@@ -191,7 +191,7 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """Return the pattern if it has one ``%s``, for an object's name; else raise."""
+    """Return the pattern if it has one ``%s`` (for an object's name), else raise."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",

@@ -43,10 +43,9 @@ RowKey = int | str | UUID
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """Name of a user's table, and of the columns that a row lock needs in it.
+    """Name of a user's table (``schema.table`` or ``table``) and of columns in it.
 
-    ``name`` may begin with a schema and a dot. ``key``: the column that identifies a
-    row.
+    ``key`` identifies a row; the lock uses the others.
     """
 
     name: str
@@ -189,7 +188,7 @@ class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
     """The published statements, and two more for a row with a column of grants."""
 
     def read(self) -> S_co:
-        """Return the query for mark, count, reason, grants and time (``micros_at``)."""
+        """Return the query for mark, count, reason, grants and the server's time."""
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
         """Return the UPDATE to ``new`` values if the row has the ``old`` ones."""

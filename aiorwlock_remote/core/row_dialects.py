@@ -14,10 +14,9 @@ class Dialect:
         bind: Format of a parameter, by its number from 1.
         alters: Statements that add the published columns to a table.
         leases: The statement that adds the column for leases.
-        now: Expression for the server's time: microseconds of Unix time, or UTC as
-            text.
+        now: Expression of the server's time: Unix time in microseconds, or UTC as text.
         grant: The statement that gives a user the rights.
-        capitals: Whether names in lower case stand for upper case, as without quotes.
+        capitals: Whether lower-case names must be quoted in upper case (Oracle).
         uuids: Whether the driver takes UUIDs as they are.
         condition: A condition that is always true, evaluated for its side effect.
         freed: End of an UPDATE that may free the row: notifies tasks that wait for it.
@@ -35,7 +34,7 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect with a limit, in PostgreSQL, to waits for locked rows."""
+        """Return the dialect with a limit to lock waits; same if not PostgreSQL."""
         if self is not POSTGRESQL:
             return self
         # A statement that waits for a row goes on waiting after its client has hung up,
@@ -45,7 +44,6 @@ class Dialect:
         return replace(self, condition=condition)
 
     def quoted(self, name: str) -> str:
-        """Return the (checked) name of a column or table in this dialect's quotes."""
         if self.capitals and name == name.lower():
             name = name.upper()
         return f"{self.quote}{name}{self.quote}"

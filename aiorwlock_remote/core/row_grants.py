@@ -70,7 +70,7 @@ class RowGrants:
         return self if fits else replace(self, grants=())
 
     def without(self, gone: Callable[[RowGrant], bool]) -> RowGrants:
-        """Return the row with the grants for which ``gone`` is True unlocked."""
+        """Return the row after a release of the grants for which ``gone`` is True."""
         left = tuple(grant for grant in self.grants if not gone(grant))
         fewer = len(self.grants) - len(left)
         if not fewer:
@@ -116,7 +116,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """Step RLock or WLock, with a lease in microseconds; a repetition renews it."""
+    """Step that locks a row with a lease in microseconds; a repetition renews it."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -153,7 +153,7 @@ class TakeRow:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRow:
-    """Step RUnlock or WUnlock of the grant with this ticket; repeatable."""
+    """Step that unlocks the row for this ticket; a repetition changes nothing."""
 
     ticket: str = field(repr=False)
     reason: str

@@ -57,7 +57,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def quoted(value: object) -> str:
-    """Return a refused value for an error text: short and on one line."""
+    """Return the repr of a refused value for an error text: short, on one line."""
     if isinstance(value, str):
         value = value[: MAX_SHOWN + 1]
     try:

@@ -57,7 +57,7 @@ def default_margin(lease: float) -> float:
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
     """Return the local time up to which a holder may rely on its grant, in seconds.
 
-    ``sent_at``: just before the request was sent. ``margin``: seconds to stop early.
+    ``sent_at`` precedes the request. ``margin``: seconds to stop early; None: default.
     """
     kept_back = default_margin(lease) if margin is None else margin
     return sent_at + lease - kept_back

@@ -114,7 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Draft of a reply: an acquire or upgrade waits; completed as the step ends."""
+    """Draft of a reply to an acquire or upgrade that waits, until the step ends."""
 
     # The rest (entries ahead, when to ask again) depends on what the step leaves.
     client_id: str
@@ -231,16 +231,11 @@ def peek(
 def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
     """Return the step with its offer passed on from clients that cannot be reached.
 
-    For stores that know whether a wake-up has a receiver. The entries of these clients
-    count as having missed their claim, and ``wakes`` names only the clients called
-    instead. Call again with those that cannot be reached either, until ``wakes`` has
-    none. The reply stays as it was. A pending upgrade keeps its slot until the slot
-    expires.
-
-    Args:
-        step: The step as the transition made it.
-        client_ids: The clients of ``step.wakes`` that cannot be reached.
-        now: Microseconds of the store's clock.
+    For stores that know whether a wake-up has a receiver. The entries of
+    ``client_ids``, clients in ``step.wakes``, count as having missed their claim, and
+    the new ``wakes`` has only the clients called instead. Call again with those that
+    cannot be reached either, until there is none. The reply stays as it was. A pending
+    upgrade keeps its slot until the slot expires.
     """
     doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
     return Step(doorman, step.seat, step.reply, wakes)
@@ -578,7 +573,7 @@ def downgrade(
 def upgrade(
     doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """Turn the only reader into a writer; of several readers, one may wait for it."""
+    """Turn the only reader into a writer; if there are others, wait or refuse."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
         return doorman, Granted((done,), at.now)

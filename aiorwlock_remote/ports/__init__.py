@@ -204,7 +204,7 @@ class FailsOver(Protocol):
     """A store whose server may be replaced while its connections stay open."""
 
     def on_failover(self, renew_all: Callable[[], object]) -> bool:
-        """Call ``renew_all()``, in any thread, when another server has taken over.
+        """From now on, call ``renew_all()`` (in any thread) after each failover.
 
         The new server may not know the grants of the one before. Return False if the
         store never fails over.
@@ -215,8 +215,7 @@ class Store(Protocol):
     """A store of locks: what every backend returns."""
 
     @property
-    def capabilities(self) -> Capability:
-        """What the store can do."""
+    def capabilities(self) -> Capability: ...
 
     @property
     def pace(self) -> PollPolicy:
@@ -302,8 +301,7 @@ class Backend(Protocol):
 
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
-    ) -> Awaitable[Store]:
-        """Open the store, as ``Opener`` does."""
+    ) -> Awaitable[Store]: ...
 
 
 class Opener(Protocol):
@@ -320,9 +318,6 @@ class Opener(Protocol):
 
         Only the time that is awaited counts towards ``connect_timeout``: a backend with
         slow imports does them in a plain function that returns a coroutine. ``bell`` is
-        to be called in the loop's thread.
-
-        Raises:
-            ConfigurationError: An option or a part of the URL does not fit.
-            BackendError: The store does not reply, or does not fit.
+        to be called in the loop's thread. Raise ``ConfigurationError`` if an option or
+        a part of the URL does not fit, ``BackendError`` if the store does not reply.
         """

@@ -17,11 +17,12 @@ T = TypeVar("T")
 
 
 class MutexSetMembers(Protocol):
-    """The mutexes of one set in a store, as one client uses them. Times are seconds.
+    """The mutexes of one set in a store, as one client uses them.
 
     Requests are sent at once and carried out in order with each other and with
     ``Store.step``, which also releases and renews the mutexes taken (with a
-    ``SetMember`` as the resource). They fail with ``BackendError``.
+    ``SetMember`` as the resource). They fail with ``BackendError``. ``lease``:
+    microseconds.
     """
 
     def ask(
@@ -38,8 +39,7 @@ class MutexSetMembers(Protocol):
     ) -> Pending[None]:
         """Remove these queue entries, and release what the tickets were granted.
 
-        Sent even if the connection has to be opened again. ``places``: targets of the
-        entries. ``lease``: of the tickets, in microseconds.
+        ``places``: targets of the entries. Sent even if the store must reconnect first.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
@@ -49,13 +49,10 @@ class MutexSetMembers(Protocol):
         """Remove a mutex, held or not; the reply is False if it does not exist."""
 
     def end(self, ticket: str) -> Pending[Reply]:
-        """Release a ticket and remove its mutex from the set in one step.
-
-        The reply is that of a ``Release``.
-        """
+        """Release a ticket, and remove its mutex from the set, in one step."""
 
     def names(self) -> AsyncIterator[str]:
-        """Yield the names of all mutexes; those added or removed meanwhile may miss."""
+        """Yield all mutexes; one that is added or removed meanwhile may be missing."""
 
     def watch(self) -> None:
         """Begin to call ``ring`` (see ``SupportsMutexSets``) when the set changes."""
@@ -94,8 +91,7 @@ class SupportsRowLocks(Protocol):
     """A store that can run SQL statements on the user's tables."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The SQL dialect of the store."""
+    def dialect(self) -> Dialect: ...
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Run the statements of a plan, each committed for itself.
@@ -114,7 +110,7 @@ class NotifiesRowReleases(Protocol):
     def watch_row(
         self, table: str, key: str, ring: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call ``ring()`` when the row may be free; return a function that stops this.
+        """Call ``ring()`` whenever the row may be free; return a function to stop it.
 
         ``table`` is written as in statements. Some calls have no cause, one comes when
         notifications begin, and releases by other programs cause none.
@@ -128,12 +124,10 @@ class SupportsTransactions(Protocol):
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
         """Lock the ticket's mutex record in the database until the transaction ends.
 
-        Until then no other client can hold the resource, even if the lease ends.
-
-        Raises:
-            ConfigurationError: The object is not a transaction of this database, has
-                not begun, or does not see what was committed since.
-            BackendError: Its connection failed.
+        Until then no other client can hold the resource, even if the lease ends. Raise
+        ``ConfigurationError`` if the object is not a transaction of this database, has
+        not begun, or does not see what was committed since; ``BackendError`` if its
+        connection fails.
         """
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
@@ -151,8 +145,7 @@ class OccupancyStore(Protocol):
     """
 
     @property
-    def ages(self) -> ExpiryAges:
-        """Ages in seconds after which records are dead."""
+    def ages(self) -> ExpiryAges: ...
 
     @property
     def confirms(self) -> bool:
@@ -174,7 +167,7 @@ class OccupancyStore(Protocol):
         """Return the using records of contenders other than ``who``."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Remove a record that a look found, unless it has changed since."""
+        """Remove a pending or ``using`` record that was found, unless it changed."""
 
     async def promote(self, thing: str, who: str) -> bool:
         """Turn the pending record into a using one; return False if it is gone."""
@@ -183,7 +176,7 @@ class OccupancyStore(Protocol):
         """Restart the age of a using record; return False if it is gone."""
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Remove both records; return True if there was a using record."""
+        """Remove both records of ``who``; return True if one was a using record."""
 
 
 @runtime_checkable
