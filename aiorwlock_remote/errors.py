@@ -295,7 +295,7 @@ class BackendUnavailable(BackendError, ConnectionError):
 
 @dataclass(eq=False, repr=False)
 class BadRecord(BackendError):
-    """A stored record under a name of this library is not ours or cannot be read."""
+    """A record in the store under our name is not ours or cannot be read."""
 
 
 @dataclass(eq=False, repr=False)

@@ -55,7 +55,7 @@ def guarded(
     """Call a function of the user's; log what it raises as the event ``failed``."""
     # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
     # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
-    # an callback that fails would keep the body of a lost lock running.
+    # a callback that fails would keep the body of a lost lock running.
     try:
         function(*args)
     except BaseException as exc:  # noqa: BLE001 - as above

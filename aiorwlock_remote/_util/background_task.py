@@ -18,7 +18,7 @@ CANCEL_GRACE = 1.0
 
 
 class BackgroundTask:
-    """Runs one coroutine function in the background; used in the loop's thread only.
+    """Runs ``run`` in the background of ``loop``; used in the loop's thread only.
 
     Invariants (tests/runtime/test_background_task.py):
 
@@ -29,10 +29,6 @@ class BackgroundTask:
     """
 
     def __init__(self, loop: EventLoop, run: Callable[[], Awaitable[None]]) -> None:
-        """Prepare the task; ``start`` or ``wake`` begins the first run.
-
-        ``loop`` spawns ``run``, which may call ``sleep_until`` of this object.
-        """
         self._loop = loop
         self._function = run
         self._running = False
@@ -85,10 +81,7 @@ class BackgroundTask:
             self._scope.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until the present run has ended, even if the caller is cancelled.
-
-        Waits for ``CANCEL_GRACE`` seconds at most.
-        """
+        """Wait for the end of the run, ``CANCEL_GRACE`` s at most; not cancellable."""
         if self._running:
             self._ended = anyio.Event()
             with anyio.move_on_after(CANCEL_GRACE, shield=True):

@@ -192,7 +192,7 @@ class ThreadLoop(DriverLoop):
 
         Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
         """
-        # It has ended before, or this is a forked child, which has no such thread.
+        # The loop has ended, or this is a forked child process without that thread.
         if not self._thread.is_alive():
             return
         self._last = last
@@ -250,7 +250,7 @@ def check_asyncio(what: str, scheme: str) -> None:
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
     """Return the caller's own loop if it is asyncio's, else one in a new thread."""
-    # A program on asyncio must not pay for importing trio.
+    # Programs on asyncio must not pay for importing trio.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return ThreadLoop(home, name)

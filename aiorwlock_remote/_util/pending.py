@@ -164,10 +164,7 @@ def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
 def gather_pending(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
-    """Return a ``Pending`` of ``change(replies)``, done when all replies have come.
-
-    It fails with the first error in the list, if there is one.
-    """
+    """Return a ``Pending`` of ``change(replies)``; it fails with the first error."""
     last: Pending[None] = Pending()
     missing = len(pendings)
 

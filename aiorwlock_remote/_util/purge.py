@@ -47,8 +47,8 @@ class Purger:
 
     def begin(self, near: Key) -> None:
         """Start a purge at the first row or at ``near``, unless one is running."""
-        # From the first row or from ``near``, at random: where processes end soon, no
-        # walk from the first row gets far, and the last rows would never be purged.
+        # At random: where processes end soon, no walk from the first row gets far, and
+        # the last rows would never be purged.
         if self._over is None and not self._ended.is_set():
             self._over = anyio.Event()
             self._spawn(partial(self._walk, choice((FIRST_KEY, near)), self._over))
@@ -67,7 +67,6 @@ class Purger:
                 log_event(log, "record_purged", logging.DEBUG, next_key=last)
                 with anyio.move_on_after(PAUSE_BETWEEN_REQUESTS):
                     await self._ended.wait()
-        # The rows deleted so far stay deleted, and the next walk goes on.
         except (BackendError, ConfigurationError) as exc:
             log_event(log, "purge_failed", error=str(exc))
         finally:

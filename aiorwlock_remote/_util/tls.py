@@ -11,7 +11,6 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
-# Names of the TLS options of a URL.
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
@@ -44,8 +43,7 @@ class TlsOptions:
                 what=f"certificates for {where} cannot be read: {exc}",
                 hint="ca_file, cert_file and key_file are PEM files",
             ) from exc
-        # The order matters: ``ssl`` refuses CERT_NONE while it has to check the host
-        # name.
+        # In this order: ``ssl`` refuses CERT_NONE while it has to check the host name.
         if self.verify != "yes":
             context.check_hostname = False
             log_event(log, "tls_unverified", server=where)
@@ -65,7 +63,7 @@ class TlsOptionsMixin(ABC):
     def where(self) -> str: ...
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return a TLS context as ``TlsOptions.context`` does; None without TLS."""
+        """Return ``tls.context(where)``; None without TLS."""
         return None if self.tls is None else self.tls.context(self.where)
 
 

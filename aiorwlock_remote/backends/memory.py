@@ -124,7 +124,6 @@ class MemoryStore:
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """Call ``wake`` in the event loop when the client of ``settings`` may enter."""
         self._database = database
         self._loop = loop
         self._memory = settings.fence_memory

@@ -65,11 +65,8 @@ def writer_waits(doorman: Doorman, now: int) -> bool:
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
-    """Return True if this reader's entry may pass waiting writers.
-
-    The end of a write phase admits all readers that wait then, until ``admit_until``.
-    """
-    # Without an end of the window a dead reader would block the next writer for ever
+    """Return True if the end of a write phase lets this reader pass waiting writers."""
+    # Without ``admit_until`` a dead reader would block the next writer for ever
     # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
     return open_now and entry.number <= doorman.admit_upto
@@ -89,11 +86,7 @@ def admit_waiting(doorman: Doorman) -> Doorman:
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit the waiting readers if no writer is left that counts.
-
-    Entries of writers do not count once they have expired or missed their claim window.
-    """
-    # Time passes between steps, so each step first makes up for what it changed.
+    """Admit the waiting readers once all writers expired or missed their claim."""
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
     for entry in doorman.queue:  # its writers have all missed their claim
@@ -159,9 +152,8 @@ def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doo
 
 
 def _open_window(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    # The window is as long as the longest of theirs: a reader that does not come in it
-    # is late, and delays the next writer no longer
-    # (test_a_dead_reader_costs_one_window).
+    # A reader that does not come within the longest claim window of them all is late,
+    # and delays the next writer no longer (test_a_dead_reader_costs_one_window).
     called = [] if doorman.admit_until else admitted(doorman, now)
     if not called:
         return doorman, ()

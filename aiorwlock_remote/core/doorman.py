@@ -186,8 +186,7 @@ class Doorman:
 
     def after_reboot(self) -> Doorman:
         """Return the doorman without holders and queue; the last fence is kept."""
-        # A store of one host counts leases by a clock that restarts with the host.
-        # Their ends mean nothing after a boot
+        # A host's clock restarts at a boot, so the ends of leases mean nothing then
         # (test_another_boot_ends_everything_but_the_fence).
         return replace(
             self,
@@ -199,7 +198,6 @@ class Doorman:
         )
 
 
-# The doorman of a resource that was never used.
 UNUSED_DOORMAN: Doorman = Doorman()
 
 
@@ -213,10 +211,7 @@ def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
 
 
 def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
-    """Return the mutex record's text: ticket or ``readers``, a comma, Unix seconds.
-
-    ``wall``: Unix time in microseconds.
-    """
+    """Return the mutex record's text: ticket (or ``readers``), comma, Unix seconds."""
     first = grants[0]
     ticket = first.ticket if first.mode is Mode.WRITE else READERS
     return f"{ticket},{wall // 1_000_000}"
@@ -246,10 +241,7 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """Return the context without ``foreign`` if it contains one of the tickets.
-
-    The tickets hold nothing, so their record must go (see ``core/mutex_record.py``).
-    """
+    """Drop ``foreign`` from the context if it contains one of these dead tickets."""
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
         return at
@@ -273,7 +265,6 @@ def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str
 
 def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
     """Return texts for people about the few grants that expire first."""
-    # Of 10,000 readers a few are enough.
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 

@@ -136,11 +136,7 @@ class ModeQueue:
         return None if self._asked else self.ask()
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
-        """Return the store's last reply about the resource, for a waiter that gives up.
-
-        None if a request is under way and the store has not replied since the waiter
-        joined.
-        """
+        """Return the store's last reply; None if none came since the task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
         # (test_who_joins_later_is_told_what_the_store_said).
@@ -195,7 +191,6 @@ class ModeQueue:
             may_queue=True,
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
-            # With an entry in the store already, the client is one of the waiters.
             max_waiters=None if self._placed else first.max_waiters,
             entry_ttl=self._entry_ttl,
             claim_window=self._claim_window,

@@ -100,7 +100,7 @@ def remember(doorman: Doorman, ending: LossNote) -> Doorman:
 
 
 def why_gone(doorman: Doorman, holder: str) -> LossReason:
-    """Return why this holder has no grant any more: "expired" if nothing was noted."""
+    """Return why this holder has no grant; "expired" is the answer without a note."""
     for ending in reversed(doorman.endings):
         if ending.holder == holder:
             return ending.reason

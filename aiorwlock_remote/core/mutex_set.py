@@ -59,10 +59,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Reply to a ``TakeRequest`` that was refused.
-
-    ``retry_after``: microseconds until an expiry may free a mutex, or None.
-    """
+    """Reply: refused; ``retry_after``: microseconds to the next expiry, or None."""
 
     retry_after: int | None
 

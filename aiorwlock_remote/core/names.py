@@ -101,8 +101,7 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
         return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
-# ``typed``: 1 is a name and equals True, which is not
-# (test_what_is_equal_to_a_name_is_none).
+# ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
 @lru_cache(CACHE_SIZE, typed=True)
 def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
     kind = encode_type(resource_type, prefix)
@@ -204,8 +203,7 @@ def check_prefix(prefix: object) -> str:
             hint="no braces, commas, percent signs or control characters",
         )
     check_text("prefix", text)
-    # A type that is cut must still begin with the whole prefix, by which
-    # ``resource_under_prefix`` finds it.
+    # A type that is cut must still begin with the prefix (``resource_under_prefix``).
     if text and len(encode(text).encode()) > _KEPT_WHEN_CUT:
         raise ConfigurationError(
             what=f"prefix {quoted(text)} is too long",
@@ -291,8 +289,7 @@ class KeyPair(Resource):
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
     """Return the key pair that locks this id of this datatype."""
-    # The keys are published and not encoded: ("a", "b:c") and ("a:b", "c") have the
-    # same keys, so they are the same lock, and equal.
+    # ("a", "b:c") and ("a:b", "c") have the same keys, so they are the same lock.
     parts = (check_str("datatype", datatype), id_text(resource_id))
     if not all(parts):
         raise ConfigurationError(what="an empty name cannot be locked")

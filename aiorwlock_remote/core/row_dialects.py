@@ -68,8 +68,7 @@ POSTGRESQL = Dialect(
     now="CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)",
     uuids=True,
     # A waiting client has a shared advisory lock on these two numbers. ``NOTIFY`` locks
-    # the whole server while its transaction commits, so it is sent only if a client
-    # waits.
+    # the server while its transaction commits, so it is sent only to waiting clients.
     freed=(
         f"{WAKES}CASE WHEN {{mark}} = 'Unlock'"
         f" AND NOT pg_try_advisory_xact_lock({_ROW})"

@@ -135,8 +135,7 @@ class TakeRow:
         if not (free or (self.mode is Mode.READ and state.mark == READ_LOCK)):
             return RowDecision(None, state)
         joins = self.mode is Mode.READ and bool(current.grants)
-        # At least the database's clock, so that fences rise even if the column was
-        # lost.
+        # At least the database's clock: fences rise even if the column was lost.
         last = current.last if joins else max(current.last + 1, now)
         grant = RowGrant(self.ticket, self.mode, now + self.lease, last)
         readers = state.readers + (self.mode is Mode.READ)

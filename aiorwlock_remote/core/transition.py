@@ -116,7 +116,6 @@ class Step:
 class MustWait:
     """Draft of a reply to an acquire or upgrade that waits, until the step ends."""
 
-    # The rest (entries ahead, when to ask again) depends on what the step leaves.
     client_id: str
     mode: Mode
 
@@ -196,8 +195,8 @@ def _step(
             doorman, at, draft = _force(doorman, command, at)
     wakes: tuple[str, ...] = ()
     if at.foreign is None:
-        # While a foreign program holds the mutex record nothing may be offered: a claim
-        # window would open and close unused
+        # Nothing is offered while another program has the mutex record: a claim window
+        # would open and close unused
         # (test_a_window_that_a_foreign_program_sat_through_opens_anew).
         doorman, wakes = offer(doorman, now)
     # The reply comes after the offer: a waiter to which this very step offers the
@@ -280,13 +279,9 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the step if a lone writer acquires or releases a resource; else None.
-
-    None: the full transition is needed, for example because clients wait.
-    """
-    # Most locks are free when an acquire comes, and nothing waits when they are
-    # released. These steps take a fraction of the full transition's time, with the same
-    # result (test_fast_path.py compares every field).
+    """Return the step if only one writer is involved; None: use the full transition."""
+    # Most locks have no waiters, and then this gives the full transition's result in a
+    # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
         return None
     if seat is None:
@@ -345,7 +340,6 @@ def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
     """Grant the claims, queue their client, or refuse; a repetition changes nothing."""
-    # Idempotent by ticket: a client repeats an acquire whose reply was lost.
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -492,7 +486,6 @@ def _release(
         held, turns = True, doorman.turns + 1
         doorman = drop_grants(doorman, (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
-        # The doorman was lost; the ticket in the mutex record proves the grant.
         held = cmd.mode is not Mode.READ
         at = replace(at, foreign=None) if held else at
     else:

@@ -21,8 +21,7 @@ def is_uncertain(error: BaseException | None) -> bool:
         return False
     if isinstance(error, BackendError):
         return not error.nothing_done
-    # Any other exception is a bug or a driver's error that was not mapped: it proves
-    # nothing about the store.
+    # Any other exception, such as a driver's that was not mapped, proves nothing.
     return not isinstance(error, LockError | IllegalCommand)
 
 
@@ -45,10 +44,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without its proof (``nothing_done``) that nothing was done.
-
-    For a request that was sent twice: the first attempt may have been carried out.
-    """
+    """Return the error without ``nothing_done``: an earlier attempt may be done."""
     if is_uncertain(error):
         return error
     # The error itself stays as it is: other tasks may raise it, too.

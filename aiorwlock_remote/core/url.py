@@ -47,8 +47,7 @@ class Address:
     def only(self, *known: str) -> None:
         """Raise ``ConfigurationError`` if the URL has another option than these."""
         for name in self.query:
-            # A misspelt option that was ignored would leave a lock with other settings
-            # than its owner believes.
+            # A misspelt option must not leave a lock with the default unnoticed.
             if name not in known:
                 ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(
@@ -135,11 +134,7 @@ def in_range(what: str, seconds: float, least: float, most: float) -> float:
 
 
 def parse(url: str) -> Address:
-    """Return the parts of a store URL, ``scheme://…?option=value``.
-
-    Raise ``ConfigurationError`` if there is no scheme, a bad port, an option given
-    twice, a NUL, or text that is not Unicode.
-    """
+    """Return the parts of a store URL, or raise ``ConfigurationError``."""
     check_str("a store URL", url)
     check_text("the store URL", url)
     try:

@@ -79,10 +79,7 @@ class SocketEventLoop(Protocol):
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run the function after the tasks of this turn of the loop.
-
-        Called from the loop's thread only.
-        """
+        """Run the function after this turn's tasks; call in the loop's thread only."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.
@@ -143,9 +140,8 @@ class Snapshot:
     @property
     def set_back(self) -> int:
         """Microseconds by which the store's clock was set back since the last step."""
-        # 0 where leases do not count by a wall clock, and for small differences,
-        # because the nodes of a cluster may differ. A live holder renews by the new
-        # time, and so changes the record.
+        # 0 if leases do not count by a wall clock, and for small differences: the nodes
+        # of a cluster may differ.
         ahead = self.record.updated - self.now
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
@@ -193,10 +189,7 @@ class AbortableRenewer(Protocol):
     """A renewer that can be aborted, so that a silent server does not delay closing."""
 
     def give_up(self) -> None:
-        """Make renewals under way, and all later ones, fail soon.
-
-        Callable from any thread, and again, for a renewal that had just begun.
-        """
+        """Make renewals, present and later, fail soon. Any thread may call it again."""
 
 
 @runtime_checkable
@@ -294,9 +287,9 @@ class Replicated(Protocol):
 
 
 class Backend(Protocol):
-    """A user's own kind of store, or a store over a client object that they opened.
+    """A user's own store, or one over a client object that the user opens and closes.
 
-    ``connect`` takes a backend in place of a URL. It does not close the user's client.
+    ``connect`` takes a backend in place of a URL.
     """
 
     def open(

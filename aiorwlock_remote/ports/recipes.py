@@ -77,10 +77,7 @@ class SupportsMutexSets(Protocol):
 
 @runtime_checkable
 class SupportsKeyPairs(Protocol):
-    """A store that can hold readers-writer locks on pairs of published keys.
-
-    ``Store.step`` takes a ``KeyPair`` like any other resource.
-    """
+    """A store that can hold readers-writer locks on ``KeyPair`` resources."""
 
     def check_pair(self, pair: KeyPair) -> None:
         """Raise ``ConfigurationError`` if one step cannot change both keys here."""
