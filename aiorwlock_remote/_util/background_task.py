@@ -59,7 +59,7 @@ class BackgroundTask:
             self._alarm.set()
 
     async def sleep_until(self, time: float) -> None:
-        """For the run: sleep until this local time (may be infinite), or ``wake``."""
+        """Sleep until this local time or ``wake``; called by the run itself."""
         by, self._woken_for = self._woken_for, math.inf
         # Woken before it sleeps: the reason for the wake-up may have come after the
         # caller looked for it.

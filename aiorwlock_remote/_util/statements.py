@@ -32,7 +32,7 @@ T = TypeVar("T")
 async def run_plan(
     plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
 ) -> T:
-    """Run a plan and return its result; ``run`` executes one statement."""
+    """Send a plan's statements to ``run`` one by one; return the plan's result."""
     try:
         statement = next(plan)
         while True:

@@ -27,7 +27,7 @@ class IllegalCommand(ValueError):
 
 @value
 class Claim:
-    """Part of an acquire or a conversion: a ticket to grant, its lease and client.
+    """Part of a command: a ticket to grant, its lease, and a description of its client.
 
     ``lease``: microseconds; None: the grant never expires. ``lock_delay``: microseconds
     after an expiry for which no client enters.
@@ -66,11 +66,9 @@ class Acquire:
         client_id: Random id of the client (one ``Locks``); needed for a queue entry.
         may_queue: Whether a refused acquire puts the client into the queue.
         more: How many tasks of the client wait behind these claims. If not 0, the
-            client gets a new entry at the tail of the queue when the claims are
-            granted.
-        waiting: How many tasks of the client wait in all; shown to people.
-        max_waiters: If so many tasks of all clients wait already, the reply is
-            ``Refused``.
+            client is queued again at the tail when the claims are granted.
+        waiting: All waiting tasks of the client: shown to people, and counted.
+        max_waiters: Refuse the acquire if so many tasks of all clients wait already.
         entry_ttl: Microseconds after which the entry is dropped unless refreshed.
         claim_window: Microseconds for which a free resource is reserved for the entry.
     """
@@ -103,8 +101,8 @@ class Acquire:
 class Release:
     """Command: end a grant, then carry out the acquires in ``then`` in the same step.
 
-    These come from waiting tasks of the client. ``mode``: end only a grant of that
-    mode.
+    They come from waiting tasks of this client. ``mode``: end a grant of that mode
+    only.
     """
 
     ticket: str = field(repr=False)
@@ -218,7 +216,7 @@ class Waiting:
 
 @value
 class Refused:
-    """Reply: not granted and not queued; ``why``: ``HELD``, ``FULL`` or the like."""
+    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``."""
 
     why: str
     retry_after: int | None = None

@@ -133,13 +133,10 @@ class Doorman:
         admit_until: End of that permission; 0 if its window has not been opened yet.
         seat: The value we wrote to the mutex record, to tell it from another program's.
         turns: Grants passed on inside one process since the record was last deleted.
-        barred_until: No client enters before this time (``lock_delay`` after an
-            expiry).
+        barred_until: No client enters before (``lock_delay`` after an expiry).
         upgraded: Whether the writer was a reader before, and so passed the queue.
         endings: Why recent grants ended early.
-        created: Wall clock at the first step, shown to people; ``updated``: at the
-            last.
-        extra: Stored fields of a newer version, kept as they are.
+        created, updated: Wall clock at the first and the last step, shown to people.
     """
 
     last: int = 0

@@ -34,13 +34,11 @@ class Waiter:
     """A task in a ``ModeQueue``, and the grant it got.
 
     Attributes:
-        grant: The grant, once the task has been served.
-        sent_at: Local time from which the lease of the grant counts: when the request
+        sent_at: Local time from which the lease of ``grant`` counts: when the request
             that was granted was sent. If the reply to an earlier request was lost, a
             time no later than when the store carried that one out.
         last_reply: What the store replied last while the task waited; None if nothing.
-        until: Local time up to which a request that was certainly not carried out is
-            repeated.
+        until: Local time up to which a request that was not carried out is repeated.
         unheard: If the task joined while a request was under way, how many replies the
             queue had received by then; otherwise -1.
     """

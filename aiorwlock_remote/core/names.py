@@ -117,8 +117,8 @@ def encode_type(resource_type: str, prefix: str = "") -> str:
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
     """Return a stored resource as a ``Locks`` with this prefix shows it, or None.
 
-    None: the resource has no name under the prefix. Key pairs and mutexes of a set are
-    returned as they are: their store puts the prefix before their names.
+    None: it has no name under the prefix. Key pairs and mutexes of a set are returned
+    as they are: their store adds the prefix.
     """
     if found.kind:
         return found

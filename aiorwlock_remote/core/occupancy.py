@@ -58,7 +58,7 @@ MIN_PENDING = 1.0
 
 
 class Action(Enum):
-    """What a contender does next; ``BUSY`` and ``USING`` end the attempt."""
+    """Next step of a process that wants an object; ``BUSY`` and ``USING`` end it."""
 
     WRITE = auto()
     LOOK_PENDING = auto()
@@ -75,12 +75,12 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContenderRecord:
-    """Record in the store of another contender: a process that wants or uses an object.
+    """Record in the store of a process that wants (pending) or has (using) an object.
 
     Attributes:
-        who: Id of the contender's attempt.
+        who: Id of the process's attempt.
         age: Seconds by the store's clock.
-        dead: Whether the contender's process has certainly ended.
+        dead: Whether the process has certainly ended.
         mark: Distinguishes the record from a later one of the same ``who``.
         label: Name shown to people, if the store knows a better one than ``who``.
     """
@@ -110,9 +110,9 @@ class ExpiryAges:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """What a contender has to do next, as ``next_action`` returns it.
+    """Next step of a process that wants an object, as ``next_action`` returns it.
 
-    ``records``: those to drop, or those that are in the way. ``then``: the action after
+    ``records``: the records to drop or in the way. ``then``: the action after
     ``REMOVE``.
     """
 
@@ -202,17 +202,17 @@ def check_pattern(what: str, pattern: object) -> str:
 
 
 def check_label(text: str) -> str:
-    """Return a contender's label as one line of at most ``MAX_LABEL`` bytes."""
+    """Return a process's label for people: one line of ``MAX_LABEL`` bytes at most."""
     return one_line(check_str("who", text), MAX_LABEL)
 
 
 def contender_id(label: str, nonce: bytes) -> str:
-    """Return the id of a contender's attempt: its label, a comma, the nonce."""
+    """Return the id of a process's attempt: its label, a comma, the nonce in hex."""
     return f"{label},{nonce.hex()}"
 
 
 def label_of(who: str) -> str:
-    """Return the label in a contender's id; another program's id is returned whole."""
+    """Return the label in such an id; another program's id is returned whole."""
     label, _, nonce = who.rpartition(",")
     # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX

@@ -172,7 +172,7 @@ class RowStep:
 
 
 class RowStatements(Protocol[S_co]):
-    """The published statements for one row, in the form that a driver takes."""
+    """SQL statements of the row lock, in the form (``S_co``) that a driver takes."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
         """Return the statement that locks the row: RLock or WLock."""
@@ -185,7 +185,7 @@ class RowStatements(Protocol[S_co]):
 
 
 class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
-    """The published statements, and two more for a row with a column of grants."""
+    """SQL statements for a row lock with leases: the row also has a grants column."""
 
     def read(self) -> S_co:
         """Return the query for mark, count, reason, grants and the server's time."""
@@ -199,7 +199,7 @@ Plan = Generator[S, StatementResult, T]
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
-    """Run a plan and return its result; ``run`` executes one statement and blocks."""
+    """Send a plan's statements to ``run``, which blocks; return the plan's result."""
     try:
         statement = next(plan)
         while True:

@@ -29,7 +29,7 @@ MAX_KEPT_REASON = 40
 
 @dataclass(frozen=True, slots=True)
 class RowGrant:
-    """A grant on a row; ``expires``: Unix time in microseconds, database's clock."""
+    """A grant listed in a row; ``expires``: microseconds of the database's clock."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -59,7 +59,7 @@ class RowGrants:
         return next((g for g in self.grants if g.ticket == ticket), None)
 
     def valid(self) -> RowGrants:
-        """Return the row without the grants that its published columns rule out."""
+        """Return the row without our grants if its mark or count contradicts them."""
         # Another program may have unlocked the row under us: then our grants are void,
         # and must not be given back a second time.
         modes = {grant.mode for grant in self.grants}

@@ -18,14 +18,14 @@ MAX_SHOWN = 80
 
 
 def check_str(what: str, value: object) -> str:
-    """Return the value if it is a str, or raise; ``what`` names it in the error."""
+    """Return a str unchanged; else raise ``ConfigurationError`` that names ``what``."""
     if not isinstance(value, str):
         raise ConfigurationError(what=f"{what} must be str, not {type(value).__name__}")
     return value
 
 
 def check_unicode(what: str, text: str) -> None:
-    """Raise if the text has no UTF-8 form; ``what`` names it in the error."""
+    """Raise ``ConfigurationError`` about ``what`` if the text has no UTF-8 form."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -38,7 +38,7 @@ def has_control_character(text: str) -> bool:
 
 
 def check_reason(reason: str) -> str:
-    """Return the reason if a store can hold it, or raise ``ConfigurationError``."""
+    """Return a text if it can be the reason of a lock, else ``ConfigurationError``."""
     check_str("a reason", reason)
     if len(reason) > MAX_REASON:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def check_reason(reason: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise if some store cannot hold the text; ``what`` names it in the error."""
+    """Raise ``ConfigurationError`` about ``what`` for a NUL or invalid Unicode."""
     check_unicode(what, text)
     # PostgreSQL stores no NUL in a text, whatever the client's driver allows.
     if "\0" in text:

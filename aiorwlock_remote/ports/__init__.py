@@ -79,7 +79,7 @@ class SocketEventLoop(Protocol):
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run the function after this turn's tasks; call in the loop's thread only."""
+        """Run the function at the end of this turn of the loop; loop's thread only."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.

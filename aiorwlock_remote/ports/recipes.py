@@ -135,10 +135,11 @@ class SupportsTransactions(Protocol):
 
 
 class OccupancyStore(Protocol):
-    """The pending and using records of objects. No two attempts have the same ``who``.
+    """Store of records of processes that want (pending) or have (using) an object.
 
     Each call is one atomic step, and no caller is cancelled in the middle of one. Calls
-    fail with ``BackendError``. ``thing`` is an object's name.
+    fail with ``BackendError``. ``thing``: an object's name. ``who``: the id of one
+    attempt.
     """
 
     @property
@@ -152,16 +153,16 @@ class OccupancyStore(Protocol):
         """Raise ``ConfigurationError`` if the store cannot hold this object's name."""
 
     def sign(self, label: str) -> str:
-        """Return a new id (``who``) for one attempt of a contender with this label."""
+        """Return a new id for one attempt of a process with this label."""
 
     async def write(self, thing: str, who: str) -> None:
         """Write a new pending record, whose age counts from now."""
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the pending records of contenders other than ``who``."""
+        """Return the pending records of attempts other than ``who``."""
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using records of contenders other than ``who``."""
+        """Return the using records of attempts other than ``who``."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Remove a pending or ``using`` record that was found, unless it changed."""
@@ -178,11 +179,10 @@ class OccupancyStore(Protocol):
 
 @runtime_checkable
 class SupportsOccupancy(Protocol):
-    """A store that can hold pending and using records beside its locks."""
+    """A store that can hold, beside its locks, which process wants or has an object."""
 
     def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
-        """Return the records with names of these patterns, without I/O.
+        """Return the pending and using records with these names, without I/O.
 
-        ``pending`` and ``using`` have ``%s`` in place of the object's name. Raise
-        ``ConfigurationError`` if a pattern does not fit.
+        A name has ``%s`` in place of the object; ``ConfigurationError`` if it does not.
         """
