@@ -161,14 +161,14 @@ class ModeQueue:
         return Withdraw(self._client_id, self.mode, tickets, keep=keep)
 
     def wake(self) -> Acquire | None:
-        """React to a wake-up (it may be mistaken); return the request to send."""
+        """Take note of a wake-up, which may be mistaken; return the request to send."""
         if self._asked:
             self._woken = True
             return None
         return self.ask()
 
     def ask(self) -> Acquire | None:
-        """Return the waiting tasks' acquire; None if no task waits or one is sent."""
+        """Return the acquire to send for the waiting tasks; None if there is none."""
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]

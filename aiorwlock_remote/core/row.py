@@ -248,7 +248,7 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Return the plan that unlocks the row, or finds its state if it is not locked."""
+    """Return the plan that unlocks a row, or reads it if it was not so locked."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 

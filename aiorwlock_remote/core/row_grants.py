@@ -43,7 +43,7 @@ class RowGrant:
 
 @dataclass(frozen=True, slots=True)
 class RowGrants:
-    """A row's lock state together with our grants in its fourth column.
+    """A row's lock state together with our grants, which its grants column lists.
 
     ``last``: the highest fence given out. ``wrote``: the reason we wrote last.
     ``nonce``: random text of the last change.
@@ -184,7 +184,7 @@ class RenewRow:
 
 
 def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
-    """Return the text for the row's fourth column; ``nonce`` makes each text unique."""
+    """Return the text that stores a row's grants; ``nonce`` makes each text unique."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
         for grant in ledger.grants
@@ -194,7 +194,7 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
 
 
 def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
-    """Parse the text of the fourth column; return None if we did not write the text."""
+    """Return the row with the grants in a stored text; None if the text is not ours."""
     if not text:
         return RowGrants(state)
     try:

@@ -29,7 +29,7 @@ from aiorwlock_remote.core.url import Address
 
 
 class Capability(Flag):
-    """What a store can do; selects the conformance cases that apply to the store."""
+    """What a store can do; decides which conformance cases apply to the store."""
 
     NONE = 0
     MANY_PROCESSES = auto()

@@ -22,7 +22,7 @@ class MutexSetMembers(Protocol):
     Requests are sent at once and carried out in order with each other and with
     ``Store.step``, which also releases and renews the mutexes taken (with a
     ``SetMember`` as the resource). They fail with ``BackendError``. ``lease``:
-    microseconds.
+    microseconds for which a mutex of this set is held unless renewed.
     """
 
     def ask(
