@@ -1,6 +1,6 @@
 """What the runtime asks of a store, and a store of the runtime: small Protocols.
 
-A backend is one function, ``open(address, host, bell, settings)``, that returns a
+A backend is one function, ``open(address, loop, wake, settings)``, that returns a
 ``Store``. It imports the core and this module only, and no other backend.
 """
 
@@ -86,7 +86,7 @@ class SocketEventLoop(Protocol):
 MIN_CLOCK_SETBACK = 1_000_000
 
 WakeCallback = Callable[[Resource, float], None]
-"""``bell(resource, seconds)``: a waiter may be granted in so many seconds."""
+"""``wake(resource, seconds)``: a waiter may be granted in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class Backend(Protocol):
     """
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
     ) -> Awaitable[Store]: ...
 
 
@@ -303,14 +303,15 @@ class Opener(Protocol):
     def __call__(
         self,
         address: Address,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
+        /,
     ) -> Awaitable[Store]:
         """Open the store: check that it replies and fits.
 
         Only the time that is awaited counts towards ``connect_timeout``: a backend with
-        slow imports does them in a plain function that returns a coroutine. ``bell`` is
+        slow imports does them in a plain function that returns a coroutine. ``wake`` is
         to be called in the loop's thread. Raise ``ConfigurationError`` if an option or
         a part of the URL does not fit, ``BackendError`` if the store does not reply.
         """

@@ -26,8 +26,6 @@ from aiorwlock_remote.testing.history import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aiorwlock_remote.testing.history import Access, Event, Granted
-
 
 @final
 @dataclass(slots=True)

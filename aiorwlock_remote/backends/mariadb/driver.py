@@ -52,7 +52,8 @@ class MariadbDriver(Driver[Connection]):
         "create_async_engine('mariadb+asyncmy://…')"
     )
     dialect: MariadbDialect = MARIADB
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

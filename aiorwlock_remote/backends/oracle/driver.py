@@ -66,7 +66,8 @@ class OracleDriver(Driver[Connection]):
         "OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
         "create_async_engine('oracle+oracledb://…')"
     )
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
         """Read the certificates.

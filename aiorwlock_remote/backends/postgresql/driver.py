@@ -47,7 +47,8 @@ class PostgresqlDriver(Driver[Connection]):
 
     package = "asyncpg"
     pool_hint = "asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')"
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

@@ -343,8 +343,9 @@ def row_lock(
 
 
 _MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]]
-_CHECKED_KINDS = weakref.WeakKeyDictionary()
+_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]] = (
+    weakref.WeakKeyDictionary()
+)
 """By engine; see ``RowRequests``."""
 
 
