@@ -157,8 +157,7 @@ class Locks(TicketCalls, RecipeFactories):
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Yield each resource with holders that look abandoned, listing only those
-        holders.
+        """Yield resources whose holders look abandoned, listing only those holders.
 
         A holder looks abandoned if its grant never expires (a record of another
         program, too), or if its lease ran out and no request has come since;
@@ -178,8 +177,7 @@ class Locks(TicketCalls, RecipeFactories):
                     yield left
 
     async def force_release(self, seen: LockInfo, *, reason: str) -> int:
-        """End the grants of the holders listed in ``seen``, if they still hold the
-        lock.
+        """End the grants of the holders in ``seen``, if they still hold the lock.
 
         Holders that came later are not touched. A holder that is alive gets
         ``LockLost("forced")`` at its next renewal, and its fence is refused as soon as
@@ -290,7 +288,7 @@ class Locks(TicketCalls, RecipeFactories):
         """End every wait with ``Closed``, release every grant, close the connection.
 
         If another task is inside an ``async with`` of one of these grants, its body is
-        cancelled and raises ``Closed``, unless ``on_lost`` is not ``"raise"``.
+        cancelled and raises ``Closed`` (with ``on_lost="raise"``, the default).
 
         If the caller is cancelled, the releases are carried out all the same. A second
         call does nothing.

@@ -243,8 +243,7 @@ class Held:
         return upgraded
 
     def detach(self) -> str:
-        """Give the grant away. Return an opaque ticket for ``locks.adopt`` in any
-        process.
+        """Give the grant away; return an opaque ticket for ``locks.adopt`` anywhere.
 
         From now on the grant is not renewed: the ticket has to be adopted before the
         lease ends. Treat the ticket as a secret: the first to adopt it has the lock.

@@ -40,9 +40,7 @@ Sender = Callable[[Lease], Pending[Reply]]
 
 
 class LossScopes:
-    """The cancel scopes to cancel when one grant is lost; for the event loop's
-    thread.
-    """
+    """The cancel scopes to cancel when one grant is lost; for the loop's thread."""
 
     __slots__ = ("_happened", "_scopes")
 
@@ -67,8 +65,8 @@ class LossScopes:
             scope.cancel()
 
     def pass_on(self, other: LossScopes) -> None:
-        """Move all scopes to ``other``, the scopes of the grant that replaces this
-        one.
+        """Move all scopes to ``other``, which belongs to the grant that replaces
+        this.
         """
         scopes, self._scopes = self._scopes, []
         for scope in scopes:
@@ -76,14 +74,10 @@ class LossScopes:
 
 
 class ReleasesBody(Protocol):
-    """Function that releases a grant when the body it protected ends; see
-    ``end_body``.
-    """
+    """Function that releases a grant when the body it protected ends."""
 
     async def __call__(self, *, quietly: bool) -> None:
-        """Release the grant. Unless ``quietly``, raise its loss or a failure of the
-        store.
-        """
+        """Release the grant. Unless ``quietly``, raise its loss or a failure."""
 
 
 async def end_body(
@@ -167,9 +161,7 @@ class HeldState:
         self._chain: _MoveChain | None = None
 
     def shown_as(self, face: object) -> None:
-        """Make ``face``, the user's ``Held``, the face of this state; begin the
-        renewals.
-        """
+        """Take ``face`` as the user's ``Held`` of this grant; begin the renewals."""
         self.face = weakref.ref(face)
         self.session.admit(self)
         if self._followers is not NO_OBSERVERS:
@@ -188,9 +180,7 @@ class HeldState:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
-        """Return the error to raise for a grant that was lost, or whose ``Locks``
-        closed.
-        """
+        """Return the error of a grant that was lost, or whose ``Locks`` closed."""
         if self._closed_under:
             return Closed()
         lease = self.lease
@@ -202,8 +192,7 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Raise unless the grant may do what ``action`` names; a mutex of a set may
-        not.
+        """Refuse ``action``, named for the error, for a mutex of a set.
 
         Raises:
             ConfigurationError: the grant is a mutex of a set.
@@ -230,8 +219,7 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the scope of ``enter``, and release the grant, or the one it was moved
-        to.
+        """Leave the scope of ``enter``, and release the grant that is now ``newest``.
 
         Raises:
             LockLost: the grant was lost; see ``end_body``.
@@ -314,9 +302,7 @@ class HeldState:
             self.loss.happened()
 
     def detach(self) -> None:
-        """End the grant in this process only: the store keeps it for the adopting
-        task.
-        """
+        """End the grant in this process; the store keeps it for the adopting task."""
         if self._end(LeaseState.DETACHED):
             self._followers.ended("detached")
 
@@ -392,17 +378,13 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Take the owner of ``old``, the grant moved to this one, if that is a task.
-
-        The task that runs ``upgrade`` need not be the one that entered ``async with``.
-        """
+        """Take over from ``old``, moved to this grant, the task that owns the grant."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
-        """Handle a loss, in the event loop: cancel the bodies, then call the user's
-        callback.
+        """Handle a loss in the loop: cancel the bodies, call the user's callback.
 
         A grant that was held for too long is released in the store, unless other
         processes share its ticket and still hold it.

@@ -230,8 +230,7 @@ class _Exclusive(_Lock):
     def in_transaction(
         self, transaction: object, timeout: float | None = None, *, reason: str = ""
     ) -> InTransaction:
-        """Return an ``async with`` block that holds the lock until your transaction
-        ends.
+        """Return an ``async with`` block: a lock held until your transaction ends.
 
         Entering the block waits in the queue as ``acquire`` does, and gives a ``Held``.
         If the caller is cancelled during that wait, no grant and no queue entry remain.
