@@ -1,1 +1,3 @@
-"""The public classes: thin, final, and the same for every store."""
+"""The public classes, ``Locks``, ``Mutex``, ``RWLock``, ``Held`` …: one for all
+stores.
+"""

@@ -84,16 +84,14 @@ async def acquire_grant(
     *,
     owned_by_task: bool,
 ) -> HeldState:
-    """Wait for a grant; return its state, not yet renewed.
+    """Wait for a grant by ``obtain(request)``; return its state, not yet renewed.
 
-    If the caller is cancelled, no grant and no queue entry remain.
+    If the caller is cancelled, no grant and no queue entry remain. The grant belongs to
+    the running task if ``owned_by_task``, else to the ``Held`` to be made for it.
 
-    Args:
-        session: counts the grant as held by the running task.
-        request: what to ask for.
-        options: the resolved options of the grant.
-        obtain: waits for the lease, as ``BaseAcquirer.acquire`` does.
-        owned_by_task: True if the running task is the owner, as in ``async with``.
+    Raises:
+        WouldDeadlock: the running task holds the resource already.
+        LockError: the errors of ``obtain``.
     """
     followers = session.asked(request)
     try:

@@ -65,9 +65,7 @@ class LossScopes:
             scope.cancel()
 
     def pass_on(self, other: LossScopes) -> None:
-        """Move all scopes to ``other``, which belongs to the grant that replaces
-        this.
-        """
+        """Move all scopes to ``other``, those of the grant that replaces this one."""
         scopes, self._scopes = self._scopes, []
         for scope in scopes:
             other.watch(scope)

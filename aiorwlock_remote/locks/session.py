@@ -1,4 +1,4 @@
-"""What all locks of one ``Locks`` share: the store client, and who of us holds what."""
+"""``Session``: what all locks of one ``Locks`` share, such as the store client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Session:
-    """The grants of one ``Locks``: one process, one event loop, one store."""
+    """The store client of one ``Locks``, and its grants with the tasks that hold
+    them.
+    """
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
@@ -60,14 +62,17 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one that opened the ``Locks``."""
+        """Whether this process is a forked child of the one that opened the
+        ``Locks``.
+        """
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Refuse use after close, after a fork, or from another loop.
+        """Raise unless the ``Locks`` may be used by the caller.
 
         Raises:
-            Closed: for any of these reasons.
+            Closed: it was closed, this is a forked child process, or the caller runs in
+                another event loop.
         """
         # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
@@ -77,7 +82,10 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Return what users see of a snapshot; log once a clock that was set back."""
+        """Convert a snapshot of a resource to a ``LockInfo``.
+
+        The first time that the store's clock is found to have been set back, log that.
+        """
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True
@@ -90,20 +98,22 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
-        """Call the observers with a request; return those that follow it."""
+        """Call ``asked`` of each observer; return the followers that want the
+        outcome.
+        """
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
-        """Refuse a request that could not succeed.
+        """Raise if the running task must not ask for the resource.
 
-        If the running task left an ``in_transaction`` block of this resource, look
-        first whether that transaction has ended.
+        If the running task left an ``in_transaction`` block of this resource, check
+        first whether that transaction has ended, and then release its lock.
 
         Raises:
             WouldDeadlock: the running task holds the resource, in any mode.
-            Closed: see ``check``.
+            Closed: the ``Locks`` cannot be used; see ``check``.
             BackendError: the store failed.
         """
         self.check()
@@ -120,7 +130,7 @@ class Session:
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: HeldState) -> None:
-        """Have a new grant renewed and watched from now on.
+        """Register a new grant: from now on it is renewed, and handled when it is lost.
 
         Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
@@ -136,7 +146,7 @@ class Session:
         self.client.keeper.add(lease)
 
     def forget(self, lease: Lease) -> None:
-        """Remove a grant that ended: its task may ask for the resource again."""
+        """Unregister a grant that ended: its task may ask for the resource again."""
         entry = self._grants.pop(lease, None)
         if entry is not None:
             mine = entry[0], lease.resource
@@ -144,11 +154,9 @@ class Session:
                 del self._mine[mine]
 
     def grants(self) -> list[HeldState]:
-        """Return every grant that has not ended."""
         return [grant for _, grant in self._grants.values()]
 
     def leases(self) -> list[Lease]:
-        """Return the lease of every grant that has not ended."""
         return list(self._grants)
 
     def _check_dropped(self) -> None:

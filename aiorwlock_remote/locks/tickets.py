@@ -1,7 +1,8 @@
-"""Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant.
+"""Tickets of ``detach`` and ``adopt``: a grant as opaque text, as secret as the grant.
 
-Adopting a ticket takes the grant over. A *shared* ticket is that of a grant which its
-holder keeps, for the command that ``rwlock run`` runs: any number may hold it together.
+Adopting a ticket takes the grant over. A *shared* ticket, made by ``rwlock run`` for
+its command, is that of a grant which its holder keeps: any number of tasks may hold the
+grant together.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _DAMAGED = (
     *(ValueError, TypeError, KeyError, AttributeError, OverflowError),
     *(RecursionError, ConfigurationError),
 )
-"""The errors that reading another text may raise."""
+"""The errors that decoding a text may raise if it is no ticket."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTicket:
-    """A grant on its way to another owner, or to one more if ``shared``.
+    """Value object: a decoded ticket, from which its grant can be taken over or shared.
 
-    ``lease`` and ``lock_delay`` are seconds.
+    ``lease`` and ``lock_delay`` are seconds; ``shared``: its holder keeps the grant.
     """
 
     resource: Resource
@@ -47,7 +48,9 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """Return the ticket of a lease, for another owner."""
+    """Return the text by which another owner can adopt, or share, the grant of a
+    lease.
+    """
     fields = [
         lease.resource.type,
         lease.resource.id,
@@ -66,10 +69,10 @@ def write(lease: Lease, *, shared: bool = False) -> str:
 
 
 def read(ticket: str) -> TransferTicket:
-    """Return what a ticket stands for.
+    """Decode the text of a ticket.
 
     Raises:
-        ConfigurationError: the text was not made by ``detach``.
+        ConfigurationError: the text was not made by ``write``; it is not in the error.
     """
     # One error for all that can be wrong, without any part of the text: it is secret.
     refused = ConfigurationError(
