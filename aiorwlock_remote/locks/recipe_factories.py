@@ -174,8 +174,7 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return ``occupancies(**names).of(kind, object_id)``: one object to occupy; no
-        I/O.
+        """Return ``occupancies(**names).of(kind, object_id)``, one object; no I/O.
 
         The errors are those of ``occupancies``.
         """

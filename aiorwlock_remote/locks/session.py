@@ -32,9 +32,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Session:
-    """The store client of one ``Locks``, and its grants with the tasks that hold
-    them.
-    """
+    """The store client of one ``Locks``, and its grants with their owners."""
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
@@ -62,9 +60,7 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked child of the one that opened the
-        ``Locks``.
-        """
+        """Whether this process is a forked child of the one that called ``connect``."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
@@ -98,9 +94,7 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
-        """Call ``asked`` of each observer; return the followers that want the
-        outcome.
-        """
+        """Call ``asked`` of each observer; return the followers of the attempt."""
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)

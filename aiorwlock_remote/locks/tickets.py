@@ -48,9 +48,7 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """Return the text by which another owner can adopt, or share, the grant of a
-    lease.
-    """
+    """Return the text by which another owner adopts, or shares, the grant."""
     fields = [
         lease.resource.type,
         lease.resource.id,

@@ -1,4 +1,6 @@
-"""asyncio as an event loop of a ``Locks``; imported only where asyncio runs."""
+"""``AsyncioEventLoop``: asyncio as the loop of a ``Locks``; imported only on
+asyncio.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,9 @@ class _UncancelledStart(Coroutine[Any, Any, None]):
 
 
 class AsyncioEventLoop:
-    """The running asyncio loop, whatever implements it (asyncio, uvloop)."""
+    """Adapter of the running asyncio loop, also if uvloop implements it."""
 
     def __init__(self, clock: Clock) -> None:
-        """Bind to the running loop."""
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,5 +103,5 @@ class AsyncioEventLoop:
         return found is None or found.done()
 
     def is_closed(self) -> bool:
-        """Return whether the loop is closed; one that only stopped may run again."""
+        """Return whether the loop is closed; a loop that only stopped may run again."""
         return self._loop.is_closed()
