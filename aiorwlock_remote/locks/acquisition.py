@@ -33,11 +33,9 @@ class SingleEntry:
     __slots__ = ("_entered", "_unused", "_what")
 
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
-        """Begin as not entered.
-
-        Args:
-            what: how the object is made, for error messages: ``"acquire()"``.
-            unused: returns the text that "was never awaited"; None: do not warn.
+        """Begin as not entered. ``what``: how the object is made, for errors:
+        ``"acquire()"``. ``unused``: returns the text that "was never awaited"; None: do
+        not warn.
         """
         self._what = what
         self._unused = unused
@@ -86,12 +84,10 @@ async def acquire_grant(
 ) -> HeldState:
     """Wait for a grant by ``obtain(request)``; return its state, not yet renewed.
 
-    If the caller is cancelled, no grant and no queue entry remain. The grant belongs to
-    the running task if ``owned_by_task``, else to the ``Held`` to be made for it.
-
-    Raises:
-        WouldDeadlock: the running task holds the resource already.
-        LockError: the errors of ``obtain``.
+    If the caller is cancelled, no grant and no queue entry remain. The owner is the
+    running task if ``owned_by_task``, else the ``Held`` to be made. Raise
+    ``WouldDeadlock`` if the running task holds the resource already, else the errors of
+    ``obtain``.
     """
     followers = session.asked(request)
     try:
@@ -164,13 +160,11 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
-        """Make the attempt end with ``AcquireAbandoned`` as soon as ``over()`` returns.
+        """Give up waiting, with ``AcquireAbandoned``, as soon as ``over()`` returns.
 
-        Nothing is held then. Return this object. For integrations, where a client may
+        Nothing is held then. ``over()`` is awaited during the wait for the lock, and
+        cancelled at its end. Return this object. For integrations, whose client may
         hang up.
-
-        Args:
-            over: awaited during the wait for the lock, and cancelled when that ends.
         """
         self._obtain = partial(obtain_unless, self._obtain, self._session.client, over)
         return self

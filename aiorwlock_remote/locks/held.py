@@ -310,11 +310,7 @@ class Held:
 
 
 def state_of(held: Held) -> HeldState:
-    """Return the internal ``HeldState`` of a ``Held``, for the recipes.
-
-    Raises:
-        ConfigurationError: ``held`` is not a ``Held``.
-    """
+    """Return the internal ``HeldState`` of a ``Held``; refuse other objects."""
     given: object = held
     if not isinstance(given, Held):
         raise ConfigurationError(what=f"{quoted(given)} is no Held")

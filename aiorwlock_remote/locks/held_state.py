@@ -93,17 +93,12 @@ async def end_body(
     2. the loss of the grant, in place of the cancellation that it caused;
     3. the error of the release.
 
-    Args:
-        scope: entered before the body; a loss of the grant cancels it.
-        exc_type: with ``exc`` and ``traceback`` the arguments of ``__aexit__``.
-        exc: what the body raised.
-        traceback: of ``exc``.
-        release: releases the grant. Unless called with ``quietly=True``, it raises the
-            loss of the grant or its own error.
+    ``scope`` was entered before the body, and a loss cancels it. ``exc_type``, ``exc``
+    and ``traceback`` are the arguments of ``__aexit__``. ``release`` raises the loss or
+    its own error, unless called with ``quietly=True``.
 
-    Returns:
-        True if the body ended only because ``scope`` was cancelled, and ``release`` did
-        not raise the reason: the caller has to raise an error.
+    Return True if the body ended only because ``scope`` was cancelled, and ``release``
+    raised nothing: the caller has to raise an error.
     """
     try:
         swallowed = scope.__exit__(exc_type, exc, traceback)
@@ -190,11 +185,7 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Refuse ``action``, named for the error, for a mutex of a set.
-
-        Raises:
-            ConfigurationError: the grant is a mutex of a set.
-        """
+        """Raise ``ConfigurationError``, naming ``action``, for a mutex of a set."""
         resource = self.lease.resource
         if isinstance(resource, SetMember):
             raise ConfigurationError(
@@ -202,9 +193,8 @@ class HeldState:
             )
 
     def enter(self) -> None:
-        """Enter a cancel scope for the body of an ``async with``.
-
-        With ``on_lost="raise"`` a loss of the grant cancels that scope.
+        """Enter a cancel scope for the body of an ``async with``. With
+        ``on_lost="raise"`` a loss of the grant cancels that scope.
         """
         self._scope = scope = self.session.loop.new_scope()
         scope.__enter__()
@@ -217,11 +207,8 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the scope of ``enter``, and release the grant that is now ``newest``.
-
-        Raises:
-            LockLost: the grant was lost; see ``end_body``.
-            BackendError: the store failed.
+        """Leave the scope of ``enter`` and release the newest grant. Raises
+        ``LockLost`` if that was lost (see ``end_body``), or ``BackendError``.
         """
         assert self._scope is not None
         grant, scope = self.newest, self._scope
@@ -239,10 +226,8 @@ class HeldState:
         assert not swallowed, "a lost grant raised when it was released"
 
     async def release(self, send: Sender | None = None) -> bool:
-        """Release the grant; results and errors are those of ``Held.release``.
-
-        Args:
-            send: sends the release request, in place of ``StoreClient.release``.
+        """Release the grant, as ``Held.release``. ``send`` sends the release request,
+        in place of ``StoreClient.release``.
         """
         lease, client = self.lease, self.session.client
         if self.newest is not self or lease.state is LeaseState.DETACHED:
@@ -287,10 +272,9 @@ class HeldState:
             self._followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
-        """Release the grant because ``task`` closes the ``Locks``.
-
-        If another task is inside an ``async with`` of the grant, its body is cancelled,
-        as nothing protects it any more. The body of ``task`` itself is not cancelled.
+        """Release the grant because ``task`` closes the ``Locks``. If another task is
+        inside an ``async with`` of the grant, its body is cancelled, as nothing
+        protects it any more. The body of ``task`` itself is not cancelled.
         """
         lease = self.lease
         mine = lease.owner is not None and lease.owner() is task
@@ -305,16 +289,11 @@ class HeldState:
             self._followers.ended("detached")
 
     async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
-        """Downgrade or upgrade the grant; return the state of the new grant.
+        """Downgrade or upgrade the grant to ``mode``; return the new grant's state.
 
-        Return None if the store refused and the old grant is still held.
-
-        Args:
-            mode: the mode of the new grant.
-            mover: sends the request to the store.
-
-        Raises:
-            LockLost, NotOwner, Closed: the grant is not held, or ended meanwhile.
+        Return None if the store refused and the old grant is still held. Raise
+        ``LockLost``, ``NotOwner`` or ``Closed`` if the grant is not held, or ended
+        meanwhile. ``mover`` sends the request to the store.
         """
         self.session.check()
         self.check()
@@ -362,7 +341,6 @@ class HeldState:
 
     def abandon(self) -> None:
         """Stop the renewals, as the user's ``Held`` was dropped. Called in any thread.
-
         The grant ends with its lease, or when the ``Locks`` is closed.
         """
         self.lease.owner_gone = _always
@@ -382,9 +360,8 @@ class HeldState:
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
-        """Handle a loss in the loop: cancel the bodies, call the user's callback.
-
-        A grant that was held for too long is released in the store, unless other
+        """Handle a loss in the loop: cancel the bodies, call the user's callback. A
+        grant that was held for too long is released in the store, unless other
         processes share its ticket and still hold it.
         """
         lease = self.lease

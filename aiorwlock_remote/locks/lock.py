@@ -156,19 +156,11 @@ class _Lock:
         )
 
     async def locked(self) -> bool:
-        """Return whether the resource is held, in any mode, at this moment.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return whether the resource is held, in any mode. Raises ``BackendError``."""
         return (await self.info()).locked
 
     async def info(self) -> LockInfo:
-        """Return who holds the resource and who waits for it; changes nothing.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return who holds the resource and who waits. Raises ``BackendError``."""
         self._session.check()
         client = self._session.client
         look = partial(client.runtime.store.look, self._resource)
@@ -342,19 +334,11 @@ class RWLock:
         return self._writer
 
     async def locked(self) -> bool:
-        """Return whether the resource is held, in any mode, at this moment.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return whether the resource is held, in any mode. Raises ``BackendError``."""
         return await self._reader.locked()
 
     async def info(self) -> LockInfo:
-        """Return who holds the resource and who waits for it; changes nothing.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return who holds the resource and who waits. Raises ``BackendError``."""
         return await self._reader.info()
 
     def __repr__(self) -> str:
@@ -363,10 +347,7 @@ class RWLock:
 
 @final
 class InTransaction:
-    """Holds a lock until a transaction ends: the result of ``Mutex.in_transaction``.
-
-    Used by ``async with``, which gives a ``Held``.
-    """
+    """A lock held until a transaction ends: use ``async with``, for a ``Held``."""
 
     def __init__(
         self,

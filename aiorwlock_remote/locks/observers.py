@@ -60,9 +60,7 @@ class AttemptObserver(Protocol):
     def failed(self, error: BaseException | None) -> None:
         """Note that the lock was not obtained.
 
-        Args:
-            error: why, also a cancellation; None: the lock was only tried, and is not
-                free.
+        ``error``: why, also a cancellation; None: it was only tried, and is not free.
         """
 
     def ended(self, how: GrantEnd) -> None:
@@ -157,12 +155,7 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return the observers as a tuple.
-
-    Raises:
-        ConfigurationError: an object without ``asked``, or one observer alone that is
-            not in a list.
-    """
+    """Return a tuple; ``ConfigurationError`` if one is not an observer."""
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(
@@ -184,10 +177,9 @@ def _call(one: AttemptObserver, what: str, *args: object) -> None:
 
 
 def outcome_of(error: BaseException | None) -> str:
-    """Return the label, in metrics and traces, of an attempt that obtained nothing.
-
-    It is ``busy`` without an error, ``timeout``, ``cancelled``, or the name of the
-    error's class.
+    """Return the label, in metrics and traces, of an attempt that obtained nothing. It
+    is ``busy`` without an error, ``timeout``, ``cancelled``, or the name of the error's
+    class.
     """
     if error is None:
         return "busy"

@@ -69,11 +69,7 @@ class Options:
         self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
-        """Return a copy in which ``changes``, option names and values, are replaced.
-
-        Raises:
-            ConfigurationError: an unknown option, or a value out of range.
-        """
+        """Return a copy with ``changes``; ``ConfigurationError`` if one is invalid."""
         if not changes:
             return self
         for name, given in changes.items():
@@ -110,11 +106,8 @@ class Options:
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """Return a copy with ``changes`` replaced, for a readers-writer lock.
-
-    Raises:
-        ConfigurationError: an unknown option, a value out of range, or ``fair``: a
-            readers-writer lock has ``policy`` instead.
+    """Return a copy with ``changes`` for a readers-writer lock. Raises
+    ``ConfigurationError`` if a change is not valid, or is ``fair``.
     """
     if "fair" in changes:
         raise ConfigurationError(
@@ -165,11 +158,7 @@ def _hint(name: str, known: set[str]) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> None:
-    """Raise unless ``value`` is an integer from ``least`` up to 2**31.
-
-    Raises:
-        ConfigurationError: with ``name``, the option, and the value in its text.
-    """
+    """Raise ``ConfigurationError`` unless ``least <= value < 2**31``, an integer."""
     whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not least <= whole < _MAX_WAITERS:
         raise ConfigurationError(what=f"{name}={quoted(value)} is not a count")

@@ -64,11 +64,8 @@ class Session:
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Raise unless the ``Locks`` may be used by the caller.
-
-        Raises:
-            Closed: it was closed, this is a forked child process, or the caller runs in
-                another event loop.
+        """Raise ``Closed`` unless the caller may use the ``Locks``. It must be open,
+        and of this process and this event loop.
         """
         # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
@@ -78,9 +75,8 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Convert a snapshot of a resource to a ``LockInfo``.
-
-        The first time that the store's clock is found to have been set back, log that.
+        """Convert a snapshot of a resource to a ``LockInfo``. The first time that the
+        store's clock is found to have been set back, log that.
         """
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
@@ -100,15 +96,11 @@ class Session:
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
-        """Raise if the running task must not ask for the resource.
+        """Raise ``WouldDeadlock`` if the running task holds the resource, in any mode.
 
-        If the running task left an ``in_transaction`` block of this resource, check
-        first whether that transaction has ended, and then release its lock.
-
-        Raises:
-            WouldDeadlock: the running task holds the resource, in any mode.
-            Closed: the ``Locks`` cannot be used; see ``check``.
-            BackendError: the store failed.
+        If the task left an ``in_transaction`` block of this resource, check first
+        whether that transaction has ended, and if so release its lock. Raise ``Closed``
+        as ``check``, and ``BackendError`` if the store failed.
         """
         self.check()
         mine = self._mine.get((self._task(), resource))
@@ -125,7 +117,6 @@ class Session:
 
     def admit(self, grant: HeldState) -> None:
         """Register a new grant: from now on it is renewed, and handled when it is lost.
-
         Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
         self._check_dropped()

@@ -34,7 +34,6 @@ _DAMAGED = (
 @dataclass(frozen=True, slots=True)
 class TransferTicket:
     """Value object: a decoded ticket, from which its grant can be taken over or shared.
-
     ``lease`` and ``lock_delay`` are seconds; ``shared``: its holder keeps the grant.
     """
 
@@ -67,11 +66,7 @@ def write(lease: Lease, *, shared: bool = False) -> str:
 
 
 def read(ticket: str) -> TransferTicket:
-    """Decode the text of a ticket.
-
-    Raises:
-        ConfigurationError: the text was not made by ``write``; it is not in the error.
-    """
+    """Decode a ticket; ``ConfigurationError`` if ``write`` did not make the text."""
     # One error for all that can be wrong, without any part of the text: it is secret.
     refused = ConfigurationError(
         what="this is no ticket made by detach()", hint="pass it on unchanged"

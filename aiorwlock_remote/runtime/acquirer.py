@@ -40,9 +40,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class BaseAcquirer(ABC):
-    """Base of the acquirers: repeats attempts until a request is granted or fails.
-
-    A subclass says how one attempt asks the store, and how a task waits.
+    """Base of the acquirers: repeats attempts until a request is granted or fails. A
+    subclass says how one attempt asks the store, and how a task waits.
     """
 
     def __init__(self, client: StoreClient) -> None:
@@ -119,13 +118,9 @@ class BaseAcquirer(ABC):
         *,
         unanswered: bool = False,
     ) -> LockTimeout:
-        """Return the ``LockTimeout`` of a request that got no grant.
-
-        Args:
-            request: what was asked for.
-            holders: descriptions, by the store, of the grants in the way.
-            retry_after: microseconds until the first of these grants ends, if known.
-            unanswered: whether the store never answered this request.
+        """Return the ``LockTimeout`` of a request that got no grant. ``holders``
+        describe the grants in the way, of which the first ends after ``retry_after``
+        microseconds. ``unanswered``: the store never answered.
         """
         return LockTimeout(
             resource=request.resource.label,
@@ -144,15 +139,11 @@ class BaseAcquirer(ABC):
         return True
 
     @abstractmethod
-    async def _try(self, request: AcquireRequest) -> Lease:
-        """Ask once, without a queue entry; raise ``LockTimeout`` if refused."""
+    async def _try(self, request: AcquireRequest) -> Lease: ...
 
+    # Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
     @abstractmethod
-    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
-        """Wait for a grant until a local time; None: for ever.
-
-        Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
-        """
+    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease: ...
 
     @abstractmethod
     def _release(self, lease: Lease) -> None: ...
@@ -300,15 +291,11 @@ async def obtain_unless(
     over: Callable[[], Awaitable[object]],
     request: AcquireRequest,
 ) -> Lease:
-    """Wait for a grant, but only until ``over()`` returns.
+    """Wait for a grant by ``obtain(request)``, but only until ``over()`` returns.
 
-    If the caller is cancelled, no grant and no queue entry remain.
-
-    Args:
-        obtain: waits for the grant of a request.
-        client: sends the release of a grant that comes after ``over()`` returned.
-        over: awaited at the same time; it may be cancelled at any await.
-        request: what is asked for.
+    ``over()`` is awaited at the same time, and may be cancelled at any await. A grant
+    that comes too late is released by ``client``. If the caller is cancelled, no grant
+    and no queue entry remain.
 
     Raises:
         AcquireAbandoned: ``over()`` returned first.
@@ -444,12 +431,9 @@ def slow_wait_message(
 
     ``waited 5 s for order/42 (write), held 31 s by web-3 pid 71: …; 4th in queue``.
 
-    Args:
-        request: what the task waits for.
-        seen: the present state of the resource, as read from the store.
-        client_id: id of this ``Locks``, to find its queue entry in ``seen``.
-        before: how many tasks of this process wait before this one. The position in the
-            text counts the tasks of all processes.
+    ``seen`` is the state of the resource in the store, where the queue entry of this
+    ``Locks`` has the id ``client_id``. ``before`` is how many tasks of this process
+    wait before this one; the text counts the tasks of all processes.
     """
     live, foreign = peek(seen.record, seen.seat, seen.now)
     if foreign is not None or seen.guests:

@@ -20,13 +20,9 @@ from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class _UncancelledStart(Coroutine[Any, Any, None]):
-    """A coroutine that runs up to its first await even if its task is cancelled first.
-
-    asyncio throws such a cancellation at a coroutine that has not begun: none of its
-    ``finally`` clauses would run, and a task that waits for its end would wait for
-    ever.
-    """
-
+    # If a task is cancelled before it begins, asyncio throws the cancellation at a
+    # coroutine that has not begun: none of its ``finally`` clauses would run, and a
+    # task that waits for its end would wait for ever. So run up to the first await.
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self._begun = False

@@ -48,17 +48,11 @@ async def ask_with_retries(
 ) -> T:
     """Return what ``ask()`` returns; repeat the call after errors that allow it.
 
-    Args:
-        ask: sends the request. It is called up to ``MAX_RETRIES`` more times, with
-            growing pauses, and only if the store certainly did not carry out the
-            request and may do so soon (``may_be_repeated``).
-        clock: local time.
-        timeout: seconds after which ``ask`` is not called again.
-        before_retry: called before each repetition; if it raises, that error ends the
-            call.
-
-    Raises:
-        LockError: the error of the last request.
+    ``ask`` sends a request. It is called up to ``MAX_RETRIES`` more times within
+    ``timeout`` seconds, with growing pauses, if the store certainly did not carry out
+    the request and may do so soon (``may_be_repeated``). ``before_retry()`` is called
+    before each repetition, and may raise to prevent it. Raises the error of the last
+    request.
     """
     until = clock.now() + timeout
     for attempt in range(MAX_RETRIES):
@@ -75,7 +69,6 @@ async def ask_with_retries(
 
 class InFlightGrants:
     """The requests under way that the store may grant, each with a function to undo it.
-
     Belongs to one ``Locks`` and to the thread of its loop. Tasks in a wait queue are
     not here: ``LockAcquirer.close`` ends their waits.
     """
@@ -85,18 +78,13 @@ class InFlightGrants:
         self._closed = False
 
     def check(self) -> None:
-        """Raise ``Closed`` if ``close`` was called: no request may be sent any more."""
         if self._closed:
             raise Closed
 
     def begin(self, undo: Callable[[], object]) -> object:
-        """Register a request that is about to be sent; return a key for ``end``.
-
-        Args:
-            undo: called by ``close``, unless ``end`` was called before.
-
-        Raises:
-            Closed: ``close`` was called, and the request must not be sent.
+        """Register a request that is about to be sent; return a key for ``end``. If
+        ``close`` is called before ``end``, it calls ``undo()``. Raise ``Closed`` if
+        ``close`` was called before: the request must not be sent.
         """
         self.check()
         key = object()
@@ -111,14 +99,10 @@ class InFlightGrants:
     def under(self, undo: Callable[[], object]) -> Generator[None, None, None]:
         """Register a request that the ``with`` block sends and awaits.
 
-        After the block the caller must register the grant elsewhere before it awaits
-        anything: ``close`` would not undo the grant in between.
-
-        Args:
-            undo: called if ``close`` is called during the block.
-
-        Raises:
-            Closed: closed before the block, or during it; then ``undo`` was called.
+        If ``close`` is called during the block, it calls ``undo()``, and the block ends
+        with ``Closed``; after ``close``, the block is not entered. After the block, the
+        caller hands the grant on before it awaits anything: ``close`` would not undo it
+        in between.
         """
         key = self.begin(undo)
         try:
@@ -219,15 +203,11 @@ class CleanupRetrier:
         return first
 
     async def outcome(self, first: Pending[T]) -> T:
-        """Wait for the answer to a request given to ``retry_if_failed``.
+        """Wait for the answer to a request given to ``retry_if_failed``; return it.
 
-        If the request was certainly not carried out and may succeed soon, wait for its
-        repetitions and return the answer to one of them. Cancelling the caller stops
-        none of these requests.
-
-        Raises:
-            LockError: the error of the request, or of the last of ``MAX_RETRIES``
-                repetitions.
+        If the request was certainly not carried out and may succeed soon, that is the
+        answer to one of up to ``MAX_RETRIES`` repetitions. Raises the error of the last
+        of these. Cancelling the caller stops none of the requests.
         """
         try:
             return await first

@@ -26,10 +26,9 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 async def downgrade(
     client: StoreClient, old: Lease, request: AcquireRequest
 ) -> Lease | None:
-    """Turn a writer's grant into a reader's; return its lease.
-
-    Return None if the old lease has ended. If the caller is cancelled while the request
-    is under way, both grants are given up.
+    """Turn a writer's grant into a reader's; return its lease. Return None if the old
+    lease has ended. If the caller is cancelled while the request is under way, both
+    grants are given up.
     """
     command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
@@ -107,9 +106,7 @@ async def share(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
     """Return a lease of a grant that its owner shares and keeps; None if it is gone.
-
-    Raises:
-        BackendError: the store failed, or no thread could be started to renew.
+    Raise ``BackendError`` if the store failed, or no thread could be started to renew.
     """
     client.keeper.ready(request.terms)
     lease = request.terms.lease

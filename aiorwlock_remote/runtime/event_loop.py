@@ -25,10 +25,9 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """Local clocks: ``now()``, seconds since boot, and ``wall()``, Unix time.
-
-    ``now()`` reads ``CLOCK_BOOTTIME`` where it exists, else the monotonic clock: leases
-    in the store run on while the host is suspended, and so does this clock.
+    """Local clocks: ``now()``, seconds since boot, and ``wall()``, Unix time. ``now()``
+    reads ``CLOCK_BOOTTIME`` where it exists, else the monotonic clock: leases in the
+    store run on while the host is suspended, and so does this clock.
     """
 
     def __init__(self) -> None:
@@ -44,16 +43,14 @@ class SystemClock:
 class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
     """Interface of an event loop that also knows its tasks."""
 
-    def new_scope(self) -> anyio.CancelScope:
-        """Return a cancel scope of the library that runs the loop."""
+    def new_scope(self) -> anyio.CancelScope: ...
 
     def here(self) -> bool:
         """Return whether the caller runs in this event loop."""
 
     def current_task(self) -> object: ...
 
-    def task_name(self) -> str:
-        """Return the name of the running task, to be shown to people."""
+    def task_name(self) -> str: ...
 
     def finished(self, task: weakref.ref[Any]) -> bool:
         """Return whether a task has ended. May be called in any thread."""
@@ -63,9 +60,8 @@ class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
 
 
 async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
-    """Await ``function()``, the body of a background task; log what it raises.
-
-    trio would end the whole run with ``TrioInternalError``. Cancellation passes.
+    """Await ``function()``, the body of a background task; log what it raises. trio
+    would end the whole run with ``TrioInternalError``. Cancellation passes.
     """
     # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
@@ -75,11 +71,7 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
 
 
 def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
-    """Return an adapter of the running loop, whichever library runs it.
-
-    Args:
-        clock: what the adapter reads as its time; None: a ``SystemClock``.
-    """
+    """Return an adapter of the running asyncio or trio loop; ``clock`` is its time."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.runtime.trio_loop import TrioEventLoop  # noqa: PLC0415
@@ -91,11 +83,7 @@ def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
 
 
 def require_asyncio() -> TaskEventLoop:
-    """Return an adapter of the running loop, for drivers that need asyncio.
-
-    Raises:
-        ConfigurationError: trio is running.
-    """
+    """Return an adapter of the running loop; ``ConfigurationError`` on trio."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         raise ConfigurationError(

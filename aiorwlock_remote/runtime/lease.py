@@ -134,11 +134,8 @@ class Lease:
         return None if self.deadline is None else self.deadline - self._clock.now()
 
     def renewed(self, sent_at: float, lease: float | None) -> None:
-        """Extend the deadline after a renewal that the store confirmed.
-
-        Args:
-            sent_at: local time before the renewal was sent.
-            lease: seconds for which the store renewed; None: for ever.
+        """Extend the deadline after a renewal that the store confirmed. The renewal was
+        sent at the local time ``sent_at``, for ``lease`` seconds (None: for ever).
         """
         with self._lock:
             if self.state is LeaseState.HELD:
@@ -146,10 +143,7 @@ class Lease:
                 self.attempts = 0
 
     def end(self, state: LeaseState) -> bool:
-        """End the lease because its holder wants that.
-
-        Return True if it was held, False if it had ended before.
-        """
+        """End the lease by its holder's wish. Return False if it had ended before."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -158,9 +152,8 @@ class Lease:
         return True
 
     def lose(self, reason: LossReason) -> bool:
-        """End the lease as lost, and call ``on_loss`` in this thread. In any thread.
-
-        Return True if it was held, False if it had ended before.
+        """End the lease as lost, and call ``on_loss``, in this thread, whichever it is.
+        Return False if the lease had ended before.
         """
         with self._lock:
             if self.state is not LeaseState.HELD:
@@ -174,10 +167,9 @@ class Lease:
         return True
 
     def gone(self, reason: LossReason) -> None:
-        """Lose the lease, because the store does not know its ticket.
-
-        Does nothing while a request is under way that may have moved the grant to
-        another ticket: the answer to that request decides.
+        """Lose the lease, because the store does not know its ticket. Does nothing
+        while a request is under way that may have moved the grant to another ticket:
+        the answer to that request decides.
         """
         if not self.moving:
             self.lose(reason)
@@ -193,9 +185,7 @@ class Lease:
             self.moving = tuple(t for t in self.moving if t != ticket)
 
     def expired(self) -> bool:
-        """Return whether the lease is lost; first lose it if its deadline has
-        passed.
-        """
+        """Return whether the lease is lost; lose it if its deadline has passed."""
         if self.deadline is not None and self._clock.now() >= self.deadline:
             self.lose("expired")
         return self.state is LeaseState.LOST

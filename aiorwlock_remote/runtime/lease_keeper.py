@@ -49,7 +49,7 @@ RENEWAL_IN_FLIGHT: float = math.inf
 MIN_REPLY_TIMEOUT = 1.0
 """Seconds to wait for a reply at least, if that leaves time for a retry."""
 REPLY_TIMEOUT_SHARE = 0.9
-"""Part of the time to the first deadline of a batch, after which no reply is awaited."""
+"""Part of the time to a batch's first deadline, after which no reply is awaited."""
 ABORT_INTERVAL = 0.1
 """Seconds between two calls of ``AbortableRenewer.give_up`` while closing."""
 LATE_FRACTION = 0.5
@@ -86,7 +86,6 @@ class DeadlineQueue:
 
     def put(self, lease: Lease, due: float) -> float:
         """Add a lease to be checked at local time ``due``, unless the queue has it.
-
         Return when it will be checked; infinity if it was not added, or is never due.
         """
         if lease.slot is not None and lease in lease.slot:
@@ -114,15 +113,13 @@ class DeadlineQueue:
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
-        """Return every lease that was put here and has not ended."""
         known = [lease for leases in self._due.values() for lease in leases]
         known += self._endless
         return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
-        """Remove and return at most ``most`` held leases that are due at ``now``.
-
-        Also remove the empty slots before them.
+        """Remove and return at most ``most`` held leases that are due at ``now``. Also
+        remove the empty slots before them.
         """
         batch: list[Lease] = []
         if self.next > now:
@@ -168,14 +165,10 @@ class RenewalWorker:
     ) -> None:
         """Prepare the thread.
 
-        Args:
-            open_renewer: opens the connection for renewals; called in the thread that
-                first renews.
-            clock: local time.
-            check_again: called with each lease whose ``renew_due`` has changed, in the
-                thread that changed it.
-            throttle: made, by ``behind``, to hold new acquires back while renewals are
-                late.
+        ``open_renewer()`` opens the connection for renewals, in the thread that first
+        renews. ``check_again`` is called with each lease whose ``renew_due`` has
+        changed, in the thread that changed it. While renewals are late,
+        ``throttle.behind`` is set, to hold new acquires back.
         """
         self.sent: int = 0
         """Number of renewals sent, one for each lease of a batch."""
@@ -214,9 +207,7 @@ class RenewalWorker:
         self._due.put(leases)
 
     def close(self) -> None:
-        """Stop renewing. Block until the renewals under way have ended or were
-        aborted.
-        """
+        """Stop renewing. Block until the renewals under way have ended."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
@@ -228,9 +219,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Enter a ``with`` block; log what it raises, and renew the leases again
-        later.
-        """
+        """Enter a block; if it raises, log that, and renew the leases again later."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -372,8 +361,7 @@ class KeeperLoop(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Call ``function(*args)`` soon in the loop's thread. From any thread."""
+    def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
     def is_closed(self) -> bool: ...
 
@@ -424,9 +412,7 @@ class LeaseKeeper:
 
     @property
     def renewals(self) -> tuple[int, int, int]:
-        """Numbers of renewals that became due, were sent, and failed and were
-        repeated.
-        """
+        """How many renewals became due, were sent, and failed and were repeated."""
         return self.due, self._worker.sent, self._worker.failed
 
     def track_endless(self) -> None:
@@ -434,12 +420,9 @@ class LeaseKeeper:
         self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
-        """Start the thread if a grant of these terms will need it.
-
-        Call this before the grant is requested.
-
-        Raises:
-            BackendUnavailable: no thread could be started; the next call tries again.
+        """Start the thread if a grant of these terms, not yet requested, needs it.
+        Raise ``BackendUnavailable`` if no thread could be started; the next call tries
+        again.
         """
         if terms.watched:
             self._start()
@@ -480,9 +463,7 @@ class LeaseKeeper:
                 log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
     def close(self) -> threading.Thread | None:
-        """Stop renewing. Return the thread, for the caller to join, if it was
-        started.
-        """
+        """Stop renewing. Return the thread, to be joined; None if none was started."""
         with self._lock:
             self._closing = True
             self._changed.notify()
@@ -607,10 +588,9 @@ def _is_late(lease: Lease, now: float) -> bool:
 
 
 def reply_timeout(left: float) -> float:
-    """Return for how many seconds to wait for the reply to a renewal.
-
-    ``left`` is the number of seconds to the deadline of the grant: enough of them
-    remain for another renewal over a new connection if this one is dead.
+    """Return for how many seconds to wait for the reply to a renewal. ``left`` is the
+    number of seconds to the deadline of the grant: enough of them remain for another
+    renewal over a new connection if this one is dead.
     """
     return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))
 

@@ -28,7 +28,6 @@ class AcquireRequest:
             check_reason(self.reason)
 
     def once(self, timeout: float | None, reason: str) -> AcquireRequest:
-        """Return a copy with the timeout and reason of one attempt."""
         if reason != "":
             check_reason(reason)
         return replace(self, timeout=timeout, reason=reason)

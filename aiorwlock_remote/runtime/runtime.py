@@ -69,11 +69,8 @@ class AcquireThrottle:
 
     async def turn(self, seconds: float | None) -> None:
         """Wait until a request may be sent, or for so many seconds (None: for ever).
-
-        The caller then sends its request, or not, and calls ``let_in``.
-
-        Raises:
-            Closed: the ``Locks`` was closed meanwhile.
+        The caller then calls ``let_in`` when its request is sent, or not needed. Raise
+        ``Closed`` if the ``Locks`` was closed meanwhile.
         """
         if log.isEnabledFor(logging.DEBUG):
             waiting, window = len(self._waiting), self._window
@@ -132,7 +129,6 @@ class AcquireThrottle:
 
 class Runtime:
     """The state that all parts of one ``Locks`` share, built before these parts.
-
     ``store`` is set when the store is open, and read for each request: in a forked
     child process ``StoreClient.sever`` replaces it.
     """
@@ -153,10 +149,9 @@ class Runtime:
         self.wakeups: dict[WakeCause, int] = {"message": 0, "timer": 0, "poll": 0}
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Send a command to the store without awaiting; return the reply to come.
-
-        What ``Store.step`` raises becomes the error of that reply: otherwise a caller
-        that sends several requests would stop half-way and forget the first ones.
+        """Send a command to the store without awaiting; return the reply to come. What
+        ``Store.step`` raises becomes the error of that reply: otherwise a caller that
+        sends several requests would stop half-way and forget the first ones.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):

@@ -53,10 +53,9 @@ the mutex, or None if any may be free; see ``SupportsMutexSets.members``."""
 
 
 class PeriodicPoll:
-    """Timer that calls ``poll()`` at intervals between ``start`` and ``end``.
-
-    ``hint`` brings a call forward; as hints are cheap and may be wrong, there are at
-    most two calls in two seconds. For the loop's thread.
+    """Timer that calls ``poll()`` at intervals between ``start`` and ``end``. ``hint``
+    brings a call forward; as hints are cheap and may be wrong, there are at most two
+    calls in two seconds. For the loop's thread.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class PeriodicPoll:
         self._task.start()
 
     def end(self) -> None:
-        """Stop polling until the next ``start``."""
         if self._wanted:
             self._wanted = False
             self._task.wake()
@@ -122,7 +120,6 @@ class PeriodicPoll:
 @dataclass(eq=False, slots=True)
 class TargetWaiter:
     """A task that waits for one mutex of a set, or for any, until ``ready`` is done.
-
     Then ``took`` is the mutex that it got, or ``error`` says why it got none.
     """
 
@@ -158,9 +155,8 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The tasks that wait for one target: a named mutex of a set, or any.
-
-    One request is under way at a time, for the first task in the queue.
+    """The tasks that wait for one target: a named mutex of a set, or any. One request
+    is under way at a time, for the first task in the queue.
     """
 
     target: str
@@ -174,10 +170,9 @@ class TargetQueue:
 
 
 class SetWaitQueue:
-    """The tasks of this process that wait for mutexes of one set, by target.
-
-    As in ``WaitQueue`` nothing here awaits, so that no cancellation can interrupt a
-    change of state. All targets that are due are asked for in one request.
+    """The tasks of this process that wait for mutexes of one set, by target. As in
+    ``WaitQueue`` nothing here awaits, so that no cancellation can interrupt a change of
+    state. All targets that are due are asked for in one request.
     """
 
     def __init__(
@@ -217,9 +212,8 @@ class SetWaitQueue:
             self.withdraw(waiter).log_failure()
 
     def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
-        """Send the withdrawal of a waiter's request, and repeat it if it fails.
-
-        When the reply has come, the waiter's ticket holds nothing.
+        """Send the withdrawal of a waiter's request, and repeat it if it fails. When
+        the reply has come, the waiter's ticket holds nothing.
         """
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
@@ -388,14 +382,9 @@ class SetAcquirer(BaseAcquirer):
         open_members: OpenMembers,
         poll_interval: float,
     ) -> None:
-        """Open the set; no I/O.
-
-        Args:
-            name: name of the set.
-            client: sends the requests.
-            open_members: opens the set in the store.
-            poll_interval: seconds between two polls of a waiter, in case a wake-up is
-                lost; ``revalidate_seconds`` of the published design.
+        """Open the set ``name``; no I/O. ``poll_interval``: seconds between two polls
+        of a waiter, in case a wake-up is lost; ``revalidate_seconds`` of the published
+        design.
         """
         super().__init__(client)
         self._name = name
@@ -405,7 +394,6 @@ class SetAcquirer(BaseAcquirer):
 
     @property
     def members(self) -> MutexSetMembers:
-        """The adapter that sends the requests for this set to the store."""
         return self._queue.members
 
     def close(self, error: BaseException) -> None:

@@ -140,9 +140,7 @@ class StoreClient:
         cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
-        """Renew a grant now, for so many seconds (None: for ever), and update its
-        lease.
-        """
+        """Renew a grant for so many seconds (None: for ever), and update its lease."""
         # Before the request: a lease counted from the reply would let two processes
         # believe in their grants at once (``core.timing``).
         sent_at = self.runtime.clock.now()
@@ -164,10 +162,9 @@ class StoreClient:
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
         """Send a command that may grant the claim ``undo``; withdraw it on a failure.
 
-        Raises:
-            AcquireUncertain: it is not known whether the store has granted.
-            Closed: the ``Locks`` was closed meanwhile.
-            BackendError: the store failed, and holds no grant of the claim.
+        Raise ``AcquireUncertain`` if it is not known whether the store has granted,
+        ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
+        ``BackendError``.
         """
         with self.runtime.in_flight.under(partial(self._forget, resource, undo)):
             try:
@@ -193,13 +190,9 @@ class StoreClient:
     ) -> Pending[Reply]:
         """Send the withdrawal of a claim, granted or not; repeat it if it fails.
 
-        When the reply has come, the claim holds nothing.
-
-        Args:
-            resource: what was asked for.
-            claim: the claim of the request.
-            instead_of: the ticket of the grant that the claim was to replace
-                (``upgrade``, ``downgrade``). That grant ends as well.
+        When the reply has come, the claim holds nothing. ``instead_of`` is the ticket
+        of the grant that the claim was to replace, by ``upgrade`` or ``downgrade``:
+        that grant, and the wait for an upgrade, end as well.
         """
         moved = () if instead_of is None else (instead_of,)
         tickets = *moved, claim.ticket
@@ -212,16 +205,11 @@ class StoreClient:
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
-        """End the wait for an upgrade of the reader with the ticket ``upgrader``.
-
-        The reader keeps its grant.
-        """
+        """End the wait of a reader, by its ticket, for an upgrade; its grant stays."""
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
-        """Make the lease of a grant; ``sent_at``: local time before its request was
-        sent.
-        """
+        """Make the lease of a grant that was requested at local time ``sent_at``."""
         if log.isEnabledFor(logging.DEBUG):
             log_event(
                 log,
@@ -237,12 +225,9 @@ class StoreClient:
         return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``ask()`` returns; repeat it as ``ask_with_retries`` does.
-
-        Raises:
-            LockError: the error of the last request.
-            Closed: the ``Locks`` was closed before a repetition, which could leave a
-                grant that is withdrawn no more.
+        """Return what ``ask()`` returns; repeat it as ``ask_with_retries`` does. Raise
+        ``Closed`` if the ``Locks`` was closed before a repetition: its withdrawals were
+        sent already, and a grant that came now would stay.
         """
         runtime = self.runtime
         timeout = runtime.connect_timeout
@@ -256,22 +241,12 @@ class StoreClient:
         claim: Claim,
         until: float | None = None,
     ) -> None:
-        """Wait for the reply to a withdrawal, after which nothing is held.
+        """Wait for the reply to a withdrawal of ``claim``, after which nothing is held.
 
-        Return also if the withdrawal failed and ``error`` is a refusal by the store:
-        the caller raises ``error``, which helps more than ``AcquireUncertain``.
-
-        Args:
-            error: why the claim is withdrawn.
-            resource: what was asked for.
-            withdrawn: the answer to come of the withdrawal.
-            claim: what is withdrawn.
-            until: local time at which the wait ends; in any case it ends after
-                ``connect_timeout`` seconds.
-
-        Raises:
-            AcquireUncertain: the store cannot be reached, so that it is not known
-                whether it has granted.
+        The wait ends at the local time ``until``, and after ``connect_timeout``
+        seconds. Then raise ``AcquireUncertain``, as the store cannot be reached and may
+        hold a grant; but if ``error``, the reason of the withdrawal, is a refusal by
+        the store, return: the caller raises ``error``, which helps more.
         """
         failure: BackendError | None = None
         timeout = self.runtime.connect_timeout
@@ -295,9 +270,7 @@ class StoreClient:
         ) from failure
 
     async def aclose(self) -> None:
-        """Stop the lease keeper and close the store, even if the caller is
-        cancelled.
-        """
+        """Stop the lease keeper and close the store, also if cancelled meanwhile."""
         self.queues.close()
         thread, done = self.keeper.close(), anyio.Event()
 
@@ -317,9 +290,7 @@ class StoreClient:
             await done.wait()
 
     def sever(self) -> None:
-        """Make every later request fail with ``Closed``: this is a forked child
-        process.
-        """
+        """Make later requests fail with ``Closed``: this is a forked child process."""
         # Queues, cleanup and acquirers all read ``runtime.store`` for each request.
         self.runtime.store = ForkedStore(self.runtime.store)
         self.queues.close()

@@ -54,10 +54,9 @@ def _new_pending() -> Pending[None]:
 
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
-    """A task that waits for one lock, until ``ready`` is done.
-
-    Then ``grant`` is set, or ``error``: why the task does not get the lock. ``since``:
-    local time at which the wait began.
+    """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
+    or ``error``: why the task does not get the lock. ``since``: local time at which the
+    wait began.
     """
 
     ready: Pending[None] = field(default_factory=_new_pending)
@@ -70,9 +69,7 @@ class TaskWaiter(Waiter):
         return is_uncertain(self.error)
 
     def decide(self) -> None:
-        """Wake the task, as ``grant`` or ``error`` is set. A second call does
-        nothing.
-        """
+        """Wake the task: ``grant`` or ``error`` is set. A second call does nothing."""
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -99,13 +96,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Make an empty queue.
-
-        Args:
-            resource: what its tasks wait for.
-            runtime: sends the requests.
-            set_alarm: called with this queue whenever ``due`` may have come nearer.
-        """
+        """Make an empty queue; it calls ``set_alarm(self)`` when ``due`` is nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -138,9 +129,7 @@ class WaitQueue:
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Add a waiter, and ask the store unless a request is under way for its mode.
-
-        Raises:
-            TooManyWaiters: ``waiter.max_waiters`` tasks of this process wait already.
+        Raise ``TooManyWaiters`` if ``max_waiters`` tasks of this process wait already.
         """
         # The store counts the waiters of all processes; those of this one are refused
         # here already, without a request.
@@ -151,10 +140,9 @@ class WaitQueue:
         self._send(queue, queue.join(waiter))
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Remove a waiter, and give back what the store may have granted to it.
-
-        Call this also after its grant came: a task that is cancelled between the answer
-        and its next step would hold a lock without knowing (test_cancellation.py).
+        """Remove a waiter, and give back what the store may have granted to it. Call
+        this also after its grant came: a task that is cancelled between the answer and
+        its next step would hold a lock without knowing (test_cancellation.py).
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
@@ -171,9 +159,7 @@ class WaitQueue:
         self._unwatch_if_idle()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
-        """Send the withdrawal of a waiter that has failed, as it may have been
-        granted.
-        """
+        """Send the withdrawal of a waiter that failed: it may have been granted."""
         self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
@@ -185,9 +171,7 @@ class WaitQueue:
         return waiters.index(waiter) if waiter in waiters else 0
 
     def said(self, waiter: TaskWaiter, mode: Mode) -> Waiting | None:
-        """Return the store's last reply that concerns this waiter; None: it sent
-        none.
-        """
+        """Return the store's last reply to this waiter; None: there was none."""
         return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
@@ -376,16 +360,14 @@ class WakeSignal:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until ``wake`` is called, or for so many seconds."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
 
 
 class WaitQueueRegistry:
-    """The wait queues of one ``Locks``, and the timer that wakes them.
-
-    The timer has alarms: local times at which a queue is to poll, or at which a
-    resource may become free because a lease ends. For the loop's thread.
+    """The wait queues of one ``Locks``, and the timer that wakes them. The timer has
+    alarms: local times at which a queue is to poll, or at which a resource may become
+    free because a lease ends. For the loop's thread.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -405,7 +387,6 @@ class WaitQueueRegistry:
         self._closed = False
 
     def queue(self, resource: Resource) -> WaitQueue:
-        """Return the queue of a resource; make it if there is none."""
         queue = self._queues.get(resource)
         if queue is None:
             self._sweep()
@@ -416,14 +397,8 @@ class WaitQueueRegistry:
     def wake(
         self, resource: Resource, seconds: float, cause: WakeCause = "message"
     ) -> None:
-        """Let the waiters of a resource ask the store: the resource may be free.
-
-        The store calls this as its ``WakeCallback``.
-
-        Args:
-            resource: what may be free.
-            seconds: when to ask; 0: now.
-            cause: counted in ``Statistics.wakeups``.
+        """Let the waiters of a resource ask the store, now or in so many ``seconds``.
+        The store calls this, as its ``WakeCallback``, if the resource may be free then.
         """
         if self._closed:
             return
@@ -440,9 +415,7 @@ class WaitQueueRegistry:
             queue.wake(cause)
 
     def listen(self, resource: Resource) -> WakeSignal:
-        """Return a signal that is woken whenever ``resource`` is, until
-        ``unlisten``.
-        """
+        """Return a signal that is woken whenever ``resource`` may be free."""
         signal = WakeSignal()
         self._signals.setdefault(resource, set()).add(signal)
         self._runtime.store.watch(resource)
@@ -458,9 +431,7 @@ class WaitQueueRegistry:
                 self._runtime.store.unwatch(resource)
 
     def close(self) -> None:
-        """Send no request any more. Waiting tasks are woken by
-        ``LockAcquirer.close``.
-        """
+        """Send no more requests. ``LockAcquirer.close`` wakes the waiting tasks."""
         self._closed = True
         self._timer.stop()
 
