@@ -1,3 +1,1 @@
-"""The public classes, ``Locks``, ``Mutex``, ``RWLock``, ``Held`` …: one for all
-stores.
-"""
+"""The public classes: ``Locks``, ``Mutex``, ``RWLock``, ``Held`` and others."""

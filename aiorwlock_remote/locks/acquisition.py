@@ -21,10 +21,10 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 class SingleEntry:
     """Guard of an object that only one ``async with`` at a time may enter.
 
-    A second entry would overwrite what the first one has to leave. Use ``with guard:``
-    around the code that enters the object: it raises ``ConfigurationError`` if the
-    object is entered already. The object then counts as entered until ``left()`` is
-    called, or until that code fails.
+    A second entry would overwrite the state of the first. Use ``with guard:`` around
+    the code that enters the object: it raises ``ConfigurationError`` if the object is
+    entered already. The object then counts as entered until ``left()`` is called, or
+    until that code fails.
 
     A guard given ``unused`` warns with ``RuntimeWarning`` if the object is dropped
     before it was entered or awaited, as Python does for coroutines.
@@ -34,8 +34,8 @@ class SingleEntry:
 
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
         """Begin as not entered. ``what``: how the object is made, for errors:
-        ``"acquire()"``. ``unused``: returns the text that "was never awaited"; None: do
-        not warn.
+        ``"acquire()"``. ``unused``: returns what "was never awaited", for the warning;
+        None: do not warn.
         """
         self._what = what
         self._unused = unused
@@ -102,7 +102,7 @@ async def acquire_grant(
 async def try_acquire_grant(
     session: Session, request: AcquireRequest, options: Options, acquirer: BaseAcquirer
 ) -> Held | None:
-    """Return a renewed ``Held`` if the lock is free now, else None."""
+    """Return a ``Held``, already being renewed, if the lock is free; else None."""
     with session.asked(request) as followers:
         await session.may_ask(request.resource)
         lease = await acquirer.try_acquire(request)

@@ -129,7 +129,7 @@ class Locks(TicketCalls, RecipeFactories):
     async def list(
         self, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Yield every resource with our prefix that is held or waited for.
+        """Yield each resource that is held or waited for, under this prefix.
 
         Wrap the generator into ``contextlib.aclosing`` if the loop over it may be left
         early or cancelled.
@@ -159,11 +159,11 @@ class Locks(TicketCalls, RecipeFactories):
     ) -> AsyncGenerator[LockInfo, None]:
         """Yield resources whose holders look abandoned, listing only those holders.
 
-        A holder looks abandoned if its grant never expires (a record of another
-        program, too), or if its lease ran out and no request has come since;
-        ``force_release`` ends such grants. If the store's clock was set back since the
-        last change of a resource, all its holders are listed. None of this proves that
-        a holder is dead.
+        A holder looks abandoned if its grant never expires, or if its lease ran out and
+        no request has come since; records of other programs count, too. If the store's
+        clock was set back since the last change of a resource, all its holders are
+        listed. None of this proves that a holder is dead. ``force_release`` ends the
+        grants.
 
         Args:
             older_than: seconds; younger grants do not look abandoned.

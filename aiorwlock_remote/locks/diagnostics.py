@@ -40,7 +40,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Enter with an async iterator; close it at the end, if it is a generator."""
+    """Give ``items`` to a block, and close the generator at the end of the block."""
     try:
         yield items
     finally:

@@ -59,13 +59,13 @@ class LossScopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel all scopes, and later ones at once: the grant is lost."""
+        """Cancel all scopes, and at once each one watched later: the grant is lost."""
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
 
     def pass_on(self, other: LossScopes) -> None:
-        """Move all scopes to ``other``, those of the grant that replaces this one."""
+        """Move all scopes to ``other``, the ``LossScopes`` of the new grant."""
         scopes, self._scopes = self._scopes, []
         for scope in scopes:
             other.watch(scope)
@@ -75,7 +75,7 @@ class ReleasesBody(Protocol):
     """Function that releases a grant when the body it protected ends."""
 
     async def __call__(self, *, quietly: bool) -> None:
-        """Release the grant. Unless ``quietly``, raise its loss or a failure."""
+        """Release the grant. Unless ``quietly``, raise if it was lost or that fails."""
 
 
 async def end_body(
@@ -166,7 +166,7 @@ class HeldState:
         return self if self._chain is None else self._chain.newest
 
     def check(self) -> None:
-        """Raise the error of ``Held.check`` unless the grant is held; no I/O."""
+        """Raise ``LockLost``, ``NotOwner`` or ``Closed`` unless the grant is held."""
         if self._closed_under or self.lease.expired():
             raise self.error()
         if self.lease.state is not LeaseState.HELD:
@@ -193,9 +193,7 @@ class HeldState:
             )
 
     def enter(self) -> None:
-        """Enter a cancel scope for the body of an ``async with``. With
-        ``on_lost="raise"`` a loss of the grant cancels that scope.
-        """
+        """Enter a scope that a loss of the grant cancels, if ``on_lost="raise"``."""
         self._scope = scope = self.session.loop.new_scope()
         scope.__enter__()
         if self.options.on_lost == "raise":
@@ -207,9 +205,7 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the scope of ``enter`` and release the newest grant. Raises
-        ``LockLost`` if that was lost (see ``end_body``), or ``BackendError``.
-        """
+        """Leave the scope of ``enter``; release the newest grant, as ``end_body``."""
         assert self._scope is not None
         grant, scope = self.newest, self._scope
         self._scope = None
@@ -226,9 +222,6 @@ class HeldState:
         assert not swallowed, "a lost grant raised when it was released"
 
     async def release(self, send: Sender | None = None) -> bool:
-        """Release the grant, as ``Held.release``. ``send`` sends the release request,
-        in place of ``StoreClient.release``.
-        """
         lease, client = self.lease, self.session.client
         if self.newest is not self or lease.state is LeaseState.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
@@ -354,7 +347,7 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Take over from ``old``, moved to this grant, the task that owns the grant."""
+        """Keep the task that owns ``old``, the grant moved to this one, as owner."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone

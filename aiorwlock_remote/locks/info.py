@@ -103,9 +103,10 @@ class LockInfo:
     def stale(self, older_than: float = 0.0) -> LockInfo | None:
         """Return a copy with only the holders that look abandoned; None if none does.
 
-        A holder looks abandoned if its grant is at least ``older_than`` seconds old and
-        never expires (a record of another program, too), or its lease ran out and no
-        request has come since; after the store's clock was set back, every holder does.
+        A holder looks abandoned if its grant is at least ``older_than`` seconds old,
+        and never expires, or ran out and no request has come since; records of other
+        programs count, too. After the store's clock was set back, every holder looks
+        abandoned.
         """
         left = tuple(
             holder

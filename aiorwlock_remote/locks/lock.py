@@ -80,8 +80,6 @@ class OptionArgs(TypedDict, total=False):
 
 
 class _Lock:
-    """Base of every lock: made without I/O, cheap, may be shared between tasks."""
-
     _mode: Mode
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
@@ -215,8 +213,6 @@ class _Lock:
 
 
 class _Exclusive(_Lock):
-    """Base of the locks with one holder at a time, ``Mutex`` and ``WriterLock``."""
-
     _mode = Mode.WRITE
 
     def in_transaction(
@@ -267,7 +263,7 @@ class Mutex(_Exclusive):
 
     A resource has one lock, and a mutex is its exclusive mode: it also excludes the
     readers and the writer of ``rwlock`` of the same name, and programs that use the
-    published mutex record.
+    published mutex record. Tasks may share one object.
     """
 
     def _but(self, options: Mapping[str, object]) -> Options:
@@ -347,7 +343,7 @@ class RWLock:
 
 @final
 class InTransaction:
-    """A lock held until a transaction ends: use ``async with``, for a ``Held``."""
+    """A lock held until a transaction ends; ``async with`` it for a ``Held``."""
 
     def __init__(
         self,

@@ -60,7 +60,9 @@ class AttemptObserver(Protocol):
     def failed(self, error: BaseException | None) -> None:
         """Note that the lock was not obtained.
 
-        ``error``: why, also a cancellation; None: it was only tried, and is not free.
+        Args:
+            error: why, also a cancellation; None: the lock was only tried, and is not
+                free.
         """
 
     def ended(self, how: GrantEnd) -> None:
@@ -88,9 +90,8 @@ class Observer(Protocol):
 
 @final
 class AttemptObservers:
-    """The followers of one attempt: hands each call on to all of them.
-
-    As a context manager it calls ``failed`` with the error that leaves the block.
+    """The followers of one attempt: hands each call on to all of them. As a context
+    manager it calls ``failed`` with the error that leaves the block.
     """
 
     __slots__ = ("_each",)
@@ -107,8 +108,8 @@ class AttemptObservers:
             _call(one, "failed", error)
 
     def ended(self, how: GrantEnd) -> None:
-        """Call ``ended`` of the followers; later calls of this method do nothing."""
-        # Once: a grant may be released and found lost at the same time.
+        # Only the first call counts: a grant may be released and found lost at the
+        # same time.
         each, self._each = self._each, ()
         for one in each:
             _call(one, "ended", how)
@@ -155,7 +156,7 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return a tuple; ``ConfigurationError`` if one is not an observer."""
+    """Return them as a tuple; ``ConfigurationError`` if one has no ``asked``."""
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(

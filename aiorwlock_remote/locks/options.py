@@ -69,7 +69,7 @@ class Options:
         self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
-        """Return a copy with ``changes``; ``ConfigurationError`` if one is invalid."""
+        """Return a copy with ``changes``; ``ConfigurationError`` if one is wrong."""
         if not changes:
             return self
         for name, given in changes.items():
@@ -106,9 +106,7 @@ class Options:
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """Return a copy with ``changes`` for a readers-writer lock. Raises
-    ``ConfigurationError`` if a change is not valid, or is ``fair``.
-    """
+    """Return ``options.but(changes)``; refuse ``fair`` with ``ConfigurationError``."""
     if "fair" in changes:
         raise ConfigurationError(
             what="fair is an option of a mutex",

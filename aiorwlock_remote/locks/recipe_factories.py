@@ -174,9 +174,12 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return ``occupancies(**names).of(kind, object_id)``, one object; no I/O.
+        """Return an existing object to occupy: ``occupancies(**names).of(…)``; no I/O.
 
-        The errors are those of ``occupancies``.
+        Args:
+            kind: kind of the object, such as ``"book"``.
+            object_id: the one object of that kind.
+            names: as for ``occupancies``, with the same errors.
         """
         return self.occupancies(**names).of(kind, object_id)
 

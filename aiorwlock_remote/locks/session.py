@@ -64,9 +64,7 @@ class Session:
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Raise ``Closed`` unless the caller may use the ``Locks``. It must be open,
-        and of this process and this event loop.
-        """
+        """Raise ``Closed`` after ``aclose``, after a fork, or in another event loop."""
         # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
@@ -75,8 +73,8 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Convert a snapshot of a resource to a ``LockInfo``. The first time that the
-        store's clock is found to have been set back, log that.
+        """Return ``lock_info(snapshot)``; log once if the store's clock was set
+        back.
         """
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:

@@ -56,8 +56,7 @@ class TicketCalls:
     ) -> bool:
         """Release a mutex. Return True if this ticket held it, else False.
 
-        The ticket is that of ``acquire_mutex_lock``, and so are cancellation and
-        errors.
+        Cancellation and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _release(self._session, name, ticket, Mode.WRITE)

@@ -154,7 +154,7 @@ class BaseAcquirer(ABC):
 
     @abstractmethod
     def waiters(self) -> Iterable[tuple[Mode, float]]:
-        """Return mode and begin of the wait (local time) of each waiting task."""
+        """Return the mode of each waiting task, and since what local time it waits."""
 
 
 class LockAcquirer(BaseAcquirer):
@@ -294,8 +294,8 @@ async def obtain_unless(
     """Wait for a grant by ``obtain(request)``, but only until ``over()`` returns.
 
     ``over()`` is awaited at the same time, and may be cancelled at any await. A grant
-    that comes too late is released by ``client``. If the caller is cancelled, no grant
-    and no queue entry remain.
+    that comes after ``over()`` returned is released by ``client``. If the caller is
+    cancelled, no grant and no queue entry remain.
 
     Raises:
         AcquireAbandoned: ``over()`` returned first.
@@ -454,7 +454,7 @@ def slow_wait_message(
 
 
 def waited_so_long(request: AcquireRequest) -> str:
-    """Return the text ``waited 5 s for order/42 (write)``."""
+    """Return how log texts begin: ``waited 5 s for order/42 (write)``."""
     label, mode = request.resource.label, request.mode
     return f"waited {request.slow_wait:g} s for {label} ({mode})"
 

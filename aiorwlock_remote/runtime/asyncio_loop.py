@@ -1,6 +1,4 @@
-"""``AsyncioEventLoop``: asyncio as the loop of a ``Locks``; imported only on
-asyncio.
-"""
+"""``AsyncioEventLoop``: asyncio as the loop of a ``Locks``, imported only there."""
 
 from __future__ import annotations
 
@@ -99,5 +97,4 @@ class AsyncioEventLoop:
         return found is None or found.done()
 
     def is_closed(self) -> bool:
-        """Return whether the loop is closed; a loop that only stopped may run again."""
-        return self._loop.is_closed()
+        return self._loop.is_closed()  # a loop that only stopped may run again

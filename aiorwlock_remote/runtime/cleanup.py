@@ -114,7 +114,7 @@ class InFlightGrants:
             raise Closed
 
     def close(self) -> None:
-        """Call every ``undo``; from now on ``begin`` raises ``Closed``."""
+        """Call every ``undo`` (the store must be open); refuse later requests."""
         self._closed = True
         undo, self._undo = self._undo, {}
         for one in undo.values():
@@ -122,7 +122,7 @@ class InFlightGrants:
 
 
 class HasLabel(Protocol):
-    """An object with the name of a resource for log events."""
+    """A resource of any kind, as far as log events need it."""
 
     @property
     def label(self) -> str:
@@ -188,7 +188,7 @@ class CleanupRetrier:
         """Return ``first``; if that request fails, repeat it in the background.
 
         Args:
-            first: the answer to come of a release or withdrawal that was sent already.
+            first: the reply, come or still to come, to a release or withdrawal.
             resource: named in log events.
             retry: sends a request after which nothing is held, whether or not the
                 earlier requests were carried out.

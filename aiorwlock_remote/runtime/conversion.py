@@ -26,9 +26,9 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 async def downgrade(
     client: StoreClient, old: Lease, request: AcquireRequest
 ) -> Lease | None:
-    """Turn a writer's grant into a reader's; return its lease. Return None if the old
-    lease has ended. If the caller is cancelled while the request is under way, both
-    grants are given up.
+    """Turn a writer's grant into a reader's; return its lease. Return None if ``old``,
+    the writer's lease, has ended. If the caller is cancelled while the request is under
+    way, both grants are given up.
     """
     command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
@@ -39,11 +39,11 @@ async def upgrade(
 ) -> Lease | None:
     """Turn a reader's grant into a writer's, as soon as all other readers have left.
 
-    Return the new lease; None if the others did not leave within ``timeout`` seconds,
-    or if the old lease has ended. If the caller is cancelled while a request is under
-    way, both grants are given up; if it is cancelled during the wait, the old lease
-    stays. A request that is under way when the time is up is awaited: its reply may be
-    the grant.
+    Return the new lease; None if the others did not leave within ``timeout`` seconds
+    (None: wait for ever), or if ``old``, the reader's lease, has ended. If the caller
+    is cancelled while a request is under way, both grants are given up; if it is
+    cancelled during the wait, the old lease stays. A request that is under way when the
+    time is up is awaited: its reply may be the grant.
 
     Raises:
         UpgradeConflict: another reader is waiting for an upgrade already.
@@ -105,8 +105,9 @@ async def adopt(
 async def share(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """Return a lease of a grant that its owner shares and keeps; None if it is gone.
-    Raise ``BackendError`` if the store failed, or no thread could be started to renew.
+    """Return a lease of the grant with ``ticket``, which its owner keeps; None if the
+    grant is gone. Raise ``BackendError`` if the store failed, or no thread could be
+    started to renew.
     """
     client.keeper.ready(request.terms)
     lease = request.terms.lease

@@ -56,13 +56,11 @@ class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
         """Return whether a task has ended. May be called in any thread."""
 
     def is_closed(self) -> bool:
-        """Return whether the loop itself has ended for good. In any thread."""
+        """Return whether the loop has ended for good. May be called in any thread."""
 
 
 async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
-    """Await ``function()``, the body of a background task; log what it raises. trio
-    would end the whole run with ``TrioInternalError``. Cancellation passes.
-    """
+    """Await ``function()``; log what it raises, as trio would end the whole run."""
     # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
         await function()
@@ -71,7 +69,7 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
 
 
 def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
-    """Return an adapter of the running asyncio or trio loop; ``clock`` is its time."""
+    """Return an adapter of the running asyncio or trio loop, which uses ``clock``."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.runtime.trio_loop import TrioEventLoop  # noqa: PLC0415
@@ -83,7 +81,7 @@ def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
 
 
 def require_asyncio() -> TaskEventLoop:
-    """Return an adapter of the running loop; ``ConfigurationError`` on trio."""
+    """Return an adapter of the running loop. On trio, raise ``ConfigurationError``."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         raise ConfigurationError(

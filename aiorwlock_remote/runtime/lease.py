@@ -48,7 +48,7 @@ class LeaseTerms:
 
     @property
     def watched(self) -> bool:
-        """Whether the lease keeper's thread has to watch a grant of these terms."""
+        """Whether the lease keeper has to watch the grant: a time limit is set."""
         endless = self.lease is None and self.max_hold is None
         return not endless or self.max_stall is not None
 
@@ -134,8 +134,8 @@ class Lease:
         return None if self.deadline is None else self.deadline - self._clock.now()
 
     def renewed(self, sent_at: float, lease: float | None) -> None:
-        """Extend the deadline after a renewal that the store confirmed. The renewal was
-        sent at the local time ``sent_at``, for ``lease`` seconds (None: for ever).
+        """Extend the deadline: the store renewed, for ``lease`` seconds (None: for
+        ever), a grant whose renewal was sent at the local time ``sent_at``.
         """
         with self._lock:
             if self.state is LeaseState.HELD:
@@ -152,9 +152,7 @@ class Lease:
         return True
 
     def lose(self, reason: LossReason) -> bool:
-        """End the lease as lost, and call ``on_loss``, in this thread, whichever it is.
-        Return False if the lease had ended before.
-        """
+        """End the lease as lost and call ``on_loss``. Return False if it had ended."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -176,7 +174,7 @@ class Lease:
 
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
-        """Enter a ``with`` block in which the grant may move to the ticket given."""
+        """Enter a block in which a request may move the grant to ``ticket``."""
         # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
@@ -191,7 +189,7 @@ class Lease:
         return self.state is LeaseState.LOST
 
     def abandoned(self) -> bool:
-        """Return whether the owner is gone, so that the grant is never released."""
+        """Return whether the owner is gone: a task that ended, a ``Held`` dropped."""
         return (
             self.owner is not None
             and self.owner_gone is not None

@@ -86,7 +86,8 @@ class DeadlineQueue:
 
     def put(self, lease: Lease, due: float) -> float:
         """Add a lease to be checked at local time ``due``, unless the queue has it.
-        Return when it will be checked; infinity if it was not added, or is never due.
+        Return the time of that check; infinity if the lease was not added, or is never
+        due.
         """
         if lease.slot is not None and lease in lease.slot:
             return math.inf
@@ -118,15 +119,13 @@ class DeadlineQueue:
         return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
-        """Remove and return at most ``most`` held leases that are due at ``now``. Also
-        remove the empty slots before them.
-        """
+        """Remove and return up to ``most`` held leases that are due at ``now``."""
         batch: list[Lease] = []
         if self.next > now:
             return batch
-        # Empty slots go here and not when the last lease leaves them: the thread
-        # sleeps until the first slot, and if that went at once, each next lease would
-        # have to wake the thread (test_slots_that_everybody_left_are_forgotten).
+        # Empty slots are removed here and not when the last lease leaves them: the
+        # thread sleeps until the first slot, and if that went at once, each next lease
+        # would have to wake the thread (test_slots_that_everybody_left_are_forgotten).
         while self._slots and len(batch) < most:
             leases = self._due[self._slots[0]]
             if leases and self.next > now:
@@ -207,7 +206,7 @@ class RenewalWorker:
         self._due.put(leases)
 
     def close(self) -> None:
-        """Stop renewing. Block until the renewals under way have ended."""
+        """Stop renewing. Block until the renewals under way ended or were aborted."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
@@ -219,7 +218,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Enter a block; if it raises, log that, and renew the leases again later."""
+        """Enter a block; log what it raises, and then renew ``leases`` again later."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -421,8 +420,7 @@ class LeaseKeeper:
 
     def ready(self, terms: LeaseTerms) -> None:
         """Start the thread if a grant of these terms, not yet requested, needs it.
-        Raise ``BackendUnavailable`` if no thread could be started; the next call tries
-        again.
+        Raise ``BackendUnavailable`` if no thread can be started.
         """
         if terms.watched:
             self._start()

@@ -55,7 +55,7 @@ the mutex, or None if any may be free; see ``SupportsMutexSets.members``."""
 class PeriodicPoll:
     """Timer that calls ``poll()`` at intervals between ``start`` and ``end``. ``hint``
     brings a call forward; as hints are cheap and may be wrong, there are at most two
-    calls in two seconds. For the loop's thread.
+    calls in two seconds. To be used in the event loop's thread.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class PeriodicPoll:
 
     @property
     def due(self) -> float:
-        """Local time of the next poll."""
         hinted = max(self._hinted, self._last_two[0] + 2 * MIN_SPACING)
         # The planned poll waits for the hint if that comes shortly after: alone it
         # would see nothing, and use up one of the two polls.
@@ -146,7 +145,7 @@ class TargetWaiter:
         return self.claim.lease
 
     def decide(self, error: BaseException | None = None) -> None:
-        """Wake the task. An ``error`` replaces a mutex that the task got."""
+        """Wake the task. An ``error`` replaces the mutex that the task may have got."""
         if error is not None:
             self.took, self.error = None, error
         if not self.ready.done():
@@ -155,9 +154,7 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The tasks that wait for one target: a named mutex of a set, or any. One request
-    is under way at a time, for the first task in the queue.
-    """
+    """The tasks that wait for one target: a mutex of a set by its name, or any."""
 
     target: str
     waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])
@@ -187,7 +184,6 @@ class SetWaitQueue:
         self.members: MutexSetMembers = open_members(self._wake)
 
     def join(self, waiter: TargetWaiter) -> None:
-        """Add a waiter; its ``ready`` is done when it got a mutex or an error."""
         if not self._targets:
             self.members.watch()
         self._lease = waiter.lease
@@ -199,7 +195,6 @@ class SetWaitQueue:
         self._polls.start()
 
     def leave(self, waiter: TargetWaiter) -> None:
-        """Remove a waiter, and give back what the store may have granted to it."""
         queue = self._targets.get(waiter.target)
         last = False
         if queue is not None and waiter in queue.waiters:
@@ -212,9 +207,7 @@ class SetWaitQueue:
             self.withdraw(waiter).log_failure()
 
     def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
-        """Send the withdrawal of a waiter's request, and repeat it if it fails. When
-        the reply has come, the waiter's ticket holds nothing.
-        """
+        """Undo a waiter's request, repeatedly if that fails: then nothing is held."""
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
         cleanup = self._runtime.cleanup

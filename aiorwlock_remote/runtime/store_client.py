@@ -1,6 +1,4 @@
-"""``StoreClient``: sends requests for grants to the store, and undoes them if
-needed.
-"""
+"""``StoreClient``: sends requests to the store; undoes those of cancelled tasks."""
 
 from __future__ import annotations
 
@@ -133,7 +131,7 @@ class StoreClient:
         return cleanup.retry_if_failed(released, resource, retry, lease.left)
 
     def release_in_background(self, lease: Lease) -> None:
-        """Release a grant that was handed to no caller; log a failure."""
+        """Release a grant that no caller has received; log a failure, do not wait."""
         resource, seconds = lease.resource, lease.terms.lease
         retry = partial(self._release, resource, lease.ticket)
         cleanup = self.runtime.cleanup
@@ -156,7 +154,7 @@ class StoreClient:
         return outcome
 
     async def request(self, resource: Resource, command: Command) -> Reply:
-        """Send a command that makes no new grant, with retries; see ``answer``."""
+        """Send a command, with retries as ``answer``; withdraw nothing if it fails."""
         return await self.answer(partial(self.runtime.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
@@ -205,7 +203,7 @@ class StoreClient:
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
-        """End the wait of a reader, by its ticket, for an upgrade; its grant stays."""
+        """End the wait for an upgrade of the reader whose ticket is ``upgrader``."""
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
@@ -290,7 +288,6 @@ class StoreClient:
             await done.wait()
 
     def sever(self) -> None:
-        """Make later requests fail with ``Closed``: this is a forked child process."""
         # Queues, cleanup and acquirers all read ``runtime.store`` for each request.
         self.runtime.store = ForkedStore(self.runtime.store)
         self.queues.close()

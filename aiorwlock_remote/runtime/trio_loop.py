@@ -1,4 +1,4 @@
-"""``TrioEventLoop``: trio as the loop of a ``Locks``; imported only on trio."""
+"""``TrioEventLoop``: trio as the loop of a ``Locks``, imported only there."""
 
 from __future__ import annotations
 

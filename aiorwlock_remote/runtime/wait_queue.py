@@ -112,18 +112,16 @@ class WaitQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether no task waits and no request is under way."""
         return self._readers.idle and self._writers.idle
 
     @property
     def due(self) -> float | None:
-        """Local time of the next poll of the store; None: no poll is planned."""
+        """Local time of the next poll of the store; None if none is planned."""
         times = [mode.due for mode in self._modes if mode.due is not None]
         return min(times, default=None)
 
     @property
     def waiting(self) -> int:
-        """Number of tasks that wait, readers and writers."""
         # Not those whose request is under way after they left.
         return len(self._readers.waiters) + len(self._writers.waiters)
 
@@ -175,7 +173,7 @@ class WaitQueue:
         return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
-        """Ask the store for every mode that has waiters: the lock may be free."""
+        """Ask the store for every mode with waiters, as the lock may be free."""
         for queue in self._modes:
             # Also without a queue entry: the wake-up may overtake the answer that
             # confirms the entry, and would be lost then.
@@ -352,7 +350,7 @@ class WakeSignal:
         self._event = anyio.Event()
 
     def clear(self) -> None:
-        """Make the next ``wait`` wait: forget earlier calls of ``wake``."""
+        """Forget earlier calls of ``wake``: the next ``wait`` waits for a new one."""
         self._event = anyio.Event()
 
     def wake(self) -> None:
@@ -365,9 +363,9 @@ class WakeSignal:
 
 
 class WaitQueueRegistry:
-    """The wait queues of one ``Locks``, and the timer that wakes them. The timer has
-    alarms: local times at which a queue is to poll, or at which a resource may become
-    free because a lease ends. For the loop's thread.
+    """The wait queues of one ``Locks``, and the timer that wakes them. Its alarms are
+    local times at which a queue is to poll, or at which a resource may become free
+    because a lease ends. To be used in the event loop's thread.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -398,7 +396,8 @@ class WaitQueueRegistry:
         self, resource: Resource, seconds: float, cause: WakeCause = "message"
     ) -> None:
         """Let the waiters of a resource ask the store, now or in so many ``seconds``.
-        The store calls this, as its ``WakeCallback``, if the resource may be free then.
+        The store calls this, as its ``WakeCallback``, when the resource may be free.
+        ``cause`` is what ``Statistics.wakeups`` counts.
         """
         if self._closed:
             return
