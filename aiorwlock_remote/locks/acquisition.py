@@ -33,9 +33,12 @@ class SingleEntry:
     __slots__ = ("_entered", "_unused", "_what")
 
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
-        """Begin as not entered. ``what``: how the object is made, for errors:
-        ``"acquire()"``. ``unused``: returns what "was never awaited", for the warning;
-        None: do not warn.
+        """Begin as not entered.
+
+        Args:
+            what: how the object is made, for error messages: ``"acquire()"``.
+            unused: called for the text before "was never awaited" in the warning; None:
+                do not warn.
         """
         self._what = what
         self._unused = unused

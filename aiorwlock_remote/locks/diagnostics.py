@@ -40,7 +40,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Give ``items`` to a block, and close the generator at the end of the block."""
+    """Context manager: give ``items``, and close that generator at the end."""
     try:
         yield items
     finally:

@@ -310,7 +310,10 @@ class Held:
 
 
 def state_of(held: Held) -> HeldState:
-    """Return the internal ``HeldState`` of a ``Held``; refuse other objects."""
+    """Return the internal ``HeldState`` of a ``Held``, for the recipes.
+
+    Raise ``ConfigurationError`` if ``held`` is something else.
+    """
     given: object = held
     if not isinstance(given, Held):
         raise ConfigurationError(what=f"{quoted(given)} is no Held")

@@ -40,7 +40,7 @@ Sender = Callable[[Lease], Pending[Reply]]
 
 
 class LossScopes:
-    """The cancel scopes to cancel when one grant is lost; for the loop's thread."""
+    """Cancels the watched scopes when a grant is lost. For the loop's thread."""
 
     __slots__ = ("_happened", "_scopes")
 
@@ -59,7 +59,9 @@ class LossScopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel all scopes, and at once each one watched later: the grant is lost."""
+        """Cancel all scopes, as the grant is lost; from now on ``watch`` cancels at
+        once.
+        """
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
@@ -173,7 +175,9 @@ class HeldState:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
-        """Return the error of a grant that was lost, or whose ``Locks`` closed."""
+        """Return the error to raise for a lost grant; ``Closed`` if ``close`` ended
+        it.
+        """
         if self._closed_under:
             return Closed()
         lease = self.lease
@@ -185,7 +189,7 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Raise ``ConfigurationError``, naming ``action``, for a mutex of a set."""
+        """Raise ``ConfigurationError`` about ``action`` if this is a mutex of a set."""
         resource = self.lease.resource
         if isinstance(resource, SetMember):
             raise ConfigurationError(
@@ -347,7 +351,7 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Keep the task that owns ``old``, the grant moved to this one, as owner."""
+        """Keep the owner of ``old``, which moved to this grant, if that is a task."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone

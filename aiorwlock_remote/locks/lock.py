@@ -63,8 +63,8 @@ class OptionArgs(TypedDict, total=False):
         max_hold: a grant is lost if it is held for longer.
         margin: how long before the end of its lease a holder counts it as lost.
         slow_wait: after this wait, log the holders and the place in the queue.
-        max_waiters: refuse to wait if the queue is as long as this.
-        lock_delay: after a grant EXPIRED, the lock stays closed for so long.
+        max_waiters: ``TooManyWaiters`` is raised if the queue is as long as this.
+        lock_delay: after a grant EXPIRED, the lock is not granted for so long.
     """
 
     lease: float | None

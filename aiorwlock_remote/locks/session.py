@@ -73,9 +73,7 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Return ``lock_info(snapshot)``; log once if the store's clock was set
-        back.
-        """
+        """Return ``lock_info(snapshot)``; log once if the store's clock went back."""
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True

@@ -118,9 +118,13 @@ class BaseAcquirer(ABC):
         *,
         unanswered: bool = False,
     ) -> LockTimeout:
-        """Return the ``LockTimeout`` of a request that got no grant. ``holders``
-        describe the grants in the way, of which the first ends after ``retry_after``
-        microseconds. ``unanswered``: the store never answered.
+        """Return the ``LockTimeout`` of a request that got no grant.
+
+        Args:
+            request: what was asked for.
+            holders: descriptions, by the store, of the grants in the way.
+            retry_after: microseconds until the first of these grants ends, if known.
+            unanswered: whether the store never answered this request.
         """
         return LockTimeout(
             resource=request.resource.label,

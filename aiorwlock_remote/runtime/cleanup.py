@@ -48,11 +48,16 @@ async def ask_with_retries(
 ) -> T:
     """Return what ``ask()`` returns; repeat the call after errors that allow it.
 
-    ``ask`` sends a request. It is called up to ``MAX_RETRIES`` more times within
-    ``timeout`` seconds, with growing pauses, if the store certainly did not carry out
-    the request and may do so soon (``may_be_repeated``). ``before_retry()`` is called
-    before each repetition, and may raise to prevent it. Raises the error of the last
-    request.
+    Args:
+        ask: sends the request. It is called up to ``MAX_RETRIES`` more times, with
+            growing pauses, and only after an error that proves that the store did
+            nothing but may do so soon (``may_be_repeated``).
+        clock: local time.
+        timeout: seconds after which ``ask`` is not called again.
+        before_retry: called before each repetition. If it raises, there is none.
+
+    Raises:
+        LockError: the error of the last request.
     """
     until = clock.now() + timeout
     for attempt in range(MAX_RETRIES):

@@ -164,10 +164,14 @@ class RenewalWorker:
     ) -> None:
         """Prepare the thread.
 
-        ``open_renewer()`` opens the connection for renewals, in the thread that first
-        renews. ``check_again`` is called with each lease whose ``renew_due`` has
-        changed, in the thread that changed it. While renewals are late,
-        ``throttle.behind`` is set, to hold new acquires back.
+        Args:
+            open_renewer: opens the connection for renewals, in the thread that first
+                renews.
+            clock: local time.
+            check_again: called with each lease whose ``renew_due`` has changed, in the
+                thread that changed it.
+            throttle: its ``behind`` is set while renewals are late, to hold acquires
+                back.
         """
         self.sent: int = 0
         """Number of renewals sent, one for each lease of a batch."""

@@ -63,7 +63,7 @@ class AcquireThrottle:
         return bool(self._waiting) or not self._has_room
 
     def sent(self, request: Pending[Any]) -> None:
-        """Count a request that was sent as under way until its reply comes."""
+        """Count ``request``, just sent, as under way until its reply comes."""
         self._in_flight += 1
         request.add_done_callback(partial(self._answered, self._clock.now()))
 
