@@ -79,7 +79,7 @@ class Held:
 
     @property
     def acquired_at(self) -> datetime:
-        """When the request that was granted was sent, by this host's clock."""
+        """When the granted request was sent, by the wall clock of this host."""
         clock = self._state.session.loop.clock
         ago = clock.now() - self._lease.since
         return datetime.fromtimestamp(clock.wall() - ago, UTC)

@@ -59,9 +59,7 @@ class LossScopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel all scopes, as the grant is lost; from now on ``watch`` cancels at
-        once.
-        """
+        """Cancel all scopes, as the grant is lost; ``watch`` then cancels at once."""
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
@@ -175,9 +173,7 @@ class HeldState:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
-        """Return the error to raise for a lost grant; ``Closed`` if ``close`` ended
-        it.
-        """
+        """Return the error of a lost grant, or ``Closed`` if ``close`` ended it."""
         if self._closed_under:
             return Closed()
         lease = self.lease

@@ -112,7 +112,7 @@ class Session:
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: HeldState) -> None:
-        """Register a new grant: from now on it is renewed, and handled when it is lost.
+        """Register a new grant, to be renewed from now on, and its loss to be handled.
         Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
         self._check_dropped()
