@@ -35,7 +35,7 @@ def retry_pause(refusals: int) -> float:
 async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
-    """Return the result of ``work``, repeated while it conflicts with a transaction.
+    """Return the result of ``work``, repeated while another transaction conflicts.
 
     After ``MAX_CONFLICT_ATTEMPTS`` the last error is raised. Conflicts occur where a
     role or a pool asks for REPEATABLE READ or SERIALIZABLE: the second of two
@@ -58,7 +58,7 @@ async def retry_on_conflict(
 
 
 class CasBackoff:
-    """``Pause`` of a ``CasStepper``: none after the first refusals, then random ones.
+    """Delays the retries of a refused swap: the first ones not, later ones at random.
 
     The first retries follow at once, because the state in a refusal is as new as any
     other client's. After a pause that state is old and a swap from it would be refused

@@ -60,9 +60,10 @@ class StatePoller:
     """Wakes the tasks of one process that wait for resources of a polled store.
 
     One task reads the records of all watched resources: often when this process is the
-    next in the queue, seldom when others are before it. One read is aimed at the moment
-    when a lease ends. ``wake`` is called only when it is this process's turn. Belongs
-    to the event loop's thread.
+    next in the queue, seldom when others are before it. One read is timed for the
+    moment when a lease ends. Waiting tasks are woken, and then send a request that
+    changes the row, only when it is this process's turn. Belongs to the event loop's
+    thread.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class StatePoller:
         self._watched.pop(resource, None)
 
     def close(self) -> None:
-        """Stop to watch all resources, and let the polling task end."""
+        """Stop watching all resources, and let the polling task end."""
         self._watched.clear()
         if self._changed is not None:
             self._changed.set()
@@ -160,11 +161,6 @@ class StatePoller:
     def _judge(
         self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
-        """Wake the waiters if the client may enter.
-
-        Returns:
-            The longest next pause, and the time until a lease ends, both in seconds.
-        """
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
         doorman, _ = peek(record, state.seat, now)

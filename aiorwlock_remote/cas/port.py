@@ -29,7 +29,7 @@ class StoredState:
 class StepTimes:
     """Value object: the clock readings that one step is computed with, in microseconds.
 
-    ``now``, ``floor`` and ``wall`` are passed to ``transition``.
+    ``now``, ``floor`` and ``wall`` are arguments of ``transition``.
     """
 
     now: int
@@ -65,7 +65,7 @@ class CasStore(Protocol):
     """
 
     def guess(self) -> StoredState:
-        """Return the state of a resource that was never used. No I/O."""
+        """Return the state that an unused resource has, without asking the store."""
 
     def clock(self) -> int:
         """Return microseconds of a local clock that also runs while the host sleeps."""
@@ -103,7 +103,7 @@ class CasStore(Protocol):
             wakes: Ids of clients to notify, if the store can notify.
 
         Returns:
-            True if the swap was carried out, and the state that is stored now, None if
+            Whether the swap was carried out, and the state that is stored now, None if
             unknown. A store that chooses the fences may have changed those of
             ``record``.
         """

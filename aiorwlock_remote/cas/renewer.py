@@ -28,14 +28,11 @@ NewerState = Callable[[StoredState | None, StoredState | None], StoredState | No
 
 
 def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
-    """Do nothing. ``WakeClients`` of renewals, which never let another client in."""
+    """Do nothing: a renewal frees no lock, so no waiting client needs a wake-up."""
 
 
 class CallbackThread:
-    """Queue of callbacks and timers for a thread without an event loop.
-
-    The thread runs them by calling ``run``.
-    """
+    """Queue of callbacks and timers for a thread without an event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock: Clock = clock
@@ -45,14 +42,14 @@ class CallbackThread:
         self._stopped = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Queue a call of ``function(*args)`` for ``run``. Callable in any thread."""
+        """Make ``run`` call ``function(*args)``. Callable in any thread."""
         self._calls.put(partial(function, *args))
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         raise NotImplementedError
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Queue ``function`` for the first moment in ``run`` after ``seconds``."""
+        """Make ``run`` call ``function`` after ``seconds``."""
         due = self.clock.now() + seconds
         heapq.heappush(self._timers, (due, next(self._order), function))
 
@@ -76,13 +73,16 @@ class CallbackThread:
             call()
 
     def stop(self) -> None:
-        """Make ``run`` return, now and at each later call. Callable in any thread."""
+        """Make ``run`` return, now and in all later calls. Callable in any thread."""
         self._stopped = True
         self.call_soon(int)  # ``run`` may be blocked until the next call
 
 
 class CasRenewer:
-    """Renewer that sends one swap for each resource, all of them at the same time."""
+    """Renewer that sends one swap for each resource, all of them at the same time.
+
+    ``renew`` blocks; it is called in the lease keeper's thread.
+    """
 
     def __init__(
         self,
@@ -117,7 +117,6 @@ class CasRenewer:
         self._report = report
 
     def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
-        """Renew all grants, one swap per resource; return the outcomes in order."""
         until = self._thread.clock.now() + timeout
         if self._ready is not None:
             # Before the steps are computed: the time that connecting takes must not
@@ -155,7 +154,7 @@ class CasRenewer:
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:
-        """Make ``renew`` stop waiting for replies, now and at each later call."""
+        """Make ``renew`` stop waiting for replies, now and in all later calls."""
         self._thread.stop()
 
     def close(self) -> None:
@@ -166,9 +165,9 @@ class CasRenewer:
 class TwoLaneRenewer:
     """Renewer in which a row locked by another program delays no other row's renewal.
 
-    ``quick`` fails at once when a row is locked. From then on that resource is renewed
-    by ``patient``, over connections of its own, which waits for the row as long as the
-    lease allows (test_renewer.py, tests/faults/test_stuck_rows.py).
+    The renewer ``quick`` fails at once when a row is locked. From then on the resource
+    is renewed by ``patient``, over connections of its own, which waits for the row as
+    long as the lease allows (test_renewer.py, tests/faults/test_stuck_rows.py).
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:

@@ -1,18 +1,17 @@
 """Bounds of the server's clock, for processes that seldom read that clock.
 
-A step is computed in this process, and the server's clock is read when the step is
-carried out: the time that a record is computed with is not the time at which the record
-is written. All the same, a lease may be judged as expired only when it is expired by
-the server's clock, and its holder must stop before (``core/timing.py``). So two bounds
-are used, never one estimate:
+A step is computed in this process, and carried out later by the server: the time that a
+record is computed with is not the time at which it is written. All the same, a lease
+may be judged as expired only when it is expired by the server's clock, and its holder
+must stop before (``core/timing.py``). So two bounds are used, never one estimate:
 
 * ``least``: the server's clock in its last answer, plus the time since that answer
   arrived by the local boot clock. The server's clock cannot be behind ``least``: the
-  answer took time on its way, which is left out, and both clocks run at about the same
-  speed (``DRIFT_DIVISOR``). ``least`` is the ``now`` of the transition, so leases are
-  judged with it and no lease ends too soon, however slow the link is.
-* *latest*: ``least`` plus a slack. The server compares: a request that arrives later is
-  refused and is sent again with more slack. So when a record is written, the server's
+  time that the answer travelled is left out, and both clocks run at about the same
+  speed (``DRIFT_DIVISOR``). ``least`` is the ``now`` of the transition, so no lease
+  ends too soon, however slow the link is.
+* *latest*: ``least`` plus a slack. The server refuses a request that arrives later,
+  which is then sent again with more slack. So when a record is written, the server's
   clock is between the two bounds.
 
 A holder counts its lease from before it sent its request. The server's clock was not

@@ -51,10 +51,10 @@ Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
 
 @dataclass(slots=True)
 class CommandQueue:
-    """The commands sent for one resource, in order, and the last known state.
+    """The commands sent for one resource, in order, and its last seen state.
 
-    Only the first command is being carried out; the fields from ``fresh`` on are about
-    that command.
+    Only the first command is being carried out; the fields from ``fresh`` on describe
+    it.
     """
 
     resource: Resource
@@ -95,22 +95,22 @@ AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
 
 
 def may_guess(command: Command) -> bool:
-    """Return True if a step may start from the guess that the resource is unused."""
+    """Return True if the command may be tried unread, as on an unused resource."""
     return isinstance(command, Acquire)
 
 
 def is_repeatable(command: Command) -> bool:
-    """Return True if a second execution of the command gives the same reply again."""
+    """Return True if carrying the command out twice gives the same reply as once."""
     return isinstance(command, Acquire | Renew | Withdraw)
 
 
 def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
-    """Retry a refused swap at once, by ``go_on(None)``. The default ``Pause``."""
+    """Default ``Pause``: retry a refused swap at once, by ``go_on(None)``."""
     go_on(None)
 
 
 def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
-    """Return the reply as ``transition`` computed it. The default ``AdjustReply``."""
+    """Default ``AdjustReply``: return the reply as ``transition`` computed it."""
     return reply
 
 
@@ -188,7 +188,7 @@ class CasStepper:
             queue.seen = state
 
     def known(self, resource: Resource) -> StoredState | None:
-        """Return the last seen state, if one is remembered. Callable in any thread."""
+        """Return the last seen state, if there is one. Callable in any thread."""
         queue = self._queues.get(resource)
         return None if queue is None else queue.seen
 
@@ -409,7 +409,7 @@ class CasStepper:
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the step's reply with the fences that the store wrote into ``record``."""
+    """Return the step's reply with the fences of ``record``, which the store wrote."""
     reply = step.reply
     if record is None or record is step.record:
         return reply

@@ -74,8 +74,8 @@ class StatementExecutor(Protocol):
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         """Send the request ``name`` (``swap`` or ``look``) with its parameters by name.
 
-        If the caller is cancelled, the request is still carried out. The reply fails
-        with ``BackendError``; without ``nothing_done`` the request may have been
+        If the caller is cancelled, the request is still carried out. If the reply fails
+        with a ``BackendError`` without ``nothing_done``, the request may have been
         carried out.
         """
 
@@ -83,11 +83,11 @@ class StatementExecutor(Protocol):
 class ArrivalNotices:
     """Decides which client is notified when a queue entry is added to a held resource.
 
-    A new queue entry is a new version. A holder that knows only the older version would
-    be refused when it releases, and would have to repeat the release while others wait
-    for it. So a process that listens for notifications writes its client id into the
-    record when it becomes the holder, and a process that adds a queue entry notifies
-    that client. Notices are hints: a lost one costs time only.
+    A new queue entry is a new version, so a holder that knows only the older version
+    would be refused when it releases, and others would wait for its second attempt. So
+    a process that listens for notifications writes its client id into the record when
+    it becomes the holder, and a process that adds a queue entry notifies that client.
+    Notices are hints: a lost one costs time only.
 
     ``hears`` says whether this process listens; any thread may set it.
     """
@@ -99,8 +99,8 @@ class ArrivalNotices:
     def turned(self, record: Doorman) -> Doorman:
         """Return the record with this process, if it listens, as the client to notify.
 
-        Called when the mutex record changes hands. The former holder's id is removed in
-        any case (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
+        Called when the mutex record changes hands. The former holder's id is always
+        removed (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
         """
         listens = self.hears and record.grants
         ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
@@ -110,10 +110,7 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the id of the client to notify of a new queue entry in ``record``.
-
-        None if the record names no client, an invalid id, or this process.
-        """
+        """Return the id of the other client to notify of a new queue entry, if any."""
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
@@ -132,7 +129,7 @@ def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
-    """Return True if the step does no harm when a server crash undoes it.
+    """Return True if the commit need not wait for the disk, as its loss does no harm.
 
     ``stays``: the step does not change the mutex record; ``leaves``: it removes it.
     """
@@ -151,14 +148,14 @@ def all_grants_expire(record: Doorman | None) -> bool:
 
 
 def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if the grants and the last fence are the same in both doormen."""
+    """Return True if a step left the grants and the last fence as they were."""
     if before is None:
         return False
     return after.grants == before.grants and after.last == before.last
 
 
 class TableCas:
-    """``CasStore`` over a ``StatementExecutor``, used in one event loop or thread."""
+    """``CasStore`` over the published tables, used in one event loop or thread."""
 
     def __init__(
         self,
@@ -280,7 +277,7 @@ class TableCas:
 
 
 class TableStepper(CasStepper):
-    """Stepper over the published tables, with pauses after repeated refusals."""
+    """``CasStepper`` over the published tables, with pauses after repeated refusals."""
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
         super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
@@ -289,7 +286,7 @@ class TableStepper(CasStepper):
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Return the state read later, by the server's clock; None counts as the oldest."""
+    """Return the state read later, by the server's clock. None counts as the oldest."""
     if one is None or other is None:
         return one or other
     return one if one.mark.now > other.mark.now else other
@@ -331,21 +328,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
-    """Ask the server for its time; return the first bounds of its clock.
-
-    Raises:
-        BackendError: The request failed.
-    """
+    """Ask the server for its time, and return the first bounds of its clock."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
-    """Return the line of ``rwlock doctor`` that compares the server's clock with ours.
-
-    Raises:
-        BackendError: The request failed.
-    """
+    """Return the finding of ``rwlock doctor`` about the server's clock and ours."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(

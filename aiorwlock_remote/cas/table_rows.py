@@ -74,7 +74,7 @@ class StoredRow:
 
 @value
 class VersionMark:
-    """Value object: what a swap compares, which is the version and the mutex row."""
+    """Value object: what a swap compares, namely the version and the mutex row."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
@@ -86,7 +86,7 @@ class VersionMark:
 
 
 def state_of(found: StoredRow) -> StoredState:
-    """Return the state that a database's answer contains.
+    """Convert a database's answer to the state of the resource.
 
     Raises:
         BadRecord: The record, or a time, cannot be read.
@@ -143,10 +143,9 @@ def load_record(text: str, created: str) -> Doorman:
 
 
 def with_fence(record: Doorman, fence: int) -> Doorman:
-    """Return the record with ``fence`` as the fence of its current phase.
+    """Return the record with ``fence`` as the fence of the current phase's grants.
 
-    The live grants get that fence too; the endings belong to earlier phases and keep
-    theirs.
+    The ``endings`` keep their fences: they belong to earlier phases.
     """
     if fence == record.last:
         return record
@@ -155,11 +154,7 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
-    """Return the doorman as the text to store.
-
-    If ``begins`` is True, a phase begins: the text lacks its fence, which the server
-    adds.
-    """
+    """Return the doorman as text to store, without its fence if a phase ``begins``."""
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
         compressed = zlib.compress(text.encode(), 3)
@@ -183,7 +178,7 @@ def decompress(text: str) -> str:
 
 
 def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
-    """Return the columns ``ticket`` and ``acquired_at`` of a mutex record."""
+    """Return the columns ``ticket`` and ``acquired_at`` for a mutex record."""
     if seat is None:
         return None, None
     seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
@@ -221,7 +216,7 @@ def micros_of(text: str) -> int:
 
 
 def time_text(micros: int) -> str:
-    """Return microseconds since 1970 as ``2026-11-21 19:05:00.000001``."""
+    """Format microseconds since 1970 as ``2026-11-21 19:05:00.000001``."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
 
 

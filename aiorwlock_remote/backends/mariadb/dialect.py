@@ -39,7 +39,7 @@ class MariadbDialect:
     def session(self, seconds: float) -> tuple[str, ...]:
         """Return the statements that prepare a session, whatever the server's defaults.
 
-        ``seconds``: time limit of each statement, kept by the server.
+        ``seconds``: time limit of each statement, which the server keeps.
         """
         return (
             "SET NAMES utf8mb4",
@@ -66,7 +66,7 @@ class MariadbDialect:
         return f"SET STATEMENT {limit} FOR {statement}"
 
     def limit_time(self, statement: str, seconds: float) -> str:
-        """Return ``statement`` with a time limit in seconds, kept by the server."""
+        """Return ``statement`` with a time limit in seconds, which the server keeps."""
         return f"SET STATEMENT max_statement_time = {seconds:f} FOR {statement}"
 
 

@@ -83,7 +83,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for what a request to the server ``where`` raised."""
+    """Return this library's error for what a request to ``where`` raised."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)

@@ -31,6 +31,8 @@ MIN_ROW_LIMIT = 500
 _BAD_MARK = 1292
 """Server code: the user's column cannot hold a word that a row lock writes there."""
 _CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
+
+
 class MariadbExecutor(DriverExecutor):
     """Carries out requests on MariaDB, by statements of ``statements.sql``."""
 
@@ -55,7 +57,7 @@ class MariadbExecutor(DriverExecutor):
         check_tables(columns, keys, self._where, self.driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
-        """Return the rows of the statement called ``name`` in ``statements.sql``."""
+        """Run the statement ``name`` of ``statements.sql``, and return its rows."""
         text = statement(name, self.driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
@@ -170,12 +172,10 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 def check_answers(server: Mapping[str, str], where: str) -> None:
-    """Check that a session returns all rows, in a character set that asyncmy can read.
+    """Raise ``ConfigurationError`` if the session limits rows or has a bad charset.
 
-    ``server``: the session's settings, from ``MariadbExecutor.server``.
-
-    Raises:
-        ConfigurationError: The hint is the statement that mends the session.
+    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
+    run.
     """
     if any("\0" in name for name in server):
         raise ConfigurationError(
@@ -202,12 +202,10 @@ def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
 
 
 def check_session(server: Mapping[str, str], where: str) -> None:
-    """Check the session's SQL mode and isolation level, which a user's pool may set.
+    """Raise ``ConfigurationError`` if the session's mode or isolation level is unfit.
 
-    ``server``: the session's settings, from ``MariadbExecutor.server``.
-
-    Raises:
-        ConfigurationError: The hint is the statement that mends the session.
+    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
+    run.
     """
     modes = server["sql_mode"].split(",")
     if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:

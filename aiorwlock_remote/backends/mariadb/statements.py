@@ -17,12 +17,9 @@ ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 
 def statement(name: str, tables: str = "", **values: object) -> str:
-    """Return the statement called ``name`` in ``statements.sql``.
+    """Return the statement ``name`` of ``statements.sql`` with ``values`` filled in.
 
-    Args:
-        name: Name of the statement.
-        tables: Database of the tables; empty for that of the connection.
-        values: Values of the statement's placeholders, by name.
+    ``tables``: database of the tables; empty for that of the connection.
     """
     return _fill(name, tables, {key: literal(value) for key, value in values.items()})
 
@@ -34,17 +31,11 @@ def step_statements(
     tables: str,
     dialect: MariadbDialect,
 ) -> tuple[str, ...]:
-    """Return the statements that change a resource's rows if they are as expected.
+    """Return the statements of a swap, which change both rows if they are as expected.
 
-    If the mutex row stays, one statement that changes the doormans row; else a
-    transaction.
-
-    Args:
-        doorman: What happens to the doormans row.
-        mutex: What happens to the mutex row.
-        values: Parameters of the swap.
-        tables: Database of the tables, or empty.
-        dialect: The server's dialect.
+    One statement if the mutex row stays, else a transaction. ``doorman`` and ``mutex``
+    say what happens to the rows, ``values`` are the swap's parameters, and ``tables``
+    is the database of the tables, or empty.
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)

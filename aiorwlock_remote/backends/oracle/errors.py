@@ -98,7 +98,7 @@ _WRAPPED = "DPY-6005"
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for what a request to the server ``where`` raised."""
+    """Return this library's error for what a request to ``where`` raised."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)

@@ -1,5 +1,4 @@
-"""Carries out requests as PL/SQL blocks of ``statements.sql``, and reads the answers.
-"""
+"""Carries out requests as PL/SQL blocks of ``statements.sql``; reads their answers."""
 
 from __future__ import annotations
 
@@ -98,12 +97,7 @@ class OracleExecutor(DriverExecutor):
         check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
-        """Return a query's rows; for another statement, one row with the rows it
-        changed.
-
-        Raises:
-            BackendError: The statement failed, or no connection was free.
-        """
+        """Return a query's rows; of any other statement, one row with its row count."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -119,9 +113,7 @@ class OracleExecutor(DriverExecutor):
         return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """Return the server's version; fail if the user may not run the block of a
-        swap.
-        """
+        """Return the server's version. Fails if the user may not run a swap."""
         text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:
@@ -254,14 +246,9 @@ def check_driver() -> None:
 
 
 def check_session(comparisons: Collection[str], where: str) -> None:
-    """Check that a session compares names byte by byte.
+    """Raise ``ConfigurationError`` unless a session compares names byte by byte.
 
-    Args:
-        comparisons: The session's values of ``NLS_COMP``.
-        where: The server, for error messages.
-
-    Raises:
-        ConfigurationError: The session compares texts by the rules of a language.
+    ``comparisons``: the session's values of ``NLS_COMP``.
     """
     for other in {*comparisons} - {"BINARY"}:
         raise ConfigurationError(

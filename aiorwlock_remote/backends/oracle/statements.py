@@ -8,14 +8,13 @@ from aiorwlock_remote._util.statements import load_statements
 
 _FILE = "aiorwlock_remote.backends.oracle", "statements.sql"
 SCHEMA = ("schema_locks", "schema_doormans")
-def statement(name: str, schema: str = "", wait: float | None = None) -> str:
-    """Return the statement called ``name`` in ``statements.sql``.
 
-    Args:
-        name: Name of the statement.
-        schema: Owner of the tables; empty for the user itself.
-        wait: Seconds for which a swap waits for a locked row, rounded up to whole
-            seconds; 0 does not wait, None sets no limit.
+
+def statement(name: str, schema: str = "", wait: float | None = None) -> str:
+    """Return the statement ``name`` of ``statements.sql``; ``schema`` owns the tables.
+
+    ``wait``: seconds for which a swap waits for a locked row, rounded up to whole
+    seconds; 0 does not wait, None sets no limit.
     """
     text = load_statements(*_FILE)[name].replace(
         "{schema}", f"{schema}." if schema else ""

@@ -19,6 +19,8 @@ from aiorwlock_remote.ports import (
 )
 
 MAX_LOOKS_PER_REQUEST = 200
+
+
 class OracleStore(TableStore):
     """Store whose steps are one PL/SQL block each, and whose waiting tasks poll."""
 

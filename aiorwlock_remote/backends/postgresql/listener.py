@@ -47,7 +47,7 @@ WaitedRow = tuple[str, str]
 # listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
 # cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows other processes, by advisory locks, which row locks this one waits for."""
+    """Shows other processes, by advisory locks, for which row locks this one waits."""
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -57,8 +57,7 @@ class RowWaiterPresence:
         self._listening = False
 
     def add(self, row: WaitedRow, wake: Callable[[], object]) -> None:
-        """Show that a task waits for ``row``; call ``wake`` when the row is unlocked.
-        """
+        """Show that a task waits for ``row``; call ``wake`` when the row is free."""
         self._driver_loop.spawn(partial(self._set, row, wake))
 
     def remove(self, row: WaitedRow) -> None:
@@ -113,7 +112,7 @@ class RowWaiterPresence:
 
 
 class Listener:
-    """A connection that receives the notifications for the clients of one process.
+    """The connection on which one process receives notifications.
 
     Invariants, each with the test in ``tests/backends/postgresql`` that fails without
     it:
@@ -270,7 +269,7 @@ async def _is_pooled(connection: Connection) -> bool:
 # The release then starts from that state. Without the read its swap would be refused
 # once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads the state of a held resource after a queue entry was added to it.
+    """Reads a held resource again after another process added a queue entry to it.
 
     At most one request for each resource is under way.
     """
@@ -287,7 +286,7 @@ class ArrivalReader:
         self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
     def arrived(self, resource: Resource, version: str) -> None:
-        """Read the resource, unless it is no longer held or ``version`` was seen."""
+        """Read the resource, unless its lock was released or ``version`` was seen."""
         known = self._known(resource)
         # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:

@@ -24,7 +24,7 @@ class BoundStatement(NamedTuple):
 
 @cache
 def statement(name: str, schema: str = "") -> str:
-    """Return the statement called ``name`` in ``statements.sql``, for a schema."""
+    """Return the statement ``name`` of ``statements.sql``, for tables of ``schema``."""
     texts = load_statements("aiorwlock_remote.backends.postgresql", "statements.sql")
     return texts[name].replace("{schema}", f'"{schema}".' if schema else "")
 

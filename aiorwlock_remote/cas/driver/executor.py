@@ -28,7 +28,7 @@ MutexChange = Literal["sit", "move", "leave", "stay"]
 
 
 class DriverExecutor(ABC):
-    """``StatementExecutor`` over a driver, for the requests of one thread or loop.
+    """Sends requests (``StatementExecutor``) by one driver, for one thread or loop.
 
     Invariants, each with a test in ``tests/cas/test_executor.py`` that fails without
     it:
@@ -77,13 +77,12 @@ class DriverExecutor(ABC):
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some rows after a key, in key order, with type and id; [] at the end.
-        """
+        """Return some rows after a key, in the order of the keys; [] at the end."""
         raise NotImplementedError
 
     @abstractmethod
     async def run_row(self, statement: Statement, connection: Any) -> StatementResult:  # noqa: ANN401 - the driver's
-        """Run one statement on a table of the user's, and commit."""
+        """Run one statement on a table of the user's, and commit it."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         pending: Pending[StoredRow] = Pending()
@@ -107,7 +106,7 @@ class DriverExecutor(ABC):
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan: a generator that yields statements on the user's tables."""
+        """Run the statements that ``plan`` yields on the user's tables."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -149,18 +148,12 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that sends what its thread asks at one time as a batch."""
+    """``StatementExecutor`` that collects a thread's requests and sends batches."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]
     ) -> None:
-        """Create an executor without requests.
-
-        Args:
-            send: Sends a batch of requests of one kind.
-            soon: Schedules a function in this thread, to run after the current
-                callback.
-        """
+        """Send batches by ``send``, in a callback that ``soon`` schedules here."""
         self._send = send
         self._soon = soon
         self._asked: dict[str, list[tuple[Values, Pending[StoredRow]]]] = {}

@@ -55,11 +55,11 @@ class ReturnMode(Enum):
 
 
 class ExternalPool(Protocol[C]):
-    """Adapter of a user's pool or engine, from which connections are borrowed."""
+    """Port: adapter that borrows connections from a user's pool or engine."""
 
     @property
     def return_mode(self) -> ReturnMode:
-        """``BACKGROUND`` if a return sends a request to the server, so takes time."""
+        """How to return a connection; in ``BACKGROUND`` if that sends a request."""
 
     @property
     def most(self) -> int | None:
@@ -78,7 +78,7 @@ class ExternalPool(Protocol[C]):
 
 
 class BorrowedConnections(Generic[C]):
-    """``ConnectionSource`` over a pool or an engine of the user's."""
+    """Source of connections that are borrowed from a user's pool or engine."""
 
     def __init__(self, pool: ExternalPool[C], driver: Driver[C]) -> None:
         # A batch of requests gets one connection: the others are for the user's code.
@@ -266,7 +266,7 @@ class SaEngine(Protocol):
 
 
 class SaEnginePool(Generic[C]):
-    """Borrows from a SQLAlchemy ``AsyncEngine`` the driver's connections in it."""
+    """Adapter that borrows raw driver connections from a SQLAlchemy ``AsyncEngine``."""
 
     def __init__(self, engine: SaEngine, driver: Driver[C], *, resets: bool) -> None:
         self.return_mode = ReturnMode.BACKGROUND if resets else ReturnMode.BOUNDED

@@ -17,6 +17,8 @@ from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_CONNECTIONS = 100
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions(TlsOptionsMixin):
     """Address of a database server, login, and time limits.

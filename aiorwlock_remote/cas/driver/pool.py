@@ -30,7 +30,7 @@ Failure = BackendError | ConfigurationError
 
 
 class Driver(ABC, Generic[C]):
-    """Adapter of one asyncio driver, whose connections have the type ``C``."""
+    """Base of the adapters of asyncio database drivers, such as asyncpg."""
 
     package: ClassVar[str]
     """Name of the driver in SQLAlchemy's URLs, such as ``asyncpg``."""
@@ -99,7 +99,7 @@ class Driver(ABC, Generic[C]):
 
 
 class ConnectionSource(Protocol[C]):
-    """Source of connections for requests: our own pool, or the user's.
+    """Port: source of connections for requests, our own pool or the user's.
 
     ``at_once`` is how many connections one batch of requests may use at a time.
     """
@@ -123,7 +123,7 @@ class ConnectionSource(Protocol[C]):
         """Take back, without waiting, a connection whose call does not end."""
 
     async def close(self) -> None:
-        """Close the connections that this source has opened."""
+        """Close our own connections, or wait until borrowed ones are back."""
 
 
 class ConnectionPool(Generic[C]):
@@ -338,8 +338,7 @@ class PooledRunner(Generic[C]):
         """Take a connection, await ``work(connection)`` and return its result.
 
         Raises:
-            BackendError, ConfigurationError: The mapped error of the driver, or a
-                timeout.
+            BackendError, ConfigurationError: The driver's error, mapped, or a timeout.
         """
         driver, broken = self._driver, False
         try:
@@ -371,10 +370,7 @@ class PooledRunner(Generic[C]):
 
 
 async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
-    """Wait at most ``seconds`` for ``future``, without cancelling it.
-
-    Return True if the future is done.
-    """
+    """Wait at most ``seconds`` for ``future`` without cancelling it; True if done."""
     # ``asyncio.wait_for`` would cancel the future, and in Python 3.11 it may swallow a
     # cancellation of its caller.
     done, _ = await asyncio.wait({future}, timeout=seconds)
@@ -412,7 +408,7 @@ def not_connected(where: str, seconds: float) -> BackendUnavailable:
 
 
 def no_answer(options: ConnectionOptions) -> BackendUnavailable:
-    """Log that a request exceeded ``call_timeout``, and return its error."""
+    """Log that a request exceeded ``call_timeout``, and return the error for it."""
     log_event(
         log,
         "request_timed_out",

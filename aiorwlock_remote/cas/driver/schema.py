@@ -35,7 +35,7 @@ class ExpectedTables:
     hint: str
 
     def check_table(self, found: object, name: str, where: str, hint: str = "") -> None:
-        """Raise ``Unsupported`` if no column of the table ``name`` was found."""
+        """Raise ``Unsupported`` if ``found``, the table's columns, is empty."""
         if not found:
             raise Unsupported(
                 what=f"{where}: table {name} does not exist, or is not visible",
@@ -43,8 +43,7 @@ class ExpectedTables:
             )
 
     def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
-        """Raise ``Unsupported`` if a column's type ``kind`` is wrong or None (missing).
-        """
+        """Raise ``Unsupported`` unless the column has a valid type ``kind``."""
         if kind is None:
             hint = self.hint
             if name in self.added_columns:

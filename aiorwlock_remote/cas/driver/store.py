@@ -101,7 +101,7 @@ class RenewalLoop(Generic[C]):
         self.locked_row_connections = ConnectionPool(driver, LOCKED_ROW_CONNECTIONS)
 
     def connect(self) -> Pending[None]:
-        """Open a connection in advance. The reply arrives in the keeper's thread."""
+        """Open a connection in advance; resolved in the lease keeper's thread."""
         pending: Pending[None] = Pending()
         self.loop.spawn(partial(self._connect, pending))
         return pending
@@ -201,7 +201,7 @@ class TableStore(CasLockStore, ABC):
         Args:
             driver: Made from the options of the database.
             pool: A user's pool, of the running asyncio loop; None for our own.
-            event_loop: The caller's.
+            event_loop: Event loop of the caller.
             wake: Called when a waiting task of this client may be granted a resource.
             settings: The options of ``connect``.
 
@@ -272,15 +272,10 @@ class TableStore(CasLockStore, ABC):
 
     @abstractmethod
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete doorman rows that are unused for ``seconds``, a portion of the table.
+        """Delete the doorman rows unused for ``seconds`` in one portion of the table.
 
-        Args:
-            seconds: How long they must have been unused.
-            after: Key after which the portion begins.
-
-        Returns:
-            The key after which the next portion begins, or None at the end of the
-            table.
+        The portion begins after the key ``after``. Return the key after which the next
+        portion begins, or None at the end of the table.
         """
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
