@@ -58,7 +58,7 @@ async def retry_on_conflict(
 
 
 class CasBackoff:
-    """Delays the retries of a refused swap: the first ones not, later ones at random.
+    """Delays the retries of a refused swap: no pause at first, then random pauses.
 
     The first retries follow at once, because the state in a refusal is as new as any
     other client's. After a pause that state is old and a swap from it would be refused

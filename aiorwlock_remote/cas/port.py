@@ -50,10 +50,7 @@ class CasContention(BackendUnavailable):
 
 
 class RowLocked(BackendUnavailable):
-    """Raised when another transaction kept the row locked for a request's whole wait.
-
-    ``nothing_done`` is always set: the request changed nothing.
-    """
+    """Raised if another transaction kept a row locked; ``nothing_done`` is always set."""
 
 
 class CasStore(Protocol):

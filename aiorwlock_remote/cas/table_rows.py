@@ -86,11 +86,7 @@ class VersionMark:
 
 
 def state_of(found: StoredRow) -> StoredState:
-    """Convert a database's answer to the state of the resource.
-
-    Raises:
-        BadRecord: The record, or a time, cannot be read.
-    """
+    """Return the state in a database's answer, or raise ``BadRecord``."""
     seat, record = None, None
     if found.ticket is not None:
         try:
@@ -163,11 +159,7 @@ def dump_record(record: Doorman, *, begins: bool) -> str:
 
 
 def decompress(text: str) -> str:
-    """Return the JSON text of a stored record, which may be compressed.
-
-    Raises:
-        BadRecord: The text is compressed and damaged.
-    """
+    """Return a stored record's JSON text, or raise ``BadRecord`` if it is damaged."""
     if not text.startswith(COMPRESSED_PREFIX):
         return text
     packed = text.removeprefix(COMPRESSED_PREFIX)
@@ -204,11 +196,7 @@ def _reader_entries(record: Doorman) -> Iterator[str]:
 
 
 def micros_of(text: str) -> int:
-    """Parse a time without a zone; return microseconds since 1970, in UTC.
-
-    Raises:
-        BadRecord: ``text`` is not such a time.
-    """
+    """Parse a time without zone to microseconds since 1970, or raise ``BadRecord``."""
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
     except (ValueError, TypeError) as exc:  # TypeError: it has a time zone

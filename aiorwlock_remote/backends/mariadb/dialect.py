@@ -37,10 +37,7 @@ class MariadbDialect:
         )
 
     def session(self, seconds: float) -> tuple[str, ...]:
-        """Return the statements that prepare a session, whatever the server's defaults.
-
-        ``seconds``: time limit of each statement, which the server keeps.
-        """
+        """Return the SQL that begins a session; ``seconds`` limits its statements."""
         return (
             "SET NAMES utf8mb4",
             # A name too long must not be cut, and reads must see all rows. The server

@@ -49,11 +49,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL contains.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "mariadb", PORT, connect_timeout, "socket")
     database, socket = address.path.removeprefix("/"), address.query.get("socket", "")
     host = address.host or ("localhost" if socket else "")

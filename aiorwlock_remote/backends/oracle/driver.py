@@ -145,7 +145,7 @@ class OracleDriver(Driver[Connection]):
 # server. And the process dies (a segmentation fault) if a part of the answer has come
 # that is not read yet. A task can be waited for, and given up.
 class OracleRunner(PooledRunner[Connection]):
-    """Runs each request in a task of its own, which can be given up."""
+    """Runs each request in a task of its own, which is abandoned if it hangs."""
 
     def __init__(
         self, source: ConnectionSource[Connection], driver: OracleDriver

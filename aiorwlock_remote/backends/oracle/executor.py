@@ -148,7 +148,7 @@ class OracleExecutor(DriverExecutor):
             work = partial(_retried, work)
         try:
             found = await self._runner.carry(work)
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
             error = self.driver.map_error(exc)
             error.__cause__ = exc.__cause__ if error is exc else exc
             self.driver_loop.tell(_fail, pendings, error)

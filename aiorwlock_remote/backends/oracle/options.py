@@ -45,11 +45,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL contains.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "oracle", PORT, connect_timeout, "schema")
     service = address.path.removeprefix("/")
     if not (address.host and address.username and address.password):

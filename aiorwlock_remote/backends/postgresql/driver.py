@@ -40,7 +40,7 @@ _UNKNOWN_SETTING = "08P01"
 
 
 class PostgresqlDriver(Driver[Connection]):
-    """Adapter of asyncpg. Its own pool is not used: it wakes the loop too often.
+    """Adapter of asyncpg, without asyncpg's own pool, which wakes the loop too often.
 
     Connections are not reset between requests, whose statements leave no session state.
     """
@@ -75,10 +75,7 @@ class PostgresqlDriver(Driver[Connection]):
         return await ASYNCPG.connect(**self.arguments())
 
     def arguments(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the arguments of ``asyncpg.connect``.
-
-        ``settings``: server settings for the session.
-        """
+        """Return the arguments of ``asyncpg.connect``; ``settings``: of the session."""
         options = self.options
         return {
             "host": options.host,

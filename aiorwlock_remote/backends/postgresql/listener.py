@@ -69,7 +69,7 @@ class RowWaiterPresence:
         self._listening = False
 
     async def update(self, connection: Connection) -> bool:
-        """Lock and unlock until the advisory locks match the rows that are waited for.
+        """Make the advisory locks on ``connection`` match the rows that tasks wait for.
 
         Return False if a lock is still missing because another session holds it.
         """
@@ -269,10 +269,7 @@ async def _is_pooled(connection: Connection) -> bool:
 # The release then starts from that state. Without the read its swap would be refused
 # once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads a held resource again after another process added a queue entry to it.
-
-    At most one request for each resource is under way.
-    """
+    """Reads a held resource again after another process added a queue entry to it."""
 
     def __init__(
         self,

@@ -55,11 +55,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL contains.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "postgresql", PORT, connect_timeout, *_KNOWN)
     query, database = address.query, address.path.removeprefix("/")
     host = query.get("host") or address.host

@@ -77,7 +77,7 @@ class DriverExecutor(ABC):
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some rows after a key, in the order of the keys; [] at the end."""
+        """Return some resources stored after a key, in key order; [] at the end."""
         raise NotImplementedError
 
     @abstractmethod
@@ -137,7 +137,7 @@ class DriverExecutor(ABC):
         request = self.swap if name == "swap" else self.look
         try:
             found = await self._runner.carry(partial(request, values))
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
             self.driver_loop.tell(pending.set_exception, exc)
         except asyncio.CancelledError:
             # The loop ends. Callers in other threads would wait for ever.

@@ -97,9 +97,5 @@ def check_name(store: str, pattern: re.Pattern[str], hint: str, name: str) -> st
 
 
 def check_timeout(store: str, seconds: float) -> float:
-    """Return ``seconds`` if this is a valid ``call_timeout``, from 0.05 s to an hour.
-
-    Raises:
-        ConfigurationError: The value is out of range.
-    """
+    """Return ``seconds`` if from 0.05 to 3600, else raise ``ConfigurationError``."""
     return in_range(f"{store}: call_timeout", seconds, 0.05, 3600.0)

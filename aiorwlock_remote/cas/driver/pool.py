@@ -74,11 +74,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def lend(self, given: object) -> ExternalPool[C]:
-        """Return an adapter that borrows connections from a user's pool or engine.
-
-        Raises:
-            ConfigurationError: ``given`` is neither, or belongs to another driver.
-        """
+        """Adapt a user's pool or engine; ``ConfigurationError`` if it is neither."""
 
     def map_connect_error(self, error: BaseException) -> Failure:
         """Return this library's error for an exception raised before any request."""
@@ -335,11 +331,7 @@ class PooledRunner(Generic[C]):
         self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Take a connection, await ``work(connection)`` and return its result.
-
-        Raises:
-            BackendError, ConfigurationError: The driver's error, mapped, or a timeout.
-        """
+        """Return ``await work(connection)``; map the driver's errors, and a timeout."""
         driver, broken = self._driver, False
         try:
             connection = await self._source.take()

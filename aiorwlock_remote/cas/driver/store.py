@@ -177,12 +177,7 @@ class TableStore(CasLockStore, ABC):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> Self:
-        """Open the store that a URL names, over connections of our own.
-
-        Raises:
-            ConfigurationError: A part or an option of the URL has a bad value.
-            BackendError: The server or a table is unfit, see ``open``.
-        """
+        """Open the store of a URL, with our own connections; raises as ``open``."""
         options = cls.options_of(address, settings.connect_timeout)
         driver = cls.driver_type(options)
         return await cls.open(driver, None, event_loop, wake, settings)
