@@ -50,7 +50,7 @@ class CasContention(BackendUnavailable):
 
 
 class RowLocked(BackendUnavailable):
-    """Raised if another transaction kept a row locked; ``nothing_done`` is always set."""
+    """Raised if another transaction kept a row locked; sets ``nothing_done``."""
 
 
 class CasStore(Protocol):
