@@ -71,7 +71,7 @@ class MariadbExecutor(DriverExecutor):
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
     async def server(self) -> dict[str, str]:
-        """Return settings of the server and of this session, by name."""
+        """Return settings of the server and of this session: values by name."""
         settings: list[tuple[str, str]] = await self.rows("server")
         return dict(settings)
 

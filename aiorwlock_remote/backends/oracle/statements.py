@@ -25,5 +25,5 @@ def statement(name: str, schema: str = "", wait: float | None = None) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all statements."""
+    """Return the names of all statements in ``statements.sql``."""
     return list(load_statements(*_FILE))
