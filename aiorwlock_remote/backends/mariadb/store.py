@@ -30,12 +30,12 @@ from aiorwlock_remote.ports import (
 )
 
 JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
-"""Seconds after each look that found the row locked; half a second in all."""
+"""Seconds after each read that found the row locked; half a second in all."""
 _FLUSH = "innodb_flush_log_at_trx_commit"
 
 
 class MariadbStore(TableStore):
-    """Store whose steps are one request each, and whose waiters poll."""
+    """Store whose steps are one request each, and whose waiting tasks poll."""
 
     scheme = "mariadb"
     driver_type: ClassVar[type[Driver[Any]]] = MariadbDriver
@@ -51,7 +51,7 @@ class MariadbStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         return self._driver.dialect.rows
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:

@@ -1,4 +1,4 @@
-"""``oracle://…`` → how to reach the database and how to ask it."""
+"""Options of the store and of a URL ``oracle://…``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ check_schema: partial[str] = partial(
 
 @dataclass(frozen=True, slots=True)
 class Options(ConnectionOptions):
-    """Where the database is and how to ask it.
+    """Address, login and settings of an Oracle store.
 
     Args:
         service: Name of the database's service.
@@ -45,11 +45,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options of a URL.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "oracle", PORT, connect_timeout, "schema")
     service = address.path.removeprefix("/")
     if not (address.host and address.username and address.password):

@@ -25,11 +25,10 @@ from aiorwlock_remote.ports import (
 )
 
 MAX_LOOKS_PER_REQUEST = 200
-"""Resources that one request of ``scan`` reads."""
 
 
 class OracleStore(TableStore):
-    """Store whose steps are one block of PL/SQL each, and whose waiters poll."""
+    """Store whose steps are one PL/SQL block each, and whose waiting tasks poll."""
 
     scheme = "oracle"
     driver_type: ClassVar[type[Driver[Any]]] = OracleDriver
@@ -61,7 +60,7 @@ class OracleStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         return ORACLE
 
     async def examine(self) -> AsyncIterator[Finding]:

@@ -47,7 +47,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 
 class PostgresqlStore(TableStore):
-    """Store whose waiters are woken by ``NOTIFY``, and poll while they cannot be."""
+    """Store whose waiting tasks are woken by ``NOTIFY``, and else poll."""
 
     scheme = "postgresql"
     driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver
@@ -99,7 +99,7 @@ class PostgresqlStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         # The server gives a row lock up before we do: then its outcome is known.
         half = max(1, round(self._driver.options.call_timeout * 500))
         return POSTGRESQL.patient(half)
