@@ -1,4 +1,4 @@
-"""``cassandra://…``: how to reach the cluster, how to ask it, and the texts to send."""
+"""Options of a ``cassandra:`` URL, and the statements for the table that it names."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 @dataclass(frozen=True, slots=True)
 class Options(TlsOptionsMixin):
-    """Where the cluster is and how to ask it. Its ``repr`` shows no password.
+    """Value object: where the cluster is and how to send requests. Hides its password.
 
     Attributes:
+        hosts: Contact points; empty if the user gave a session.
+        local_dc: The data centre to use; None: the only one.
         connect_timeout: Seconds until the session must be up.
         request_timeout: Seconds until a silent node counts as lost for one request.
         clock_skew: Seconds by which the wall clocks of any two processes may differ;
@@ -56,17 +58,22 @@ class Options(TlsOptionsMixin):
 
     @property
     def where(self) -> str:
-        """What error messages call the cluster."""
+        """The cluster's name in error messages: hosts and port, or "the session"."""
         return f"{','.join(self.hosts)}:{self.port}" if self.hosts else "the session"
 
     @property
     def quoted(self) -> str:
-        """The name of the table, quoted for CQL."""
+        """Keyspace and table, quoted for CQL: ``"keyspace"."table"``."""
         return f'"{self.keyspace}"."{self.table}"'
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL gives, or refuse it with ``ConfigurationError``."""
+    """Return the options in a ``cassandra:`` URL; ``connect_timeout`` is in seconds.
+
+    Raises:
+        ConfigurationError: An option is unknown or has an invalid value, or the URL
+            names no valid host or keyspace.
+    """
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
@@ -90,7 +97,13 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name of a keyspace or table that may be put into CQL between quotes."""
+    """Return ``name`` if it may be put into CQL between double quotes.
+
+    ``what`` is "keyspace" or "table", for the message of the error.
+
+    Raises:
+        ConfigurationError: ``name`` has other characters, or is too long.
+    """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             what=f"cassandra: {what} {quoted(name)} is not a valid name",
@@ -100,12 +113,15 @@ def check_name(what: str, name: str) -> str:
 
 
 def statement(name: str, options: Options) -> str:
-    """Return a statement of ``statements.cql`` for the table that the options name."""
+    """Return the text of a statement of ``statements.cql`` for the options' table."""
     return statement_for_table(name, options.quoted)
 
 
 def statement_for_table(name: str, table: str) -> str:
-    """Return a statement of ``statements.cql`` for a table, whose name is quoted."""
+    """Return the text of a named statement of ``statements.cql`` for one table.
+
+    ``table`` is already quoted, as by ``Options.quoted``.
+    """
     texts = load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
     return texts[name].replace("{table}", table)
 

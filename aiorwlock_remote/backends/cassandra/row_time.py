@@ -39,8 +39,11 @@ MAX_VERSIONS_CACHED = 4096
 class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
-    ``frame`` and ``wall`` are stored. ``seen`` is our boot clock when we first knew of
-    the version; for a version of our own it is the moment before it was sent.
+    Attributes:
+        frame: The row's own time at the write, as stored in the row.
+        wall: The writer's wall clock at the write, as stored in the row.
+        seen: This process's boot clock when it first knew of the version; for a version
+            that it wrote, the moment before the request was sent.
     """
 
     frame: int
@@ -49,7 +52,7 @@ class WrittenAt:
 
 
 class VersionClock:
-    """When this process first knew of each version; shared by its threads."""
+    """Cache: when this process first saw each version of a row. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,9 +60,9 @@ class VersionClock:
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
     def get(self, version: UUID) -> WrittenAt | None:
-        """Return what is known of a version; None: never seen, or forgotten.
+        """Return when a version was written and first seen; None: not in the cache.
 
-        Versions that were not asked for are forgotten first.
+        The cache drops the least recently requested versions first.
         """
         with self._lock:
             written = self._written.get(version.int)
@@ -68,7 +71,7 @@ class VersionClock:
             return written
 
     def add(self, version: UUID, written: WrittenAt) -> None:
-        """Remember a version, unless it is known already: the first time counts."""
+        """Add a version to the cache; do nothing if it is there already."""
         # A later time would make the version look younger than it is known to be, and
         # a lease end later.
         with self._lock:
@@ -78,10 +81,14 @@ class VersionClock:
 
 
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
-    """Return the least that the frame's time can be now, by our boot and wall clocks.
+    """Return a lower bound of the row's own time now, in microseconds.
 
-    All are microseconds. ``skew`` is by how much two wall clocks may differ; None: do
-    not use wall clocks.
+    Args:
+        written: When the version of the row was written.
+        boot: Our boot clock now, in microseconds.
+        wall: Our wall clock now, in microseconds.
+        skew: Microseconds by which two wall clocks may differ; None: ignore wall
+            clocks.
     """
     ago = max(0, boot - written.seen)
     if skew is not None:

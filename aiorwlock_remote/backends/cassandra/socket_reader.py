@@ -47,18 +47,18 @@ class ReadableConnection(Protocol):
         """Process what has arrived. Any thread may call it; one at a time reads."""
 
     def needs_help(self) -> bool:
-        """Return whether another thread waits for an answer, or data is unsent."""
+        """Return True if a thread other than the loop's waits, or data is unsent."""
 
     def close_socket(self) -> None:
-        """Close the socket, which the loop does not watch any more."""
+        """Close the socket. Called in the loop, after it stopped watching."""
 
 
 class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
-    """An event loop that can watch sockets."""
+    """An event loop that can call back when a socket can be read."""
 
 
 def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """Return the loop if it can watch sockets; Windows' default loop cannot.
+    """Return ``host`` if it can watch sockets, else None, as for Windows' default loop.
 
     Call it in the thread of the loop.
     """
@@ -89,7 +89,7 @@ class SocketReader:
     """
 
     def __init__(self, host: ReadableEventLoop, loop: int) -> None:
-        """Start the helper thread. ``loop`` is the identifier of the loop's thread.
+        """Start the helper thread; ``loop`` is the id of the event loop's thread.
 
         Raises:
             BackendUnavailable: The thread could not be started.
@@ -112,23 +112,27 @@ class SocketReader:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the calling thread is that of the loop."""
+        """Whether the calling thread is that of the event loop."""
         return threading.get_ident() == self._loop
 
     # ------------------------------------------------------- from any thread
 
     def add(self, connection: ReadableConnection, sock: socket) -> None:
-        """Read the connection from now on."""
+        """Read the connection's socket from now on. Any thread may call it."""
         with self._lock:
             self._connections[connection] = None
         self.host.call_soon(self._watch, connection, sock)
 
     def remove(self, connection: ReadableConnection) -> None:
-        """Stop reading it. The loop closes the socket when it has stopped watching."""
+        """Stop reading a connection; the loop then closes its socket."""
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Let the helper thread look after the connections in ``within`` seconds."""
+        """Let the helper thread check in ``within`` seconds which connections to help.
+
+        Call it in a thread other than the loop's that waits for an answer, or in any
+        thread if data is left unsent.
+        """
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
@@ -142,7 +146,7 @@ class SocketReader:
         return timer
 
     def close(self) -> None:
-        """End the helper thread. The loop closes the connections that are left."""
+        """End the helper thread. Any thread may call it."""
         self._stopped = True
         self._changed.set()
 
@@ -204,7 +208,7 @@ class SocketReader:
 
 
 class CallbackQueue:
-    """Answers on their way to one event loop, which is woken once for all of them.
+    """Thread-safe queue of calls into one event loop, woken once for all of them.
 
     A wake-up is a system call, in which the driver's thread gives up the interpreter's
     lock: with many requests under way it would wait for the loop at each answer.
@@ -216,13 +220,13 @@ class CallbackQueue:
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Call ``function(answer)`` in the loop, in order. Any thread may put."""
+        """Call ``function(answer)`` in the loop, in the order of the puts."""
         self._calls.append((function, answer))
         if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call the function in the loop, then all that it has put into the queue."""
+        """Run a function in the loop's thread, then all calls in the queue."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()
@@ -247,7 +251,7 @@ class CallbackQueue:
 
 @final
 class Timer:
-    """A callback that is due once, unless it is cancelled; the driver's name for it."""
+    """Handle of a callback that is called once, unless ``cancel`` is called before."""
 
     __slots__ = ("callback",)
 
@@ -260,7 +264,7 @@ class Timer:
 
 
 class Timers:
-    """Timers that are not due yet. Any thread may use them; all use one clock."""
+    """Thread-safe collection of timers that are not due yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -268,7 +272,7 @@ class Timers:
         self._order = count()
 
     def add(self, due: float, callback: Callable[[], object]) -> Timer:
-        """Add a timer for that time, in seconds of the clock."""
+        """Add a timer that is due at that time, in seconds of the caller's clock."""
         timer = Timer(callback)
         with self._lock:
             heapq.heappush(self._heap, (due, next(self._order), timer))
@@ -283,7 +287,7 @@ class Timers:
             return heap[0][0] if heap else inf
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Remove the timers that are due, and return their callbacks in order."""
+        """Remove the timers due at ``now``; return their callbacks, earliest first."""
         calls: list[Callable[[], object]] = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:

@@ -1,4 +1,4 @@
-"""The lock table: whether locks can live in it, its statements, and its settings.
+"""The lock table: check of its schema, prepared statements, ``rwlock doctor``.
 
 Nothing here changes the table.
 """
@@ -50,10 +50,9 @@ _SAFE_LOGS = ("batch", "group")
 
 
 class Layout(StrEnum):
-    """What a Paxos partition of the table is, and so which resources wait for another.
+    """Which resources share a Paxos partition, so that their transactions take turns.
 
-    ``PAIR``: one resource. ``TYPE``: all integer ids of one type, as in the published
-    table.
+    ``PAIR``: none do. ``TYPE``: all integer ids of one type, as in the published table.
     """
 
     PAIR = "pair"
@@ -62,11 +61,13 @@ class Layout(StrEnum):
 
 @dataclass(eq=False)
 class Table:
-    """The open lock table, which was found fit, with its statements prepared.
+    """The open lock table, whose schema was checked, with its prepared statements.
 
     Attributes:
+        client: Sends the requests.
         gc_grace: Seconds for which deleted rows and ballots are remembered.
-        close: Closes the session if it is ours. Blocks.
+        statements: Prepared statements, by their names in ``statements.cql``.
+        close: Closes the session if it is this library's own. Blocks.
     """
 
     client: SessionClient
@@ -80,14 +81,23 @@ class Table:
         self.ask: Callable[[EventLoop, Request], PendingRows] = self.client.ask
 
     def request(self, name: str, *values: object) -> Request:
-        """Return a request for a statement of ``statements.cql`` with these values."""
+        """Return a request that executes the named statement of ``statements.cql``."""
         return Request(self.statements[name], values)
 
 
 def open_table(
     client: SessionClient, options: Options, close: Callable[[], object]
 ) -> Table:
-    """Check the table, as ``layout_of`` does, and prepare all statements. Blocks."""
+    """Check the schema of the lock table, and prepare all statements. Blocks.
+
+    Args:
+        client: Sends the requests.
+        options: Name the table and the consistency levels.
+        close: What ``Table.close`` is to call.
+
+    Raises:
+        BackendError: The table cannot be read; ``Unsupported`` if it cannot hold locks.
+    """
 
     def look(name: str, *values: object) -> Rows:
         prepared = client.prepare(statement(name, options), "ONE")
@@ -126,7 +136,13 @@ def layout_of(
     keyspaces: Iterable[str],
     options: Options,
 ) -> Layout:
-    """Return the layout of a table, given its rows in ``system_schema``.
+    """Check the schema of a table, and return which layout it has.
+
+    Args:
+        columns: The table's rows in ``system_schema.columns``.
+        table: Its row in ``system_schema.tables``; None: the table does not exist.
+        keyspaces: The names of all keyspaces.
+        options: Name the keyspace and the table.
 
     Raises:
         Unsupported: The keyspace or the table does not exist, or the table cannot hold
@@ -193,9 +209,9 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 
 
 async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
-    """Yield what settings of the cluster and the table mean for locks.
+    """Yield how settings of cluster and table affect locks, for ``rwlock doctor``.
 
-    The role may lack the right to read a setting; that is a finding, too.
+    If the role lacks the right to read a setting, the finding says so.
     """
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)
@@ -206,7 +222,7 @@ async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
 
 
 async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
-    """Return the rows; none if the role may not ask, or the server lacks the table."""
+    # Returns no rows if the role may not ask, or the server lacks the table.
     one_node = driver.SimpleStatement(cql, consistency_level=LEVELS["ONE"])
     try:
         return list(await table.ask(host, Request(one_node, None)))
