@@ -37,7 +37,11 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """One command. ``kept_since``: when its record was first found kept locked."""
+    """A queued command on the resource ``of``, and where its reply goes.
+
+    ``kept_since`` is the local time when its record was first found locked by another
+    process; None: never.
+    """
 
     of: Resource
     command: Command
@@ -47,7 +51,10 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """Any other call, in the order of one resource, or (None) of the whole store."""
+    """A queued call with the connection, in order with the jobs of resource ``of``.
+
+    ``of`` is None for a call that concerns the whole store.
+    """
 
     of: Resource | None
     call: Call
@@ -60,7 +67,7 @@ Job = StepJob | CallJob
 
 @dataclass(slots=True)
 class PutBack:
-    """Jobs of one resource, in order, that wait for its record until ``at``."""
+    """Jobs of one resource, in order, to be tried again at the local time ``at``."""
 
     jobs: list[Job]
     at: float
@@ -79,7 +86,7 @@ class RenewalsFirst:
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """Hold the worker back while the keeper's thread renews in this context."""
+        """Context in which the lease keeper's thread renews, and the worker waits."""
         self._none.clear()
         try:
             yield
@@ -87,7 +94,7 @@ class RenewalsFirst:
             self._none.set()
 
     def wait(self) -> None:
-        """Wait until no renewal is under way, ``BUSY_TIMEOUT`` at most."""
+        """Wait until no renewal is under way, at most ``BUSY_TIMEOUT`` seconds."""
         self._none.wait(BUSY_TIMEOUT)
 
 
@@ -106,8 +113,8 @@ class Worker:
     * A record that another process keeps locked (a shell script under ``flock``, a
       stopped process, a silent lock service) delays the jobs of no other resource
       (test_kept_locked.py: test_unrelated_locks_go_on).
-    * A job waits ``BUSY_TIMEOUT`` for a kept record, no longer (test_kept_locked.py:
-      test_a_request_is_bounded_and_names_the_file).
+    * A job waits at most ``BUSY_TIMEOUT`` seconds for a locked record
+      (test_kept_locked.py: test_a_request_is_bounded_and_names_the_file).
     * A renewal that is under way goes before the next batch, where both need one lock
       (tests/embedded/test_renewals_first.py:
       test_a_step_waits_for_the_renewal_that_has_begun).
@@ -127,14 +134,15 @@ class Worker:
 
         Args:
             connection: Not open yet; a job opens it.
-            loop: The event loop in which answers are given.
-            name: Of the thread.
-            wakes: Called in the loop with the ids of clients that have something to
-                claim.
-            first: The renewals that need the same lock of the system.
+            loop: The event loop in which replies are delivered.
+            name: Name of the thread.
+            wakes: Called in ``loop`` with a resource and the ids of clients that may
+                claim it.
+            first: Renewals that need the same system lock as the steps; None: there are
+                none.
 
         Raises:
-            BackendUnavailable: no thread could be started.
+            BackendUnavailable: No thread could be started.
         """
         self._connection = connection
         self._first = first
@@ -148,15 +156,21 @@ class Worker:
         flush_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Queue one command; others may be carried out in the same batch."""
+        """Queue a command; the reply is settled in the event loop."""
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue any other call with the connection, after the steps of ``of``."""
+        """Queue ``function(connection)``, called after the steps of resource ``of``.
+
+        The result is settled in the event loop.
+        """
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:
-        """Finish what is queued, then close the connection."""
+        """Finish the queued jobs, then close the connection and end the thread.
+
+        The result is settled when the connection is closed.
+        """
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -207,7 +221,7 @@ class Worker:
         self._call(CallJob(None, lambda one: one.close(), self._ended))
 
     def _next_jobs(self) -> list[Job | None]:
-        """Return the jobs to try now; wait until there is one. None ends the queue."""
+        # Returns the jobs to try now; waits until there is one. None ends the queue.
         jobs: list[Job | None] = []
         left: float | None = None
         if self._put_back:
@@ -259,7 +273,7 @@ class Worker:
             self._loop.call_soon(job.pending.set_result, outcome)
 
     def _postpone(self, job: Job) -> bool:
-        """Put the job back; return False if its record was locked for too long."""
+        # Puts the job back; returns False if its record was locked for too long.
         now = self._loop.clock.now()
         if job.kept_since is None:
             job.kept_since = now

@@ -63,7 +63,7 @@ class SqliteConnection:
         """Carry out commands in order, in one transaction.
 
         Raises:
-            BackendError: no command was carried out.
+            BackendError: No command was carried out.
         """
         until = self._clock.now() + timeout
         asked = list(batch)
@@ -101,10 +101,13 @@ class SqliteConnection:
                 seen[f"{kind},{number}"] = found
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete unused records among the ``ROWS_PER_REQUEST`` keys behind ``after``.
+        """Delete unused records among the ``ROWS_PER_REQUEST`` keys after ``after``.
+
+        Unused means: free, and not used for ``memory`` seconds.
 
         Returns:
-            The last of these keys; None: there are no more.
+            The last of these keys, from which the caller continues; None if no keys
+            follow.
         """
         since = int(self._clock.wall() - memory)
 
@@ -120,7 +123,7 @@ class SqliteConnection:
             return self._file.atomically(portion, self._clock.now() + 1.0)
 
     def alarm(self) -> WakeEvent:
-        """Return an event that hears no changes: SQLite sends no notifications."""
+        """Return an event that no change sets: SQLite sends no notifications."""
         return PlainWakeEvent()
 
     def version(self) -> object:

@@ -59,9 +59,14 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Start the worker, whose first job opens the file at ``path``.
+        """Start the worker thread, whose first job opens the file.
 
-        ``rows`` is the file of the user's tables, if it is another one.
+        Args:
+            path: The file of the locks.
+            loop: The caller's event loop.
+            wake: Called in ``loop`` to wake the waiters of a resource.
+            settings: The client's id, and other settings of ``connect``.
+            rows: The file of the user's tables for row locks; empty: that of the locks.
         """
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
@@ -98,7 +103,10 @@ class SqlitePlanRunner:
         self._closed = False
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run a plan in the thread, after those before; see ``SupportsRowLocks``."""
+        """Run a plan in the runner's thread, after the plans that were queued before.
+
+        The result fails with ``BackendError`` or ``ConfigurationError``.
+        """
         pending: Pending[T] = Pending()
         if self._closed:
             closed = BackendUnavailable(what="the store is closed", nothing_done=True)
@@ -203,13 +211,14 @@ def _absolute_path(path: str) -> str:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> SqliteStore:
-    """Open ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
+    """Open a store: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
-    ``?rows=path`` names the file of the tables that row locks are for.
+    ``?rows=path`` names the file of the tables that row locks are for. ``wake`` is
+    called in ``loop`` to wake the waiters of a resource.
 
     Raises:
-        ConfigurationError: no path, a host, an option, or another application's file.
-        BackendError: the file cannot be read, written, or is locked for too long.
+        ConfigurationError: No path, a host, an option, or another application's file.
+        BackendError: The file cannot be read, written, or is locked for too long.
     """
     address.only("rows")
     path = address.path.removeprefix("/")
