@@ -28,11 +28,9 @@ class BootId:
     def joining(self, kept: BootId | None, path: str) -> BootId:
         """Return the boot id that the store at ``path`` must store from now on.
 
-        ``kept`` is the boot id that the store has stored so far; None: none.
-
-        Raises:
-            ConfigurationError: The store's users have another clock than this process,
-                or know their boot while this process does not.
+        ``kept`` is what it has stored so far. Raises ``ConfigurationError`` if its
+        users have another clock than this process, or know their boot while this
+        process does not.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self
@@ -55,8 +53,7 @@ class BootId:
 def this_boot() -> BootId:
     """Return the boot and clock of this process.
 
-    Raises:
-        BackendUnavailable: The system has a boot id that cannot be read at the moment.
+    Raises ``BackendUnavailable`` if the boot id cannot be read at the moment.
     """
     try:
         return BootId(_boot_id(), _shift())
@@ -73,15 +70,9 @@ def is_another_boot(written: str, boot: str) -> bool:
 
 
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
-    """Return the record as it is valid in this boot of the host.
+    """Return the record as it is valid in ``boot`` at ``now`` (boot clock, µs).
 
-    A reboot ends all grants and queue entries.
-
-    Args:
-        record: The record as stored.
-        written: Id of the boot in which the record was stored; empty: unknown.
-        boot: Id of this boot; empty: unknown.
-        now: The boot clock now, in microseconds.
+    If it was ``written`` in another boot, its grants and queue entries have ended.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

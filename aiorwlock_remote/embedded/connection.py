@@ -64,10 +64,7 @@ class PlainWakeEvent:
 
 
 class LocalConnection(Protocol):
-    """Interface: a blocking connection to a local store, for one thread.
-
-    It is not open until ``open`` is called.
-    """
+    """Interface: a blocking connection to a local store, for one thread."""
 
     def open(self, timeout: float) -> None:
         """Open the store; create it if it is new and may be created.
@@ -91,27 +88,19 @@ class LocalConnection(Protocol):
         """
 
     def look(self, resource: Resource) -> Snapshot:
-        """Read the state of one resource.
-
-        Raises:
-            KeptLocked: Another process has the resource's record locked for a step.
-        """
+        """Read one resource; raise ``KeptLocked`` if another process has it locked."""
 
     def scan(self, seen: Seen) -> None:
         """Add to ``seen`` every resource in the store that is not in it yet.
 
-        Raises:
-            KeptLocked: Some resources could not be read; the others were added.
+        Raises ``KeptLocked`` if some could not be read, after the others were added.
         """
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        ``after`` is the key after which to start.
-
-        Returns:
-            The key after which the next call is to start; None: this was the last
-            portion.
+        Starts after the key ``after``. Returns the key to start from next; None: at the
+        end.
         """
 
     def alarm(self) -> WakeEvent:
@@ -128,11 +117,7 @@ class DecodeCache:
         self._records: dict[str, Doorman] = {}
 
     def __call__(self, text: str) -> Doorman:
-        """Return the record that is stored as ``text``.
-
-        Raises:
-            BadRecord: ``text`` is not a record.
-        """
+        """Return the record that is stored as ``text``, or raise ``BadRecord``."""
         return self._records.get(text) or self.keep(text, loads(text))
 
     def keep(self, text: str, record: Doorman) -> Doorman:
@@ -143,10 +128,9 @@ class DecodeCache:
 
 
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
-    """Return ``carry_out()``; if the record is damaged, return ``BadRecord`` instead.
+    """Return ``carry_out()``, or ``BadRecord`` if the resource's record is damaged.
 
-    ``carry_out`` carries out one command on ``resource``, and must write nothing before
-    it has failed.
+    ``carry_out`` must write nothing before it has failed.
     """
     # A damaged record must not fail the commands for other resources in the batch
     # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).

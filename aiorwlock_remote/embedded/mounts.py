@@ -37,10 +37,7 @@ class Mount:
 
 
 def recovers_lost_locks() -> bool:
-    """Return True if the NFS client uses a lock that it lost as if it had kept it.
-
-    This is the kernel's parameter ``recover_lost_locks``.
-    """
+    """Return True if the NFS client uses a lock that it lost as if it had kept it."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -57,10 +54,7 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """Return the mount that a path is on, given the text of ``/proc/…/mountinfo``.
-
-    ``path`` must be absolute and without symbolic links.
-    """
+    """Return the mount of a path without links in the text of ``/proc/…/mountinfo``."""
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -79,14 +73,8 @@ def find_mount(path: str, table: str) -> Mount:
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse a file system whose locks do not exclude other hosts.
 
-    Args:
-        path: The directory of the locks, for the message.
-        mount: The mount that it is on.
-        shared: Whether the URL says ``shared=yes``.
-
-    Raises:
-        ConfigurationError: A network file system, without ``shared=yes``.
-        Unsupported: The file system's locks do not reach other hosts.
+    Raises ``ConfigurationError`` for a network file system if the URL does not say
+    ``shared``, ``Unsupported`` for one whose locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

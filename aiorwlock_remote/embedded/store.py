@@ -61,16 +61,10 @@ class EmbeddedStore:
         settings: StoreSettings,
         intervals: WatchIntervals | None = None,
     ) -> None:
-        """Start the worker thread.
+        """Start the worker thread, called ``name``.
 
-        Args:
-            connect: Returns a new connection, not open, for the worker, the watcher or
-                the lease keeper.
-            name: Of the worker thread.
-            loop: The caller's event loop.
-            wake: Called in ``loop`` to wake the waiters of a resource.
-            settings: The client's id, and other settings of ``connect``.
-            intervals: How often the watcher polls for changes.
+        ``connect`` returns a new connection, not open, for the worker, the watcher or
+        the lease keeper. ``wake`` is called in ``loop`` to wake waiters.
         """
         self._connect = connect
         self._loop = loop
@@ -148,10 +142,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Open ``connection`` at the first renewal.
-
-        ``first`` makes the worker wait while a renewal is under way; None: it need not.
-        """
+        """Open ``connection`` at the first renewal; ``first`` makes the worker wait."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing

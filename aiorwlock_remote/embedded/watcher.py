@@ -59,15 +59,9 @@ class ChangeWatcher:
         wake: WakeCallback,
         intervals: WatchIntervals,
     ) -> None:
-        """Prepare the watcher; its thread starts with the first ``watch``.
+        """Call ``wake`` in the loop when the client ``client_id`` may acquire a lock.
 
-        Args:
-            connection: Opened, used and closed by the thread.
-            client_id: The client whose turns are looked for.
-            loop: The caller's event loop.
-            wake: Called in ``loop`` with a resource and the seconds until the client
-                may acquire it.
-            intervals: How often the thread polls.
+        The thread starts with the first ``watch``, and opens and closes ``connection``.
         """
         self._intervals = intervals
         self._connection = connection

@@ -37,11 +37,7 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """A queued command on the resource ``of``, and where its reply goes.
-
-    ``kept_since`` is the local time when its record was first found locked by another
-    process; None: never.
-    """
+    """A queued command. ``kept_since``: when its record was first found locked."""
 
     of: Resource
     command: Command
@@ -51,10 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """A queued call with the connection, in order with the jobs of resource ``of``.
-
-    ``of`` is None for a call that concerns the whole store.
-    """
+    """A queued call with the connection, in order with the jobs of resource ``of``."""
 
     of: Resource | None
     call: Call
@@ -130,19 +123,10 @@ class Worker:
         wakes: WakeClients,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Start the thread, which uses and closes ``connection``.
+        """Start the thread ``name``, which uses and closes ``connection``.
 
-        Args:
-            connection: Not open yet; a job opens it.
-            loop: The event loop in which replies are delivered.
-            name: Name of the thread.
-            wakes: Called in ``loop`` with a resource and the ids of clients that may
-                claim it.
-            first: Renewals that need the same system lock as the steps; None: there are
-                none.
-
-        Raises:
-            BackendUnavailable: No thread could be started.
+        ``wakes`` is called in ``loop`` with the ids of clients that may claim a
+        resource. ``first`` are the renewals that need the same lock of the system.
         """
         self._connection = connection
         self._first = first
@@ -160,17 +144,11 @@ class Worker:
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue ``function(connection)``, called after the steps of resource ``of``.
-
-        The result is settled in the event loop.
-        """
+        """Queue ``function(connection)``, called after the steps of resource ``of``."""
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:
-        """Finish the queued jobs, then close the connection and end the thread.
-
-        The result is settled when the connection is closed.
-        """
+        """Finish the queued jobs, close the connection, and end the thread."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)

@@ -27,10 +27,7 @@ def check_fence(fence: int) -> int:
 
 
 def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    """Raise ``ConfigurationError`` unless a name matches the pattern.
-
-    ``kind`` says in the error what is named: a table or a column.
-    """
+    """Raise ``ConfigurationError`` unless a table or column name is valid."""
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise ConfigurationError(
             what=f"{quoted(name)} cannot be used as the name of a {kind}",
@@ -39,11 +36,7 @@ def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
-    """Return column names as a tuple, because an iterator can be read only once.
-
-    Raises:
-        ConfigurationError: ``names`` is a text, or a name does not match the pattern.
-    """
+    """Return valid column names as a tuple, or raise ``ConfigurationError``."""
     columns = as_tuple("columns", names)
     for name in columns:
         check_name("column", name, pattern)
@@ -62,11 +55,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return an iterable argument as a tuple; ``what`` is the argument's name.
-
-    Raises:
-        ConfigurationError: ``values`` is a text, or cannot be iterated over.
-    """
+    """Return an iterable argument, called ``what``, as a tuple; refuse a text."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

@@ -71,9 +71,9 @@ class FencedFile:
             yield
 
     def read(self, fence: int) -> bytes | None:
-        """Return the content of the file, None if it does not exist; keep the fence.
+        """Return the content of the file, None if it does not exist.
 
-        The file refuses lower fences from then on.
+        Lower fences are refused from then on.
 
         Raises:
             StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
@@ -165,11 +165,8 @@ class FileLockHold:
     """The ``flock`` of one thread, from its first entry to its last exit.
 
     Entries may end in any order: two tasks of one event loop run on one thread, and the
-    first to enter need not be the last to leave (test_file_lock.py).
-
-    Attributes:
-        fence: The fence that was admitted; None: none yet.
-        entries: How many bodies of ``admitted`` the thread is inside.
+    first to enter need not be the last to leave (test_file_lock.py). ``fence`` is the
+    one that was admitted; ``entries`` counts the bodies of ``admitted`` that run.
     """
 
     def __init__(self, lock: Path) -> None:
@@ -219,12 +216,9 @@ _thread = _ThreadHolds()
 
 @contextmanager
 def exclusively(lock: Path) -> Iterator[FileLockHold]:
-    """Context that excludes other threads and processes by a lock file.
+    """Context that excludes other threads and processes by the lock file ``lock``.
 
     The thread that is inside may enter again at once.
-
-    Raises:
-        OSError: The disk failed.
     """
     holds = _thread.by_path  # of the entering thread, whichever thread leaves
     hold = holds.get(lock)

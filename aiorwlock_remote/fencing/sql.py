@@ -243,14 +243,7 @@ def narrow_column_error(
     """Return our error if a fence was too large for its column, else None.
 
     Drivers do not always say which value was out of range. So the result is also None
-    if one of ``others`` may be too large as well.
-
-    Args:
-        error: What the driver raised.
-        table: For the message, as ``column``.
-        column: The column of the fence.
-        fence: The fence of the statement.
-        others: The other values of the statement.
+    if one of ``others``, the other values of the statement, may be too large as well.
     """
     if fence < FITS_EVERY_INTEGER or any(_may_be_large(other) for other in others):
         return None

@@ -111,10 +111,9 @@ class CassandraBackend:
         ``CREATE``. Nothing else in this backend changes a schema. If the caller is
         cancelled, the table may still be created.
 
-        Args:
-            layout: ``"pair"`` puts each resource into a partition of its own.
-                ``"type"``, as in the published table, puts all integer ids of a type
-                into one partition, where their transactions wait for each other.
+        ``layout`` "pair" gives each resource a partition of its own. "type", as in the
+        published table, keeps all integer ids of a type in one partition, where their
+        transactions take turns.
 
         Raises:
             ConfigurationError: ``layout`` is neither of the two.

@@ -43,10 +43,7 @@ MAX_LOOKS = 3
 
 @value
 class _RowMark:
-    """The row of a ``StoredState``, and the values that a swap compares.
-
-    A row that only published programs wrote has no version, only a mutex record.
-    """
+    """The row of a ``StoredState``; ``condition`` is what a swap compares."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
@@ -56,13 +53,9 @@ class _RowMark:
 class _Swap:
     """State of one swap until its outcome is known.
 
-    Attributes:
-        unseen: The swap admits a grant whose mutex record or fence must be read back
-            before the grant is reported.
-        foreign: The swap removes a mutex record that another program wrote.
-        early: The ballot, if its read was sent right after the transaction.
-        node: The host that carried out the transaction.
-        looks: How often the row was read since the transaction.
+    ``unseen``: it admits a grant that must be read back before the grant is reported.
+    ``foreign``: it removes a mutex record that another program wrote. ``early`` is the
+    ballot, if its read was sent right after the transaction.
     """
 
     resource: Resource
@@ -96,11 +89,7 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Use ``table``, and settle results in the event loop ``host``.
-
-        ``memory`` records when this process first saw each version of a row. All
-        objects of the process on one table share it; by default it is new.
-        """
+        """Settle results in ``host``; objects of one table share ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -130,19 +119,12 @@ class CassandraCas:
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """Read the committed state of a resource by a plain, not a SERIAL, read.
-
-        The read never delays a transaction, and may miss one that is under way.
-        """
+        """Read the committed state by a plain read, which delays no transaction."""
         request = self._table.request("peek", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """Return the state in a row of a table scan.
-
-        The row is not added to the cache of versions: a scan of the whole table would
-        push out the rows that tasks wait for.
-        """
+        """Return the state in a row of a table scan, without caching its version."""
         return _state(rows.parse_row(row))
 
     def swap(

@@ -63,7 +63,6 @@ class ReadConnection(Connection):
     reader: ClassVar[SocketReader]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
-        """Connect and start the handshake. Blocks; called in the driver's threads."""
         super().__init__(*args, **kwargs)
         # Requests of other threads than the loop's; `needs_help` removes answered ones.
         self._of_other_threads: set[int] = set()
@@ -156,7 +155,6 @@ class ReadConnection(Connection):
         return bool(self._of_other_threads or self._unsent or self._broken)
 
     def close(self) -> None:
-        """Shut the socket down, and fail all requests that have no answer yet."""
         with self.lock:
             if self.is_closed:
                 return

@@ -66,10 +66,9 @@ _SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for an exception of the driver.
+    """Return this library's error for an exception; ``where`` names the cluster.
 
-    Errors of this library are returned unchanged. ``where`` names the cluster in the
-    message.
+    Errors that are this library's already are returned unchanged.
     """
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
@@ -105,11 +104,11 @@ def _gave_up(exc: BaseException) -> bool:
 
 
 def from_no_host_available(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for the driver's ``NoHostAvailable``.
+    """Return this library's error for ``NoHostAvailable``; ``where`` names the cluster.
 
-    If one host refused the login or its certificate, the error says so. Nothing was
-    sent: as the retry policy is Fallthrough, a request that was sent never ends with
-    ``NoHostAvailable``. ``where`` names the cluster in the message.
+    If a host refused the login or has an untrusted certificate, the error says so.
+    Nothing was sent: as the retry policy is Fallthrough, a request that was sent never
+    ends with ``NoHostAvailable``.
     """
     errors: Any = getattr(exc, "errors", None)
     found: list[BaseException] = []

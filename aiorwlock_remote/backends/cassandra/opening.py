@@ -45,16 +45,11 @@ PROTOCOL = 5
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """Connect to the cluster, check the lock table, and return it.
+    """Connect a new session, check the lock table, and return it.
 
-    The session is this library's own, and is closed with the table. The connections
-    read their sockets in the event loop ``host`` if the loop can watch sockets.
-
-    Raises:
-        ConfigurationError: ``local_dc`` is missing or wrong, or a certificate cannot
-            be read.
-        BackendError: No node answered within ``connect_timeout`` seconds, the login
-            failed, or the table is missing or not fit for locks.
+    Closing the table closes the session. Raises ``ConfigurationError`` for a wrong
+    ``local_dc`` or an unreadable certificate, and ``BackendError`` if no node answers
+    within ``connect_timeout`` seconds or the table is not fit for locks.
     """
     context = options.tls_context()
     until = host.clock.now() + options.connect_timeout
@@ -106,12 +101,7 @@ async def use_session(
 
     The session is never changed or closed. A session with legacy settings cannot return
     rows as dicts: then another session of the same Cluster object is used, and closed
-    with the table.
-
-    Raises:
-        ConfigurationError: The session is closed.
-        BackendError: No node answered within ``connect_timeout`` seconds, or the table
-            is missing or not fit for locks.
+    with the table. Raises ``ConfigurationError`` if the session is closed.
     """
     if session.is_shutdown:
         raise ConfigurationError(

@@ -34,8 +34,6 @@ class Options(TlsOptionsMixin):
     """Value object: where the cluster is and how to send requests. Hides its password.
 
     Attributes:
-        hosts: Contact points; empty if the user gave a session.
-        local_dc: The data centre to use; None: the only one.
         connect_timeout: Seconds until the session must be up.
         request_timeout: Seconds until a silent node counts as lost for one request.
         clock_skew: Seconds by which the wall clocks of any two processes may differ;
@@ -68,12 +66,7 @@ class Options(TlsOptionsMixin):
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """Return the options in a ``cassandra:`` URL; ``connect_timeout`` is in seconds.
-
-    Raises:
-        ConfigurationError: An option is unknown or has an invalid value, or the URL
-            names no valid host or keyspace.
-    """
+    """Return the options in a ``cassandra:`` URL, or raise ``ConfigurationError``."""
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
@@ -97,12 +90,10 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 
 
 def check_name(what: str, name: str) -> str:
-    """Return ``name`` if it may be put into CQL between double quotes.
+    """Return a valid name of a keyspace or table, or raise ``ConfigurationError``.
 
-    ``what`` is "keyspace" or "table", for the message of the error.
-
-    Raises:
-        ConfigurationError: ``name`` has other characters, or is too long.
+    ``what`` is "keyspace" or "table", for the error. Valid names fit between quotes in
+    CQL.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
@@ -118,10 +109,7 @@ def statement(name: str, options: Options) -> str:
 
 
 def statement_for_table(name: str, table: str) -> str:
-    """Return the text of a named statement of ``statements.cql`` for one table.
-
-    ``table`` is already quoted, as by ``Options.quoted``.
-    """
+    """Return the text of a statement of ``statements.cql`` for a (quoted) table."""
     texts = load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
     return texts[name].replace("{table}", table)
 

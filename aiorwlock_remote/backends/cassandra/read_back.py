@@ -76,10 +76,9 @@ class EarlyReadHeuristic:
     """Decides whether to send the read of a ballot before its transaction is answered.
 
     The kernel sends such an early read when the transaction's answer has arrived (see
-    ``ReadConnection``). But other requests on the connection take the read along: then
-    the server carries the read out too early, and the read is useless. Early reads
-    succeed where one process uses one node. After each useless read, early reads are
-    sent more rarely.
+    ``ReadConnection``). But if other requests take the read along, the server carries
+    it out too early, and it is useless. Early reads succeed where one process uses one
+    node. After each useless read, early reads are sent more rarely.
     """
 
     def __init__(self) -> None:
@@ -87,7 +86,6 @@ class EarlyReadHeuristic:
         self._left = 0
 
     def tries(self) -> bool:
-        """Return True if an early read should be sent for the grant at hand."""
         self._left -= 1
         return self._left < 0
 
@@ -100,9 +98,8 @@ class EarlyReadHeuristic:
 class Ballots:
     """Reads ballots of granted rows, several rows with one request. For one thread.
 
-    Reads that are requested in one turn of the event loop are sent together, so many
-    locks that are acquired at the same time cost few reads. Each ballot is read at the
-    node that carried out the transaction, which knows the ballot first.
+    Reads that are requested in one turn of the event loop are sent together, to the
+    node that carried out the transactions, which knows their ballots first.
     """
 
     def __init__(self, table: Table, host: EventLoop) -> None:
@@ -117,9 +114,9 @@ class Ballots:
         self._together = True
 
     def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
-        """Send the read of a ballot right after its transaction.
+        """Send the read of a ballot right after its transaction, or return None.
 
-        Returns None, and sends nothing, if such reads were useless lately. The caller
+        None means that such reads were useless lately, and nothing was sent. The caller
         reports to ``early_reads.learns`` whether the read was in time.
         """
         if not self.early_reads.tries():
@@ -129,16 +126,11 @@ class Ballots:
         return wanted.ballot
 
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
-        """Read the ballot of one row at the end of this turn of the event loop.
+        """Read the ballot that wrote a version of a row, at the end of the loop's turn.
 
-        Args:
-            key: Type and id of the resource.
-            version: The version of the row that the transaction wrote.
-            node: The host that carried out the transaction.
-
-        Returns:
-            The ballot; None if that version is unknown to the replica, was replaced, or
-            is hidden in part by another program's write. Fails with ``BackendError``.
+        ``node`` is the host that carried out the transaction. The result is None if the
+        version is unknown to the replica, was replaced, or is hidden in part by another
+        program's write. It fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._read_wanted)
@@ -231,8 +223,7 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
     """Return the stored row if it shows all grants of ``new`` and fences, else None.
 
-    ``row`` may be a later version: a client that has queued since has changed the row,
-    after it saw the mutex record of ``new``.
+    ``row`` may be a later version, changed by a client that has seen the mutex record.
     """
     if row is None:
         return None
@@ -272,10 +263,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """Return version, ticket and ``acquired_at`` (ms), which a change compares.
-
-    This works for rows with a damaged record, too.
-    """
+    """Return version, ticket and ``acquired_at`` (ms), which a change compares."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
@@ -285,11 +273,7 @@ def hidden_grant_error(
 ) -> BackendUnavailable:
     """Return the error for a grant that its row did not show, and that was removed.
 
-    Args:
-        resource: Named in the message.
-        row: What a read showed after the transaction; None: no row.
-        wall: Our wall clock in microseconds; the error says to retry when the time of
-            the hiding write has passed.
+    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
     """
     what = f"{resource.label}: the grant was gone before its fence was read"
     cells, ahead = _hidden_cells(row)
@@ -318,11 +302,7 @@ def hidden_grant_error(
 def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnavailable:
     """Return the error for a release that left another program's mutex record.
 
-    Args:
-        resource: Named in the message.
-        row: What a read showed after the transaction.
-        wall: Our wall clock in microseconds; the error says to retry when the time of
-            the mutex record has passed.
+    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
     """
     at: int = row["ticket_written"]
     return BackendUnavailable(

@@ -39,11 +39,9 @@ MAX_VERSIONS_CACHED = 4096
 class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
-    Attributes:
-        frame: The row's own time at the write, as stored in the row.
-        wall: The writer's wall clock at the write, as stored in the row.
-        seen: This process's boot clock when it first knew of the version; for a version
-            that it wrote, the moment before the request was sent.
+    ``frame`` (the row's own time) and ``wall`` (the writer's wall clock) are stored in
+    the row. ``seen`` is our boot clock when we first knew of the version; for a version
+    that we wrote, the moment before we sent it.
     """
 
     frame: int
@@ -52,7 +50,10 @@ class WrittenAt:
 
 
 class VersionClock:
-    """Cache: when this process first saw each version of a row. Thread-safe."""
+    """Thread-safe cache: when this process first saw each version of a row.
+
+    The least recently requested versions are dropped first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,10 +61,7 @@ class VersionClock:
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
     def get(self, version: UUID) -> WrittenAt | None:
-        """Return when a version was written and first seen; None: not in the cache.
-
-        The cache drops the least recently requested versions first.
-        """
+        """Return when a version was written and seen; None: it is not in the cache."""
         with self._lock:
             written = self._written.get(version.int)
             if written is not None:

@@ -47,14 +47,10 @@ _MILLI = timedelta(milliseconds=1)
 
 @value
 class CassandraRow:
-    """Value object: a row of the lock table. If there is no row, every field is None.
+    """A row of the lock table. If there is no row, every field is None.
 
-    Attributes:
-        version: A new random id with each change.
-        ticket: The ticket in the published mutex record.
-        since: ``acquired_at`` of the published mutex record, in milliseconds.
-        record: Holders and queue; ``record.updated`` is the writer's wall clock.
-        frame: The row's own time at the write, in microseconds (``row_time.py``).
+    ``ticket`` and ``since`` (ms) are the published mutex record. ``frame`` (the row's
+    own time) and ``record.updated`` say when the row was written, see ``row_time.py``.
     """
 
     version: UUID | None = None
@@ -97,10 +93,8 @@ NO_ROW = CassandraRow()
 def parse_row(row: Row | None) -> CassandraRow:
     """Return the row that a read, or the refusal of a transaction, shows.
 
-    Provisional fences are replaced by true ones if the row shows its ballot.
-
-    Raises:
-        BadRecord: The record is damaged or has no time.
+    Provisional fences are replaced by true ones if the row shows its ballot. Raises
+    ``BadRecord`` if the record is damaged or has no time.
     """
     if row is None or "record" not in row:  # a refusal by an empty row has no columns
         return NO_ROW
@@ -187,21 +181,11 @@ def change_statement(
     now: int,
     wall: int,
 ) -> Change:
-    """Return the statement that changes a row to a new record and mutex record.
+    """Return the change from the row ``found`` to a new record and mutex record.
 
-    If ``found`` is empty and nothing remains to store, a placeholder row is written. An
-    unused row is deleted.
-
-    Args:
-        key: Type and id of the resource.
-        found: The row as it was read; the statement applies only if it is unchanged.
-        record: The new record.
-        seat: The new mutex record; None: the mutex is free.
-        now: The row's own time, in microseconds.
-        wall: Our wall clock at the same moment, in microseconds.
-
-    Returns:
-        The new row, the statement's name in ``statements.cql``, and its values.
+    It applies only if the row is still as found. Where nothing remains to store, it
+    deletes the row, or writes a placeholder row. ``now`` is the row's own time,
+    ``wall`` our wall clock at the same moment, in microseconds.
     """
     record = _keep_placeholder(found, record, now)
     # The frame and the wall clock must be of one moment, whatever else changes, or the
@@ -246,13 +230,10 @@ def _emptied(
 def removal(
     key: tuple[str, int], condition: tuple[object, ...], micros_left: int
 ) -> Change:
-    """Return the change that deletes a row, or leaves a placeholder row for a while.
+    """Return the change that deletes a row, or replaces it by a placeholder row.
 
-    Args:
-        key: Type and id of the resource.
-        condition: ``CassandraRow.condition`` of the row.
-        micros_left: How long a placeholder must still refuse lost requests; 0 or less:
-            delete the row at once.
+    The placeholder stays for ``micros_left``; if that is not positive, the row is
+    deleted.
     """
     if micros_left <= 0:
         return NO_ROW, "delete", (*key, *condition)

@@ -51,10 +51,8 @@ def execution_profile(options: Options) -> dict[str, Any]:
 class Request:
     """A statement with its values, which ``repr`` hides: they may hold a ticket.
 
-    Attributes:
-        node: The host to send to; None: the driver's policy chooses one.
-        behind: The request is to be carried out after the one before it on the
-            connection, and may be sent as late as that one is answered.
+    It is sent to the host ``node``; None: to one that the driver's policy chooses. With
+    ``behind`` it may wait until the request before it is answered.
     """
 
     statement: driver.Statement
@@ -67,10 +65,7 @@ class Request:
 
 
 class PendingRows(Pending[Rows]):
-    """Pending result of a request: its rows, and the host that answered.
-
-    ``node`` is None until the rows are there.
-    """
+    """The rows of an answer, and the host (``node``) that gave it, once it is there."""
 
     __slots__ = ("node",)
 
@@ -82,13 +77,13 @@ class PendingRows(Pending[Rows]):
 class ReplyHandler:
     """Settles the ``pending`` rows of one request, in the event loop that awaits them.
 
-    The driver calls ``came`` or ``failed``, in any thread.
+    The driver calls ``came`` with rows, or ``failed`` with its exception, in any
+    thread.
     """
 
     __slots__ = ("_callbacks", "_where", "future", "pending")
 
     def __init__(self, callbacks: CallbackQueue, where: str) -> None:
-        """Settle ``pending`` through ``callbacks``; ``where`` names the cluster."""
         self.pending: PendingRows = PendingRows()
         # The driver's ResponseFuture refers to this object. Each answer breaks the
         # cycle, or a request's thirty objects would wait for the garbage collector.
@@ -97,13 +92,11 @@ class ReplyHandler:
         self._where = where
 
     def came(self, rows: Rows | None) -> None:
-        """Settle the request with its rows; None: the answer has none."""
         future, self.future = self.future, None
         self.pending.node = future.coordinator_host
         self._callbacks.put(self.pending.set_result, rows or ())
 
     def failed(self, exc: BaseException) -> None:
-        """Settle the request with this library's error, whose cause is the driver's."""
         self.future = None
         error = errors.from_driver(exc, self._where)
         error.__cause__ = exc
@@ -129,14 +122,10 @@ class SessionClient:
         options: Options,
         reader: SocketReader | None = None,
     ) -> None:
-        """Use a connected session.
+        """Use a connected session, whose sockets ``reader`` reads if it is given.
 
-        Args:
-            session: A ``cassandra.cluster.Session``.
-            profile: Its execution profile for these requests; None: the session has
-                legacy settings, and is this library's own.
-            options: Consistency levels, and timeout of a request.
-            reader: Reads the sockets of the session; None: the driver's thread does.
+        ``profile`` is None if the session has legacy settings, and is this library's
+        own.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile

@@ -58,10 +58,7 @@ class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
 
 
 def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """Return ``host`` if it can watch sockets, else None, as for Windows' default loop.
-
-    Call it in the thread of the loop.
-    """
+    """Return ``host`` if it can watch sockets, else None. Call it in its thread."""
     if not isinstance(host, SocketEventLoop):
         return None
     one, other = socketpair()
@@ -112,13 +109,11 @@ class SocketReader:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the calling thread is that of the event loop."""
         return threading.get_ident() == self._loop
 
     # ------------------------------------------------------- from any thread
 
     def add(self, connection: ReadableConnection, sock: socket) -> None:
-        """Read the connection's socket from now on. Any thread may call it."""
         with self._lock:
             self._connections[connection] = None
         self.host.call_soon(self._watch, connection, sock)
@@ -128,11 +123,7 @@ class SocketReader:
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Let the helper thread check in ``within`` seconds which connections to help.
-
-        Call it in a thread other than the loop's that waits for an answer, or in any
-        thread if data is left unsent.
-        """
+        """Schedule a check of all connections by the helper thread in ``within`` s."""
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
@@ -146,7 +137,6 @@ class SocketReader:
         return timer
 
     def close(self) -> None:
-        """End the helper thread. Any thread may call it."""
         self._stopped = True
         self._changed.set()
 
@@ -259,12 +249,11 @@ class Timer:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Do not call back. Any thread may cancel."""
         self.callback = None
 
 
 class Timers:
-    """Thread-safe collection of timers that are not due yet."""
+    """Thread-safe collection of timers, by the time at which they are due (seconds)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -272,7 +261,6 @@ class Timers:
         self._order = count()
 
     def add(self, due: float, callback: Callable[[], object]) -> Timer:
-        """Add a timer that is due at that time, in seconds of the caller's clock."""
         timer = Timer(callback)
         with self._lock:
             heapq.heappush(self._heap, (due, next(self._order), timer))

@@ -62,12 +62,10 @@ class LocalGrants:
         self._capacity = MAX_GRANTS_CACHED
 
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
-        """Remember the grants of one reply.
+        """Remember grants of one reply.
 
-        Args:
-            grants: The new or renewed grants.
-            now: The row's own time at which they were granted, in microseconds.
-            sent: The local time when the request was sent, in microseconds.
+        ``now`` is the row's own time when they were granted, ``sent`` the local time
+        when the request was sent, in microseconds.
         """
         with self._lock:
             for grant in grants:
@@ -81,11 +79,7 @@ class LocalGrants:
                 self._capacity = max(MAX_GRANTS_CACHED, 2 * len(alive))
 
     def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
-        """Return why a grant was lost: the ``stored`` reason, or "forced".
-
-        "forced" replaces "expired" if the grant cannot have expired yet. ``clock`` is
-        the local time in microseconds. The grant is forgotten.
-        """
+        """Return "forced" if a lost grant cannot have expired yet, else ``stored``."""
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
         return "forced" if stored == "expired" and clock < ends else stored
@@ -96,11 +90,7 @@ class LocalGrants:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """Return the reply with reasons of losses replaced, as ``loss_reason`` does.
-
-        ``tickets`` are those of the command, in order; ``clock`` is the local time
-        (µs).
-        """
+        """Return the reply about these tickets with true reasons of losses."""
         match reply:
             case Released(held=False, reason=reason):
                 true_reason = self.loss_reason(tickets[0], reason, clock)
@@ -129,14 +119,7 @@ class CassandraStepper(CasStepper):
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
-        """Make steps of the swaps of ``cas``.
-
-        Args:
-            cas: The lock table.
-            local_grants: Shared by all steppers of the process on this table.
-            wakes: Called with a resource and the ids of clients that may claim it.
-            later: ``later(seconds, function)`` calls the function in this thread.
-        """
+        """``later(seconds, function)`` calls the function in this thread."""
         super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
         self._local_grants = local_grants
 

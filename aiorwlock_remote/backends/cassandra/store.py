@@ -43,14 +43,6 @@ class CassandraStore(CasLockStore):
     def __init__(
         self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> None:
-        """Use an open table, which is closed with the store.
-
-        Args:
-            table: The table that holds the locks.
-            host: The caller's event loop, in which results are settled.
-            bell: Called in the loop to wake the waiters of a resource.
-            settings: The client's id, and other settings of ``connect``.
-        """
         super().__init__(host, bell, settings)
         self._table = table
         self._memory = VersionClock()
@@ -100,7 +92,6 @@ class CassandraStore(CasLockStore):
         return examine(self._table, self._event_loop)
 
     def renewer(self) -> CasRenewer:
-        """Return a renewer over the same session, with a thread of its own."""
         # Leases must be renewed although the caller's loop may be blocked.
         thread = CallbackThread(self._event_loop.clock)
         cas = CassandraCas(self._table, thread, self._memory)
@@ -128,9 +119,7 @@ class CassandraStore(CasLockStore):
 async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> CassandraStore:
-    """Connect to ``cassandra://host1,host2:9042/keyspace`` and return the store.
-
-    Wakes of waiters are reported to ``bell`` in the event loop ``host``.
+    """Open ``cassandra://host1,host2:9042/keyspace``; ``bell`` wakes waiters.
 
     Raises:
         ConfigurationError: A part or an option of the URL cannot be used.

@@ -64,9 +64,7 @@ class Table:
     """The open lock table, whose schema was checked, with its prepared statements.
 
     Attributes:
-        client: Sends the requests.
         gc_grace: Seconds for which deleted rows and ballots are remembered.
-        statements: Prepared statements, by their names in ``statements.cql``.
         close: Closes the session if it is this library's own. Blocks.
     """
 
@@ -81,7 +79,6 @@ class Table:
         self.ask: Callable[[EventLoop, Request], PendingRows] = self.client.ask
 
     def request(self, name: str, *values: object) -> Request:
-        """Return a request that executes the named statement of ``statements.cql``."""
         return Request(self.statements[name], values)
 
 
@@ -90,13 +87,7 @@ def open_table(
 ) -> Table:
     """Check the schema of the lock table, and prepare all statements. Blocks.
 
-    Args:
-        client: Sends the requests.
-        options: Name the table and the consistency levels.
-        close: What ``Table.close`` is to call.
-
-    Raises:
-        BackendError: The table cannot be read; ``Unsupported`` if it cannot hold locks.
+    ``close`` becomes ``Table.close``. Raises ``BackendError``.
     """
 
     def look(name: str, *values: object) -> Rows:
@@ -136,17 +127,10 @@ def layout_of(
     keyspaces: Iterable[str],
     options: Options,
 ) -> Layout:
-    """Check the schema of a table, and return which layout it has.
+    """Return the layout of a table, given its rows in ``system_schema``.
 
-    Args:
-        columns: The table's rows in ``system_schema.columns``.
-        table: Its row in ``system_schema.tables``; None: the table does not exist.
-        keyspaces: The names of all keyspaces.
-        options: Name the keyspace and the table.
-
-    Raises:
-        Unsupported: The keyspace or the table does not exist, or the table cannot hold
-            locks; the error names what to run.
+    Raises ``Unsupported`` if the keyspace or the table does not exist (``table`` is
+    None), or the table cannot hold locks; the error names what to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:
@@ -209,10 +193,7 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 
 
 async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
-    """Yield how settings of cluster and table affect locks, for ``rwlock doctor``.
-
-    If the role lacks the right to read a setting, the finding says so.
-    """
+    """Yield how settings of cluster and table affect locks, for ``rwlock doctor``."""
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)
     yield await _replication_finding(table, host)

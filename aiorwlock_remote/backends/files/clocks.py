@@ -50,23 +50,19 @@ class BootClock:
 class ServerClock:
     """The clock of the file server, by which grants outlive a reboot of any host.
 
-    A stamp may be late by a tick of the server's kernel, 10 ms at most: a fifth of the
-    default margin by which a holder stops before its lease ends.
+    It is read by touching the file ``touched``. The time may be late by a tick of the
+    server's kernel, 10 ms at most: a fifth of the default margin by which a holder
+    stops before its lease ends.
     """
 
     kind: str = SERVER_CLOCK
     boot: str = SERVER_CLOCK
 
     def __init__(self, touched: str) -> None:
-        """Read the clock by touching the file at ``touched``, often."""
         self._touched = touched
 
     def check(self) -> None:
-        """Check that the stamps are fine enough for leases.
-
-        Raises:
-            Unsupported: They are whole seconds.
-        """
+        """Raise ``Unsupported`` if times are whole seconds, too coarse for leases."""
         # Whole seconds may be chance once, but not twice within 30 ms.
         for _ in range(2):
             now, _ = self.times()
@@ -91,9 +87,7 @@ FileClock = BootClock | ServerClock
 def read_boot_file(path: str) -> BootId | None:
     """Return the boot id in the boot file at ``path``; None if the file is blank.
 
-    Raises:
-        BadRecord: The file has another content.
-        OSError: The file does not exist, or another error of the system.
+    Raises ``BadRecord`` for another content, ``OSError`` if there is no such file.
     """
     text = read_small_file(path, BOOT_FILE_BYTES).strip(b"\0 \n")
     if not text:

@@ -107,7 +107,6 @@ class FilesConnection:
             raise kept
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
-        """Purge a random sample of the directory, whose names have no order."""
         del after
         with self._map_errors():
             purge_directory(self._directory, memory)

@@ -68,12 +68,7 @@ class FileOptions:
 
     @classmethod
     def of(cls, address: Address) -> Self:
-        """Read the options of a URL.
-
-        Raises:
-            ConfigurationError: The URL has no absolute path, a host, or an unknown
-                option.
-        """
+        """Return the options of a URL, or raise ``ConfigurationError``."""
         address.only("create", "shared", "sync")
         elsewhere = address.host not in {"", "localhost"} or address.port is not None
         path = address.path
@@ -96,10 +91,7 @@ class LockDirectory:
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
         """Use the directory that ``options`` name; ``open`` opens it.
 
-        Args:
-            options: Path and settings of the directory.
-            clock: The clocks of this host.
-            client_id: Changes made with this id do not wake the watcher of this client.
+        Changes made by ``client_id`` do not wake that client's own watcher.
         """
         self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
@@ -114,7 +106,6 @@ class LockDirectory:
         self._changes: int | None = None
 
     def at(self, name: str) -> str:
-        """Return the path of the file called ``name`` in the directory."""
         return f"{self.path}/{name}"
 
     def new(self) -> str:
@@ -124,15 +115,9 @@ class LockDirectory:
     def open(self, timeout: float) -> None:
         """Check that the directory is fit for locks; mark an empty one as ours.
 
-        Waits ``timeout`` seconds for other processes that are opening the directory.
-
-        Raises:
-            BackendUnavailable: Another process had it locked for that long.
-            ConfigurationError: It is missing, not a directory, or used for something
-                else.
-            BadRecord: It was marked by another version of this library.
-            Unsupported: Its file system is not fit for locks.
-            OSError: Any other error of the system.
+        Waits ``timeout`` seconds for other processes that open it. Raises
+        ``ConfigurationError`` if the directory is missing or used for something else,
+        ``BackendError`` if it is locked, damaged or not fit, or an ``OSError``.
         """
         try:
             if self._create:
@@ -173,13 +158,9 @@ class LockDirectory:
         """Open and lock a file, yield its descriptor, then unlock and close the file.
 
         The lock is exclusive with ``os.O_RDWR`` in ``flags``, otherwise shared with
-        other readers. Waits for another process until the local time ``until``. The
-        kernel ends the lock with the process, however the process ends.
-
-        Raises:
-            KeptLocked: Another process had it locked until then.
-            BadRecord: A symbolic link has that name.
-            OSError: It cannot be opened or locked; FileNotFoundError without O_CREAT.
+        other readers. The kernel ends the lock with the process. Raises ``KeptLocked``
+        if another process has the lock until the local time ``until``, ``BadRecord``
+        for a symbolic link, or ``OSError``, as FileNotFoundError without O_CREAT.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
@@ -222,14 +203,9 @@ class LockDirectory:
             os.pwrite(self._changes, self._ours + random_id()[:8], 0)
 
     def alarm(self) -> WakeEvent:
-        """Return an event that is set when another process of this host calls ``wake``.
-
-        In a shared directory it is never set so.
-        """
         return PlainWakeEvent() if self.shared else alarm(self.at(CHANGES), self._ours)
 
     def version(self) -> object:
-        """Return a value that changes with each ``wake`` and each new file name."""
         if self._changes is None:
             raise BackendUnavailable(what=f"{self.path} is not open")
         if self.shared:

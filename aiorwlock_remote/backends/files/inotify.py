@@ -26,11 +26,7 @@ class InotifyWakeEvent:
     hears: bool = True
 
     def __init__(self, path: str, ours: bytes) -> None:
-        """Watch the file at ``path``; ignore writes that begin with the bytes ``ours``.
-
-        Raises:
-            OSError: The file does not exist, or no descriptors are left.
-        """
+        """Watch the file at ``path``; ignore writes that begin with ``ours``."""
         self._ours = ours
         with ExitStack() as undo:
             self._listener = _listener(path)

@@ -37,10 +37,9 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose ``stem`` is ``name``.
+    """Return the resource whose ``stem`` is ``name``; None: no resource, or unknown.
 
-    None if no resource has that stem, or the name was cut, so that its resource is
-    unknown.
+    A name that was cut does not show its resource.
     """
     kind, comma, rest = name.partition(",")
     if not comma:

@@ -57,11 +57,7 @@ class Slots:
         self._latest = self._synced = 0
 
     def read(self) -> bytes | None:
-        """Return the latest content; None if none was ever completely written.
-
-        Raises:
-            BadRecord: The file is damaged, or of a later version of this library.
-        """
+        """Return the latest content; None if none was ever completely written."""
         most = SLOT_COUNT * MAX_SLOT_BYTES
         length = plain_file_length(self._file, most, "the stored record")
         data = os.pread(self._file, length, 0)
@@ -89,13 +85,12 @@ class Slots:
         return content
 
     def fits(self, content: bytes) -> bool:
-        """Return True if a slot has room for ``content``. Call ``read`` before."""
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
         """Write the content into a slot; keep the latest and the latest synced one.
 
-        ``synced`` promises that the caller syncs the file before anything relies on it.
+        ``synced`` promises that the caller then syncs the file.
         """
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
@@ -105,13 +100,10 @@ class Slots:
         _write_slot(self._file, slot, self._latest)
 
     def fill(self, content: bytes, number: int = 0) -> None:
-        """Write the first content into a new, empty file; the caller syncs it.
+        """Write the first content into a new file, with slots that are large enough.
 
-        The size of the slots is chosen to fit. ``number`` says how often the file was
-        written that the new one replaces.
-
-        Raises:
-            BackendUnavailable: ``content`` is too long for the largest slots.
+        The caller syncs the file. ``number`` says how often the file was written that
+        the new one replaces.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
@@ -151,11 +143,7 @@ def pack_record(stored: StoredRecord) -> bytes:
 
 
 def unpack_record(content: bytes) -> StoredRecord:
-    """Return the ``StoredRecord`` that ``pack_record`` turned into ``content``.
-
-    Raises:
-        BadRecord: ``content`` is something else.
-    """
+    """Return the ``StoredRecord`` in the content of a file, or raise ``BadRecord``."""
     try:
         first, record, _ = content.decode().split("\n")
         head: Any = json.loads(first)
@@ -183,7 +171,6 @@ class RecordFile:
     """
 
     def __init__(self, file: int, path: str, directory: LockDirectory) -> None:
-        """Use the open descriptor ``file`` of ``path``; the caller closes it."""
         self._file = file
         self._path = path
         self._directory = directory
@@ -193,11 +180,7 @@ class RecordFile:
         self.empty: bool = False
 
     def read(self) -> StoredRecord | None:
-        """Return the record; None if none was written yet.
-
-        Raises:
-            BadRecord: The file is damaged, or of a later version of this library.
-        """
+        """Return the record; None if none was written yet."""
         content = self._slots.read()
         self.empty = content is None
         return None if content is None else unpack_record(content)
@@ -205,10 +188,8 @@ class RecordFile:
     def prepare(self, stored: StoredRecord, *, synced: bool) -> Callable[[], None]:
         """Prepare a write; return the function that carries it out.
 
-        ``synced``: the record must survive a power cut.
-
-        Raises:
-            OSError: The write cannot be prepared; nothing has changed.
+        ``synced``: the record must survive a power cut. After an ``OSError`` nothing
+        has changed.
         """
         content = pack_record(stored)
         if self._slots.fits(content):
@@ -218,14 +199,12 @@ class RecordFile:
         return lambda: self._replace_by(file)
 
     def close(self) -> None:
-        """Unlock and close the files that replaced this one; remove temporary ones."""
         for file in self._replacing:
             unlock(file)
         if self._temporary:
             remove_file(self._temporary)
 
     def forget(self) -> None:
-        """Remove the file while the caller has it locked."""
         # A process that waits for the lock sees that the file lost its name, and opens
         # the new one (``LockDirectory.locked``).
         remove_file(self._path)

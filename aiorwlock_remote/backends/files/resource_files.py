@@ -44,12 +44,7 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """Value object: what a mutex file says.
-
-    Attributes:
-        value: ``ticket,unix seconds``.
-        tag: Microseconds of its time, which mark the boot that wrote it.
-    """
+    """What a mutex file says: ``ticket,unix seconds``, and the tag of its boot."""
 
     value: str = field(repr=False)
     tag: int
@@ -79,10 +74,7 @@ class ResourceFiles:
     def __init__(
         self, directory: LockDirectory, name: str, decoded: DecodeCache
     ) -> None:
-        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory.
-
-        ``decoded`` caches records by their text.
-        """
+        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory."""
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
         # Whether the last steps got so far as to change a file.
@@ -94,10 +86,8 @@ class ResourceFiles:
     def steps(self, resource: Resource, commands: Sequence[Command]) -> Outcomes:
         """Carry out commands in order, with one write; return the outcome of each.
 
-        Raises:
-            KeptLocked: Another process keeps the record locked.
-            BackendError: A file is damaged, or not a plain one.
-            OSError: Any other error of the system.
+        Raises ``KeptLocked`` if another process keeps the record locked,
+        ``BackendError`` if a file is damaged, or ``OSError``.
         """
         flags = os.O_RDWR | os.O_CREAT
         with self._directory.locked(self.record, flags) as descriptor:

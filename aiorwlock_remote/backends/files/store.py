@@ -32,10 +32,6 @@ class FileStore(EmbeddedStore):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """Start the worker thread, whose first job opens the directory.
-
-        ``wake`` is called in ``loop`` to wake the waiters of a resource.
-        """
         connect = partial(FilesConnection, options, loop.clock, settings.client_id)
         # In a shared directory each look goes over the network.
         intervals = WatchIntervals(0.02, 0.25) if options.shared else WatchIntervals()
@@ -78,9 +74,7 @@ def _sync(options: FileOptions, loop: EventLoop) -> float:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> FileStore:
-    """Open the directory of ``file:///absolute/path`` and return its store.
-
-    ``wake`` is called in ``loop`` to wake the waiters of a resource.
+    """Open ``file:///absolute/path/of/a/directory``; ``wake`` wakes waiters.
 
     Raises:
         ConfigurationError: The URL is wrong, or the directory is missing or another

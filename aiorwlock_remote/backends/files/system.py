@@ -54,11 +54,7 @@ _MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
 def open_plain_file(path: str, flags: int) -> int:
     """Open a file and return its descriptor; follow no link, and wait for no pipe.
 
-    ``plain_file_length`` then checks that it is a plain file.
-
-    Raises:
-        BadRecord: A symbolic link, a directory or a socket has that name.
-        OSError: Any other error of the system.
+    Raises ``BadRecord`` for a symbolic link, a directory or a socket, else ``OSError``.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -73,8 +69,7 @@ def open_plain_file(path: str, flags: int) -> int:
 def plain_file_length(file: int, most: int, what: str) -> int:
     """Return the length in bytes of an open file; ``what`` names it in errors.
 
-    Raises:
-        BadRecord: It is a pipe, a device or the like, or longer than ``most`` bytes.
+    Raises ``BadRecord`` if it is no plain file, or longer than ``most`` bytes.
     """
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
@@ -90,9 +85,7 @@ def plain_file_length(file: int, most: int, what: str) -> int:
 def read_small_file(path: str, most: int) -> bytes:
     """Return the content of a file of ``most`` bytes at most.
 
-    Raises:
-        BadRecord: It is not a plain file, or longer.
-        OSError: Any other error of the system.
+    Raises ``BadRecord`` if it is no plain file, or longer, or an ``OSError``.
     """
     file = open_plain_file(path, os.O_RDONLY)
     try:
@@ -104,10 +97,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return this library's error for an ``OSError`` of the directory ``path``.
-
-    ``nothing_done``: no change can have been carried out.
-    """
+    """Return this library's error for an ``OSError`` of the directory ``path``."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

@@ -35,7 +35,6 @@ class ErrorMapper:
     # A class because each step passes it: ``contextmanager`` would make a generator.
 
     def __init__(self, path: str) -> None:
-        """Name the file ``path`` in the errors."""
         self._path = path
 
     def __enter__(self) -> None:
@@ -56,10 +55,7 @@ def map_error(
 ) -> BackendError | ConfigurationError:
     """Return this library's error for an error of SQLite, with a hint what to do.
 
-    Args:
-        exc: The error of SQLite.
-        path: The database file.
-        made: The connection would create the file if it is missing.
+    ``made``: the connection would create the file at ``path`` if it is missing.
     """
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
@@ -102,7 +98,7 @@ def map_error(
 
 
 def _could_be_opened(path: str, *, made: bool) -> bool:
-    # Tells without a descriptor whether anything is wrong with the file.
+    # Finds out without a descriptor whether anything is wrong with the file.
     # Then the process has no descriptors left, which passes: SQLite says the same in
     # both cases (test_sqlite_files.py: test_no_descriptor_is_left,
     # test_no_place_for_a_file).

@@ -70,7 +70,6 @@ class SqliteFile:
     """
 
     def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
-        """Use the file at ``path``; ``sql`` holds the statements by name."""
         self.path: str = path
         self.mapped: ErrorMapper = ErrorMapper(path)
         # The boot in which the file was opened; empty: unknown.
@@ -84,12 +83,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
 
     def open(self, timeout: float) -> None:
-        """Open the file within ``timeout`` seconds; create its tables if it is new.
-
-        Raises:
-            ConfigurationError: It cannot be opened, or belongs to another application.
-            BackendError: It is locked by others for that long, or damaged.
-        """
+        """Open the file as ``LocalConnection.open``; create tables if it is new."""
         self.close()
         until = self._clock.now() + timeout
         boot = boot_id.this_boot()
@@ -112,8 +106,7 @@ class SqliteFile:
     def follow(self) -> None:
         """Reopen the file if another file has taken its name since ``open``.
 
-        Raises:
-            BackendError: The file is the same, but its log was removed; or as ``open``.
+        Raises ``BackendError`` if it is the same file, but its log was removed.
         """
         if self.identity is None:
             return
@@ -145,10 +138,8 @@ class SqliteFile:
     ) -> T:
         """Return the result of ``work``, run in one transaction; roll back if it fails.
 
-        Args:
-            work: Executes statements by ``run``.
-            until: Local time until which to wait for other processes' transactions.
-            level: Whether the commit waits for the disk ("FULL") or not ("NORMAL").
+        Waits for other processes' transactions until the local time ``until``. At the
+        ``level`` "NORMAL" the commit does not wait for the disk.
         """
         if level != self.level:
             self._set_level(level, until)
@@ -235,26 +226,14 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Check that no fence is handed out by a commit that does not wait for the disk.
-
-    Args:
-        level: The sync level of the transaction.
-        before: The record before the command; None: there was none.
-        after: The record after the command.
-
-    Raises:
-        FenceNeedsSync: ``after`` has a new fence, and ``level`` is not "FULL".
-    """
+    """Raise ``FenceNeedsSync`` if ``after`` has a new fence, but ``level`` no sync."""
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
         raise FenceNeedsSync
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action`` again while the file is locked, until ``clock`` shows ``until``.
-
-    The error of the last call is raised.
-    """
+    """Call ``action`` again while the file is locked, until the time ``until``."""
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None

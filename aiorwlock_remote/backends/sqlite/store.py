@@ -59,15 +59,7 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Start the worker thread, whose first job opens the file.
-
-        Args:
-            path: The file of the locks.
-            loop: The caller's event loop.
-            wake: Called in ``loop`` to wake the waiters of a resource.
-            settings: The client's id, and other settings of ``connect``.
-            rows: The file of the user's tables for row locks; empty: that of the locks.
-        """
+        """``rows`` is the file of the tables for row locks; empty: ``path``."""
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
         # test_relative_path_and_chdir).
@@ -93,7 +85,6 @@ class SqlitePlanRunner:
     # With a thread of its own, since the user's transactions may lock the file for a
     # while, and the steps of other locks must not wait for them.
     def __init__(self, path: str, loop: EventLoop) -> None:
-        """Run plans on the file at ``path``, which the first plan opens."""
         self._path = path
         self._loop = loop
         self._thread: ThreadPoolExecutor | None = None
@@ -103,10 +94,6 @@ class SqlitePlanRunner:
         self._closed = False
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run a plan in the runner's thread, after the plans that were queued before.
-
-        The result fails with ``BackendError`` or ``ConfigurationError``.
-        """
         pending: Pending[T] = Pending()
         if self._closed:
             closed = BackendUnavailable(what="the store is closed", nothing_done=True)
@@ -118,7 +105,6 @@ class SqlitePlanRunner:
         return self._plans.add(pending)
 
     async def aclose(self) -> None:
-        """Finish the plans under way, and close the file."""
         await self._plans.wait_closed()
         self._closed = True
         if self._thread is not None:
@@ -213,8 +199,8 @@ async def open_store(
 ) -> SqliteStore:
     """Open a store: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
-    ``?rows=path`` names the file of the tables that row locks are for. ``wake`` is
-    called in ``loop`` to wake the waiters of a resource.
+    ``?rows=path`` names the file of the tables that row locks are for. ``wake`` wakes
+    waiters in ``loop``.
 
     Raises:
         ConfigurationError: No path, a host, an option, or another application's file.
