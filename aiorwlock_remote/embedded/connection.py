@@ -69,9 +69,8 @@ class LocalConnection(Protocol):
     def open(self, timeout: float) -> None:
         """Open the store; create it if it is new and may be created.
 
-        Raises:
-            ConfigurationError: It cannot be opened, or belongs to another program.
-            BackendError: It is locked by others for ``timeout`` seconds, or damaged.
+        Raises ``ConfigurationError`` if it belongs to another program, ``BackendError``
+        if it is damaged, or locked by others for ``timeout`` seconds.
         """
 
     def close(self) -> None:
@@ -81,10 +80,8 @@ class LocalConnection(Protocol):
         """Carry out commands, those of one resource in order; return their outcomes.
 
         Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
-        for one record: the outcome of its commands is ``KeptLocked``.
-
-        Raises:
-            BackendError: It is not known which commands were carried out.
+        for one record: the outcome of its commands is ``KeptLocked``. After a
+        ``BackendError`` it is not known which commands were carried out.
         """
 
     def look(self, resource: Resource) -> Snapshot:

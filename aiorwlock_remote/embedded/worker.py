@@ -67,7 +67,7 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Lets renewals go before the worker's next batch, where both need one lock."""
+    """Makes the worker wait while leases are renewed, where both need one lock."""
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases

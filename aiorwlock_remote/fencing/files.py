@@ -25,7 +25,7 @@ _STORED_FENCE = re.compile(rb"[0-9]{1,16}\n")
 
 @final
 class FencedFile:
-    """A file that refuses old fences, in one directory of one machine.
+    """A file that refuses old fences, for the processes of one machine.
 
     The file itself has the content that is written, so other programs may read it. The
     highest fence that came with an access is stored in ``.<name>.fence``. During an

@@ -74,11 +74,11 @@ class CassandraCas:
 
     Invariants, with the test that fails without each:
 
-    * A grant in a new row, or with a seat that was vacant, is reported only after a
-      read has shown all its cells: the read gives the fence, and shows whether a write
-      of another program hides the grant (test_writes_ahead.py).
-    * A grant with a seat that changes hands needs no read: the transaction compared the
-      seat with what one of ours had written, so nothing hid it
+    * A grant in a new row, or of a mutex that was free, is reported only after a read
+      has shown all its cells: the read gives the fence, and shows whether a write of
+      another program hides the grant (test_writes_ahead.py).
+    * A grant of a mutex that changes hands needs no read: the transaction compared the
+      mutex record with what one of ours had written, so nothing hid it
       (test_who_takes_over_has_a_higher_fence).
     * No fence is counted from a provisional one
       (test_who_joins_from_elsewhere_is_told_the_true_fence).
@@ -89,7 +89,7 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Settle results in ``host``; objects of one table share ``memory``."""
+        """Settle results in ``host``; all objects on one table share ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew

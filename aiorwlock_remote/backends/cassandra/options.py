@@ -33,11 +33,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 class Options(TlsOptionsMixin):
     """Value object: where the cluster is and how to send requests. Hides its password.
 
-    Attributes:
-        connect_timeout: Seconds until the session must be up.
-        request_timeout: Seconds until a silent node counts as lost for one request.
-        clock_skew: Seconds by which the wall clocks of any two processes may differ;
-            infinite: wall clocks are never trusted.
+    Times are in seconds. ``request_timeout`` is for one request to a silent node,
+    ``clock_skew`` is by how much the wall clocks of two processes may differ; if it is
+    infinite, wall clocks are never trusted.
     """
 
     keyspace: str

@@ -61,7 +61,7 @@ CLOCK_AHEAD_HINT = (
 
 
 class BallotRequest(NamedTuple):
-    """Request for the ballot that wrote ``version`` of the row ``key``.
+    """Request for the Paxos ballot that wrote ``version`` of the row ``key``.
 
     ``ballot`` is settled with microseconds since 1970, or with None if a replica does
     not show that version, or only a part of it.
@@ -90,13 +90,13 @@ class EarlyReadHeuristic:
         return self._left < 0
 
     def learns(self, *, hit: bool) -> None:
-        """Record whether the last early read showed the ballot (``hit``)."""
+        """Record whether the last early read came in time (``hit``)."""
         self._pause = 0 if hit else min(2 * self._pause + 1, MAX_GRANTS_BETWEEN_TRIES)
         self._left = self._pause
 
 
 class Ballots:
-    """Reads ballots of granted rows, several rows with one request. For one thread.
+    """Reads Paxos ballots of granted rows, many with one request. For one thread.
 
     Reads that are requested in one turn of the event loop are sent together, to the
     node that carried out the transactions, which knows their ballots first.
@@ -198,7 +198,7 @@ def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]
 
 
 def whole_ballot(row: Row) -> Ballot:
-    """Return the ballot that wrote all cells of the row; None if they differ in it."""
+    """Return the Paxos ballot that wrote all cells of the row; None if several did."""
     ballot: Ballot = row["ticket_written"]
     same = all(row[time] == ballot for time in WRITE_TIMES.values())
     return ballot if same else None
@@ -263,7 +263,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """Return version, ticket and ``acquired_at`` (ms), which a change compares."""
+    """Return what changes of the row compare: version, ticket, ``acquired_at`` (ms)."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 

@@ -83,7 +83,7 @@ class CassandraRow:
 
     @property
     def settled(self) -> bool:
-        """Whether the record's last fence is a true one, to count on from."""
+        """Whether the record's fences are final, not provisional ones (1, 2, …)."""
         return self.record is None or not 0 < self.record.last < PROVISIONAL_LIMIT
 
 
@@ -181,11 +181,11 @@ def change_statement(
     now: int,
     wall: int,
 ) -> Change:
-    """Return the change from the row ``found`` to a new record and mutex record.
+    """Return the row with a new record, the statement that stores it, and its values.
 
-    It applies only if the row is still as found. Where nothing remains to store, it
-    deletes the row, or writes a placeholder row. ``now`` is the row's own time,
-    ``wall`` our wall clock at the same moment, in microseconds.
+    The statement changes nothing unless the row is still as ``found``. Where nothing
+    remains to store, it deletes the row, or writes a placeholder row. ``now`` is the
+    row's own time, ``wall`` our wall clock at the same moment, in microseconds.
     """
     record = _keep_placeholder(found, record, now)
     # The frame and the wall clock must be of one moment, whatever else changes, or the
@@ -230,10 +230,9 @@ def _emptied(
 def removal(
     key: tuple[str, int], condition: tuple[object, ...], micros_left: int
 ) -> Change:
-    """Return the change that deletes a row, or replaces it by a placeholder row.
+    """Return the row that remains, the statement that deletes a row, and its values.
 
-    The placeholder stays for ``micros_left``; if that is not positive, the row is
-    deleted.
+    A placeholder row remains for ``micros_left``, if that is positive.
     """
     if micros_left <= 0:
         return NO_ROW, "delete", (*key, *condition)
@@ -255,7 +254,7 @@ def _excluded_values(
 
 
 def admits(found: CassandraRow, new: CassandraRow) -> bool:
-    """Return True if the change from ``found`` to ``new`` adds a ticket of a grant."""
+    """Return True if ``new`` has a grant whose ticket ``found`` lacks."""
     return not set(tickets_of(new)) <= set(tickets_of(found))
 
 

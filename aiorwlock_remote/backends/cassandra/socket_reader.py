@@ -47,10 +47,10 @@ class ReadableConnection(Protocol):
         """Process what has arrived. Any thread may call it; one at a time reads."""
 
     def needs_help(self) -> bool:
-        """Return True if a thread other than the loop's waits, or data is unsent."""
+        """Return True if the helper thread must read or send for this connection."""
 
     def close_socket(self) -> None:
-        """Close the socket. Called in the loop, after it stopped watching."""
+        """Close the socket, after the event loop stopped watching it."""
 
 
 class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
@@ -69,7 +69,7 @@ def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
 
 
 class SocketReader:
-    """Reads the connections of one cluster object, in the loop and in a helper thread.
+    """Reads the sockets of one driver Cluster, in the event loop and a helper thread.
 
     Invariants, with the test that fails without each (test_socket_reader.py unless
     another file is named):
@@ -88,8 +88,7 @@ class SocketReader:
     def __init__(self, host: ReadableEventLoop, loop: int) -> None:
         """Start the helper thread; ``loop`` is the id of the event loop's thread.
 
-        Raises:
-            BackendUnavailable: The thread could not be started.
+        Raises ``BackendUnavailable`` if no thread can be started.
         """
         self.callbacks: CallbackQueue = CallbackQueue(host)
         # Set by the loop while it sends a request that may wait for the answer of the
@@ -129,7 +128,7 @@ class SocketReader:
             self._changed.set()
 
     def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call back in the helper thread, unless the timer is cancelled before."""
+        """Call back in the helper thread after ``seconds``, unless cancelled."""
         due = self._now() + seconds
         timer = self._timers.add(due, callback)
         if due < self._wakes_at:
@@ -216,7 +215,7 @@ class CallbackQueue:
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Run a function in the loop's thread, then all calls in the queue."""
+        """Call a function in the loop's thread, then make all queued calls."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()

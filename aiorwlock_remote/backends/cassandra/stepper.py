@@ -79,7 +79,10 @@ class LocalGrants:
                 self._capacity = max(MAX_GRANTS_CACHED, 2 * len(alive))
 
     def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
-        """Return "forced" if a lost grant cannot have expired yet, else ``stored``."""
+        """Return "forced" if a lost grant cannot have expired yet, else ``stored``.
+
+        ``clock`` is the local time in microseconds. The grant is forgotten.
+        """
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
         return "forced" if stored == "expired" and clock < ends else stored

@@ -37,9 +37,9 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose ``stem`` is ``name``; None: no resource, or unknown.
+    """Return the resource whose ``stem`` is ``name``, or None.
 
-    A name that was cut does not show its resource.
+    None: no resource has that stem, or it was cut and does not show its resource.
     """
     kind, comma, rest = name.partition(",")
     if not comma:

@@ -37,7 +37,7 @@ _HEADER_BYTES = len(MAGIC) + 20 + 1 + 1 + 1 + 10 + 1 + 32 + 1
 
 
 class Slots:
-    """The three slots of an open record file; a process that writes has it locked.
+    """The three slots of an open record file, which hold its last writes.
 
     Invariants, each with the test that fails without it (in
     ``tests/backends/files/test_slots.py``):

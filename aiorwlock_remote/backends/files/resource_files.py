@@ -44,7 +44,7 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """What a mutex file says: ``ticket,unix seconds``, and the tag of its boot."""
+    """Value object: a mutex file's ``ticket,unix seconds``, and the tag of its boot."""
 
     value: str = field(repr=False)
     tag: int
@@ -210,7 +210,7 @@ class ResourceFiles:
 
 
 def tag_of(boot: str) -> int:
-    """Return the microseconds that mark the mutex files written in a boot."""
+    """Return the tag of a boot: 0 to 999,999, stored as microseconds of file times."""
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
@@ -226,9 +226,9 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """Write a mutex file under the temporary name ``path``.
+    """Write a mutex file under the temporary name ``path``; sync it by ``flush``.
 
-    ``flush(descriptor)`` is called before the file is closed, to sync it.
+    Its content is the ticket, its time of change since when the mutex is held.
     """
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

@@ -30,7 +30,7 @@ def is_busy(exc: sqlite3.Error) -> bool:
 
 
 class ErrorMapper:
-    """Reusable context that raises SQLite's errors as this library's."""
+    """Reusable context manager that raises SQLite's errors as this library's."""
 
     # A class because each step passes it: ``contextmanager`` would make a generator.
 

@@ -226,7 +226,7 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Raise ``FenceNeedsSync`` if ``after`` has a new fence, but ``level`` no sync."""
+    """Raise ``FenceNeedsSync`` if a new fence would not be synced at ``level``."""
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
         raise FenceNeedsSync
