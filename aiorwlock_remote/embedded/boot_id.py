@@ -29,8 +29,7 @@ class BootId:
         """Return the boot id that the store at ``path`` must store from now on.
 
         ``kept`` is what it has stored so far. Raises ``ConfigurationError`` if its
-        users have another clock than this process, or know their boot while this
-        process does not.
+        users have another clock than this process, or only they know their boot.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self

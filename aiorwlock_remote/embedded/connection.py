@@ -96,8 +96,7 @@ class LocalConnection(Protocol):
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Starts after the key ``after``. Returns the key to start from next; None: at the
-        end.
+        Starts after the key ``after``; returns the key to start from next, or None.
         """
 
     def alarm(self) -> WakeEvent:

@@ -54,7 +54,10 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """Return the mount of a path without links in the text of ``/proc/…/mountinfo``."""
+    """Return the mount that holds a path, from the text of ``/proc/…/mountinfo``.
+
+    ``path`` is absolute and without symbolic links.
+    """
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -73,8 +76,8 @@ def find_mount(path: str, table: str) -> Mount:
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse a file system whose locks do not exclude other hosts.
 
-    Raises ``ConfigurationError`` for a network file system if the URL does not say
-    ``shared``, ``Unsupported`` for one whose locks do not reach other hosts.
+    Raises ``ConfigurationError`` for a network file system that is not ``shared``, as
+    the URL says, and ``Unsupported`` for one whose locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

@@ -70,7 +70,7 @@ class _Swap:
 
 
 class CassandraCas:
-    """``CasStore`` on the lock table: swaps are transactions, loads SERIAL reads.
+    """Compare-and-set store: a swap is one transaction, a load one SERIAL read.
 
     Invariants, with the test that fails without each:
 

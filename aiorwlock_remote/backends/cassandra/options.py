@@ -90,8 +90,7 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 def check_name(what: str, name: str) -> str:
     """Return a valid name of a keyspace or table, or raise ``ConfigurationError``.
 
-    ``what`` is "keyspace" or "table", for the error. Valid names fit between quotes in
-    CQL.
+    ``what`` is "keyspace" or "table". Valid names may stand between quotes in CQL.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(

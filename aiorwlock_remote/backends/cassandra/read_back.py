@@ -221,7 +221,7 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
 
 
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
-    """Return the stored row if it shows all grants of ``new`` and fences, else None.
+    """Return the row with true fences if it shows all grants of ``new``, else None.
 
     ``row`` may be a later version, changed by a client that has seen the mutex record.
     """

@@ -81,12 +81,8 @@ class VersionClock:
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
     """Return a lower bound of the row's own time now, in microseconds.
 
-    Args:
-        written: When the version of the row was written.
-        boot: Our boot clock now, in microseconds.
-        wall: Our wall clock now, in microseconds.
-        skew: Microseconds by which two wall clocks may differ; None: ignore wall
-            clocks.
+    ``boot`` and ``wall`` are our clocks now, ``skew`` is by how much two wall clocks
+    may differ, all in microseconds. If ``skew`` is None, wall clocks do not count.
     """
     ago = max(0, boot - written.seen)
     if skew is not None:

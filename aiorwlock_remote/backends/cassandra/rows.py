@@ -122,8 +122,7 @@ def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
 
     If another program removed the mutex record or replaced it, the record's last fence
     becomes 0, and the next ballot of ours counts: that program's clock may be ahead,
-    and fences would fall when the row is made anew. If ``ballot`` is None, fences stay
-    provisional.
+    and fences would fall when the row is made anew.
     """
     if found.settled or found.record is None:
         return found

@@ -124,8 +124,7 @@ class SessionClient:
     ) -> None:
         """Use a connected session, whose sockets ``reader`` reads if it is given.
 
-        ``profile`` is None if the session has legacy settings, and is this library's
-        own.
+        ``profile`` is None for a session of our own that has legacy settings.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile

@@ -122,7 +122,7 @@ class SocketReader:
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Schedule a check of all connections by the helper thread in ``within`` s."""
+        """Let the helper thread check after ``within`` seconds if it is needed."""
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()

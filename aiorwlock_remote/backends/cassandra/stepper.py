@@ -52,8 +52,7 @@ PROVISIONAL_LEASE = micros(10)
 class LocalGrants:
     """Thread-safe memory of this process's grants and their earliest possible expiry.
 
-    A grant that is gone before that time did not expire: another client deleted its
-    row.
+    A grant that is lost before that time was ended by another client.
     """
 
     def __init__(self) -> None:

@@ -100,10 +100,9 @@ class Slots:
         _write_slot(self._file, slot, self._latest)
 
     def fill(self, content: bytes, number: int = 0) -> None:
-        """Write the first content into a new file, with slots that are large enough.
+        """Write the first content into a new file; the caller syncs the file.
 
-        The caller syncs the file. ``number`` says how often the file was written that
-        the new one replaces.
+        ``number`` says how often the file was written that the new one replaces.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
