@@ -74,7 +74,7 @@ _SQLITE_TABLES = re.compile("no such (table|column)")
 def from_driver_codes(
     driver: object, where: str, *, asked: bool = True, lost: bool = False
 ) -> BackendError | ConfigurationError:
-    """Return our error for what a driver raised for one request.
+    """Return this library's error for an exception that a database driver raised.
 
     Args:
         driver: The driver's exception.
@@ -119,8 +119,10 @@ class PlanRunner(Generic[S]):
     A caller that is cancelled does not cancel its plan: a statement that is cut off may
     have been carried out.
 
-    ``run`` runs one plan and raises ``LockError`` only; ``timeout``: seconds until a
-    plan is given up; ``where``: the database, for messages.
+    Args:
+        where: The database, for messages.
+        run: Runs one plan and returns its result; raises ``LockError`` only.
+        timeout: Seconds until a plan is given up; None: never.
     """
 
     def __init__(
@@ -197,8 +199,13 @@ class RowLockManagers(Generic[S]):
     ) -> RowLockManager[S]:
         """Return the manager of the running asyncio loop for a database.
 
-        Raises ``RuntimeError`` outside of asyncio. ``database`` identifies the database
-        as long as its runner lives; ``checked_kinds``: see ``RowRequests``.
+        Raise ``RuntimeError`` outside of asyncio.
+
+        Args:
+            database: Identifies the database as long as its runner lives.
+            checked_kinds: Kinds of rows whose columns are known to store a mark
+                unchanged; extended by the manager.
+            make_runner: Called once for each new manager.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)
