@@ -66,9 +66,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the result; times are seconds, ``ratio`` the median in plain
-    requests.
-    """
+    """One line of the result in seconds; ``ratio``: the median in plain requests."""
 
     name: str
     meaning: str
@@ -80,9 +78,7 @@ class Figure:
 
 
 def quantile(times: Sequence[float], part: float) -> float:
-    """Return the smallest time that at least the share ``part`` of the times do not
-    exceed.
-    """
+    """Return the smallest time that a share ``part`` of them do not exceed."""
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
@@ -167,15 +163,13 @@ class Settings:
 
     @property
     def part(self) -> float:
-        """Seconds that each part of the bench lasts."""
         return self.seconds / PARTS
 
 
 class Benchmark:
-    """Measures everything, through one ``Locks`` and a second process.
+    """All measurements, through one ``Locks`` (with new names) and a second process.
 
-    The locks have new names, of a type of their own. ``killed``: True if the second
-    process did not end in time and was killed.
+    ``killed``: True if the second process did not end in time and was killed.
     """
 
     def __init__(self, settings: Settings, locks: Locks, folder: Path) -> None:
@@ -291,9 +285,9 @@ class Benchmark:
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:
-    """Call each function again and again for ``seconds``, each in its own task.
+    """Call each function again and again for ``seconds``, in a task of its own.
 
-    Each is called at least once. Return the seconds of each call, and of all together.
+    Return the seconds of each call, and of all together.
     """
     times: list[float] = []
     began = time.perf_counter()

@@ -30,8 +30,7 @@ Turn = tuple[float, float]
 
 
 async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
-    """Hold a mutex for ``hold`` seconds again and again for ``seconds``; return the
-    turns.
+    """Return the turns: hold a mutex for ``hold`` s again and again for ``seconds``.
 
     Each turn has to be so long that the other process waits by its end, or the mutex is
     never handed over.
@@ -47,11 +46,7 @@ async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
 
 
 def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]:
-    """Return the seconds from each release in one process to the next grant in the
-    other.
-
-    Both arguments are the turns of one process.
-    """
+    """Return the seconds from each release to the next grant in the other process."""
     all_turns = sorted(
         [(turn, True) for turn in ours] + [(turn, False) for turn in theirs]
     )

@@ -99,9 +99,7 @@ def _queued_json(queued: Queued) -> dict[str, object]:
 
 
 def fence_of(holder: Holder) -> str:
-    """Return the fence as ``rwlock break`` takes it; ``-`` for a holder without a
-    fence.
-    """
+    """Return the fence as ``rwlock break`` takes it; ``-`` if there is none."""
     return "-" if holder.fence is None else str(holder.fence)
 
 
@@ -179,10 +177,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
 
 
 def nothing(resource_type: str | None, found: str) -> str:
-    """Return the message that nothing was found, e.g. "nothing is held".
-
-    ``resource_type``: the type that was searched, None for all; ``found``: the verb.
-    """
+    """Return the message that nothing was found; ``found`` is like "is held"."""
     if resource_type is None:
         return f"nothing {found}"
     text = f"nothing of type {quoted(resource_type)} {found}"

@@ -60,11 +60,7 @@ def print_message(text: str) -> None:
 
 
 def report(error: Exception) -> int:
-    """Print an error for the user, and return the exit code of the command.
-
-    Raises:
-        Exception: ``error`` itself, if it is a bug and not a failure.
-    """
+    """Print an error and return its exit code; raise the error if it is a bug."""
     for leaf in _leaves(error):
         match leaf:
             case LockError():

@@ -76,7 +76,6 @@ class ChildProcess:
         threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
 
     def send(self, number: int) -> None:
-        """Send the command a signal, unless the command has ended."""
         if self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)

@@ -21,10 +21,7 @@ def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
 
 
 class Interrupt:
-    """Waits for a signal that ends a command which has to clean up before it exits.
-
-    ``by``: the signal that came, or None.
-    """
+    """Waits for a signal that ends a command; ``by``: the signal, or None so far."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
@@ -82,9 +79,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Call ``handler`` for each signal from now on; assign ``self.handler`` to
-        change it.
-        """
+        """Call ``self.handler``, at first ``handler``, for each signal from now on."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(

@@ -51,11 +51,7 @@ class WorkerProcess:
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
         """Start a process that runs ``module``, and send it the plan as its first line.
 
-        Args:
-            name: For messages to the user.
-            module: Full name of the module.
-            plan: One line of JSON.
-            errors: The file to which the process writes stderr.
+        ``name`` is for messages to the user; stderr is written to the file ``errors``.
         """
         # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:
@@ -114,7 +110,6 @@ class WorkerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue the process after ``suspend``, unless it has ended."""
         if self.is_running:
             self._process.send_signal(signal.SIGCONT)
 
@@ -145,7 +140,7 @@ def within(seconds: float, name: str, verb: str) -> Iterator[None]:
 
 
 def end_with_command() -> None:
-    """Let this process, which is a worker, end when the command that started it ends.
+    """Let this worker process end when the command that started it ends.
 
     Signals of the terminal are ignored: the command handles them and closes the pipe.
     """

@@ -31,11 +31,7 @@ class AppLocks:
 
     @property
     def locks(self) -> Locks:
-        """The open ``Locks``.
-
-        Raises:
-            ConfigurationError: the lifespan of the application did not run.
-        """
+        """The open ``Locks``; ``ConfigurationError`` if the lifespan did not run."""
         if self.opened is None:
             raise ConfigurationError(
                 what="the application has no locks yet",

@@ -168,9 +168,7 @@ def _read(parameter: PathParameter, value: object) -> ResourceId:
 
 
 class PathNamesNoLock(Exception):
-    """A path's parameter cannot be converted to its type: the request is answered by
-    404.
-    """
+    """A path's parameter has a wrong type: the request is answered by 404."""
 
 
 class HoldSpec:
@@ -202,9 +200,7 @@ class HoldSpec:
         self._options = options
 
     def acquisition(self, locks: Locks, values: Mapping[str, object]) -> Acquisition:
-        """Return an attempt to get the lock that the path's parameters name.
-
-        ``values``: the parameters' values by name.
+        """Return an attempt to get the lock; ``values``: the path's parameters by name.
 
         Raises:
             PathNamesNoLock: a parameter cannot be converted to its type.
@@ -245,11 +241,7 @@ class HoldSpec:
 
 
 def check_connecting(given: object) -> None:
-    """Raise unless ``given`` can be opened when the application starts.
-
-    Raises:
-        ConfigurationError: a URL was passed, or ``connect`` without its parentheses.
-    """
+    """Raise ``ConfigurationError`` unless ``given`` is a result of ``connect(…)``."""
     if not isinstance(given, AbstractAsyncContextManager):
         raise ConfigurationError(
             what=f"no locks can be opened from {type(given).__name__}",

@@ -199,13 +199,10 @@ class RowLockManagers(Generic[S]):
     ) -> RowLockManager[S]:
         """Return the manager of the running asyncio loop for a database.
 
-        Raise ``RuntimeError`` outside of asyncio.
-
-        Args:
-            database: Identifies the database as long as its runner lives.
-            checked_kinds: Kinds of rows whose columns are known to store a mark
-                unchanged; extended by the manager.
-            make_runner: Called once for each new manager.
+        Raise ``RuntimeError`` outside of asyncio. ``database`` identifies the database
+        as long as its runner lives, which ``make_runner`` creates. ``checked_kinds``:
+        kinds of rows whose columns are known to store marks unchanged; extended by the
+        manager.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)

@@ -65,10 +65,9 @@ def occupancies(
 
     Args:
         folder: The folder; it is never created here.
-        pending_age: Seconds after which the record of a program that still tries to
-            obtain an object counts as dead.
-        using_age: Seconds after which the record of a program that uses an object
-            counts as dead; None: never, unless its process is proved to have ended.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never,
+            unless its process is proved to have ended.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -78,10 +77,7 @@ def occupancies(
 
 
 class FolderOccupancyStore:
-    """``OccupancyStore`` with files in the folder ``root`` as records.
-
-    File operations block, so each step runs in a worker thread.
-    """
+    """``OccupancyStore`` of files in the folder ``root``; file I/O runs in threads."""
 
     # A mount may show a folder as it was a moment ago: the last look is repeated after
     # a change of one's own (test_an_old_look_is_found_out).
@@ -291,7 +287,7 @@ _STATE, _THREADS, _START = 0, 17, 19
 
 
 def own_process_proof() -> str:
-    """Return an id of this process by which others can prove later that it has ended.
+    """Return an id by which others can prove later that this process has ended.
 
     Return "" if the system offers no such proof: it needs Linux's ``/proc``.
     """

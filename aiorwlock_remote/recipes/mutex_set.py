@@ -145,10 +145,7 @@ class MutexSet:
         """Release a grant; return False if the grant was released before.
 
         The request is sent before anything is awaited; cancelling does not stop it.
-
-        Args:
-            held: The grant.
-            remove: Also remove the mutex from the set, in the same step.
+        ``remove``: also remove the mutex from the set, in the same step.
 
         Raises:
             LockLost: the grant had been lost (with ``on_lost="raise"``); nothing was
@@ -213,13 +210,7 @@ class SetAcquirers:
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """Return the acquirer of the set ``name``; create it when it is first used.
-
-        Args:
-            store: The store that contains the set.
-            name: The set's name, without the prefix of its Redis key.
-            look_every: Seconds between two polls of the store while tasks wait.
-        """
+        """Return the acquirer of the set; ``look_every``: seconds between two polls."""
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)

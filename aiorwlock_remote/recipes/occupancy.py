@@ -144,9 +144,9 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None where ``occupy`` raises ``LockBusy``.
+        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
 
-        Also return None for ``LockTimeout``. Arguments and other errors as ``occupy``.
+        Arguments and other errors as ``occupy``.
         """
         name = self._named(thing)
         return await Occupancy(self, name).try_occupy(timeout, who=who)
@@ -161,8 +161,7 @@ class Occupancies:
         """Return a decorator: the coroutine function runs while the object is occupied.
 
         Args:
-            thing: Plain function; called with the arguments of each call, it returns
-                the object.
+            thing: Plain function of the call's arguments; returns the object.
             busy: Plain function; called with the ``LockBusy`` if the object is in use,
                 it returns the result of the call. None: ``LockBusy`` is raised.
             timeout: Seconds, as ``occupy``.
@@ -209,9 +208,7 @@ class Occupancies:
         return decorate
 
     async def holders(self, thing: object) -> tuple[str, ...]:
-        """Return the names of the programs whose records say that they use the object.
-
-        Dead programs are among them until their records are removed.
+        """Return the names of the programs that use the object, dead ones too.
 
         Raises:
             BackendError: the store failed.
@@ -224,10 +221,7 @@ class Occupancies:
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object whose name in the store is ``name``.
-
-        Arguments and errors as ``occupy``, which returns an attempt that calls this.
-        """
+        """Occupy the object with this name in the store; see ``occupy``."""
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -334,10 +328,9 @@ class Occupancy:
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None where ``occupy`` raises ``LockBusy``.
+        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
 
-        Also return None for ``LockTimeout``. Arguments and other errors as
-        ``Occupancies.occupy``.
+        Arguments and other errors as ``Occupancies.occupy``.
         """
         try:
             return await self.occupy(timeout, who=who)
@@ -345,11 +338,7 @@ class Occupancy:
             return None
 
     async def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead ones too.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return the names of the programs that use the object, dead ones too."""
         return await self._occupancies.holders_of(self._name)
 
     def __repr__(self) -> str:

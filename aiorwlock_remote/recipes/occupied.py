@@ -55,10 +55,7 @@ _FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
 
 
 async def wait_settled(pending: Pending[Any]) -> None:
-    """Wait until ``pending`` has a result or an error; raise no ``Exception``.
-
-    Wait ``CLEANUP_TIMEOUT`` seconds at most, also in a cancelled task.
-    """
+    """Wait ``CLEANUP_TIMEOUT`` s at most for an outcome, also in a cancelled task."""
     with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
         await pending
 
@@ -122,7 +119,7 @@ class OccupyAttempt:
         thing: The object's name in the store.
         label: The name that other contenders are shown.
         on_left_behind: Called with the attempt, in the event loop, if the removal of
-            its records failed, so that some may be left in the store.
+            its records failed.
     """
 
     def __init__(

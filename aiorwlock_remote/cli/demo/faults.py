@@ -34,16 +34,13 @@ class DemoWorker(WorkerProcess):
 
     @classmethod
     async def start_with(cls, plan: WorkerPlan) -> Self:
-        """Start a worker's process, and send it the plan."""
         errors = Path(plan.folder) / f"{plan.name}.err"
         worker = await cls.start(plan.name, MODULE, json.dumps(asdict(plan)), errors)
         worker.ledger = plan.ledger
         return worker
 
     async def hold(self) -> HoldReport:
-        """Order the worker to keep the lock at its next write; wait until it holds the
-        lock.
-        """
+        """Order the worker to keep the lock at its next write, and wait for that."""
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
@@ -132,9 +129,7 @@ class Victim:
 
 @dataclass(slots=True)
 class InjectedFaults:
-    """The workers that were stopped and killed, or None; consequences are in the
-    history.
-    """
+    """The workers that were stopped and killed; None until it has happened."""
 
     stopped: Victim | None = None
     killed: Victim | None = None

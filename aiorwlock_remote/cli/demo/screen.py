@@ -62,7 +62,6 @@ class LedgerState:
     _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
 
     def holders(self) -> list[ActiveHolder]:
-        """Return the holders whose leases have not run out by now."""
         at = now()
         # A killed worker never records that it left.
         return [e for e in self.holding.values() if e.until is None or e.until > at]
@@ -77,7 +76,6 @@ class LedgerState:
         return len(self._granted)
 
     def add(self, event: Event) -> None:
-        """Update the state by one more event of this ledger."""
         match event:
             case Ask():
                 self.waiting[event.holder] = event.mode
@@ -148,7 +146,6 @@ class PlainOutput:
         self._print(f"{_seconds_since(self._began)}  {text}")
 
     def paint(self) -> None:
-        """Print the state of all ledgers, at most once a second."""
         whole = (now() - self._began) // 1_000_000_000
         if whole > self._painted:
             self._painted = whole

@@ -61,7 +61,6 @@ class Report:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report as text for the user."""
         verdict = self.verdict
         grants = f"{verdict.grants - self.reads} write, {self.reads} read"
         p50, p99 = verdict.wait_p50, verdict.wait_p99

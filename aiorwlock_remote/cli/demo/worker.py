@@ -96,8 +96,7 @@ class Ledger:
     def access(
         self, fence: int, holder: str, mode: str, changed: Mapping[int, int] = _NOTHING
     ) -> LedgerPage | None:
-        """Set some balances and return all; return None if the ledger refuses an old
-        fence.
+        """Set some balances and return all; return None if the fence is refused.
 
         ``changed``: new balances by account; none: the ledger is only read.
         """
@@ -153,10 +152,7 @@ HOLD, GO_ON = b"hold\n", b"go on\n"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The task of one worker process; without a ``url`` the lock is switched off.
-
-    ``lease`` is in seconds.
-    """
+    """The task of a worker; without ``url`` there are no locks. ``lease``: seconds."""
 
     name: str
     folder: str
@@ -180,10 +176,7 @@ class HoldReport:
 
 
 class WorkerOrders:
-    """Reads the orders of the demo from stdin.
-
-    ``hold``: True if the worker has to report at its next write, and to wait.
-    """
+    """Reads the orders of the demo from stdin; ``hold``: the next write has to wait."""
 
     def __init__(self) -> None:
         # Unbuffered: select() sees only what no buffer has read yet.
@@ -191,7 +184,6 @@ class WorkerOrders:
         self.hold: bool = False
 
     def line(self) -> bytes:
-        """Return the next line of stdin; block the whole process until it comes."""
         return self._stdin.readline()
 
     def take_new(self) -> bool:
@@ -231,10 +223,7 @@ Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Context that connects to the plan's store and yields the function ``Enter``.
-
-    If the plan has no URL, the function enters without any lock.
-    """
+    """Context that connects to the store, if any, and yields ``Enter``."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 
@@ -275,7 +264,6 @@ class Worker:
         self._name = name
 
     async def run(self) -> None:
-        """Take turns until the order to finish comes."""
         while self._orders.take_new():
             await self._turn("W" if random.random() < WRITE_SHARE else "R")
 

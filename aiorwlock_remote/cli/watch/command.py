@@ -42,10 +42,7 @@ PIPE_RETRY_INTERVAL = 0.05
 
 
 class StoreScanner:
-    """Lists a store's resources again and again, over one connection.
-
-    The connection is replaced if another file takes the place of the store's file.
-    """
+    """Lists a store's resources, over one connection until its file is replaced."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
         self._url = url
@@ -170,8 +167,8 @@ async def poll_loop(
 def pause(took: float, every: float) -> float:
     """Return the seconds to wait after a scan that took ``took`` seconds.
 
-    Scans begin ``every`` seconds apart, but a store that is slow to answer is left
-    alone for as long as its answer took.
+    Scans begin ``every`` s apart; a slow store is left alone as long as its answer
+    took.
     """
     return max(every - took, took)
 

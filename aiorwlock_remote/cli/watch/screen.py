@@ -37,11 +37,9 @@ COLUMN_GAP, INDENT = "  ", "    "
 
 
 def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[str]]]:
-    """Return the line of headings, and the lines of each row, none wider than
-    ``width``.
+    """Return the line of headings, and the lines of each row, cut to ``width``.
 
-    If the columns do not fit, those of ``MOVABLE`` go below their row. Lines that still
-    do not fit are cut.
+    If the columns do not fit, those of ``MOVABLE`` go below their row.
     """
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
@@ -120,12 +118,8 @@ def render(
 ) -> list[Line]:
     """Return the lines of the screen, as many and as wide as fit.
 
-    Args:
-        view: What is shown.
-        title: Ends the first line.
-        every: Seconds between two scans.
-        now: The time of the clock of ``view``, in seconds.
-        size: Of the terminal.
+    ``title`` is for the first line; ``every``: seconds between scans; ``now``: seconds
+    of the clock of ``view``.
     """
     width, height = size
     top = [Line(_title(view, title)), *_trouble(view, now)]
@@ -215,7 +209,7 @@ def _time(when: datetime) -> str:
 
 
 class ScreenOutput(WatchOutput):
-    """Draws the state on the terminal's alternate screen, which is restored at the end.
+    """Draws the state on the terminal's alternate screen, which is left at the end.
 
     There a change of the terminal's size leaves no traces. At the end the last picture
     is printed on the ordinary screen: the names in it may be wanted.

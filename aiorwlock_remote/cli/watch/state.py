@@ -159,8 +159,8 @@ MAX_CHANGES = 16
 class WatchState:
     """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
 
-    ``asked_at``: when the scan under way began; ``trouble``: why the store does not
-    answer, "" if it does.
+    ``asked_at``: begin of the scan under way; ``trouble``: why there is no answer, or
+    "".
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,6 @@ class WatchState:
         self._changed_at: dict[Resource, float] = {}
 
     def asked(self, at: float) -> None:
-        """Record that a scan begins at the time ``at``."""
         self.asked_at = at
 
     def answered(
@@ -198,9 +197,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Record that a scan failed; return a change only for the first failure in a
-        row.
-        """
+        """Record that a scan failed; return a change unless the last one failed."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:
@@ -211,7 +208,6 @@ class WatchState:
         return new
 
     def changed_since(self, seen: LockInfo, at: float) -> bool:
-        """Return True if the resource changed after the time ``at``."""
         return self._changed_at.get(seen.target, at) > at
 
     def _log(self, new: list[Change], when: datetime) -> None:

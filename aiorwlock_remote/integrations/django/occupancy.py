@@ -102,10 +102,8 @@ def occupancies(
         model: Has the fields of ``OccupancyRecord``.
         database: An alias in ``DATABASES``; None: where the routers write the model,
             asked at each step.
-        pending_age: Seconds after which the record of a program that still tries to
-            obtain an object counts as dead.
-        using_age: Seconds after which the record of a program that uses an object
-            counts as dead; None: never.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never.
 
     Raises:
         ConfigurationError: a field is missing, or an age is not valid.
@@ -133,7 +131,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
 
 
 class _Now(models.Func):
-    """An SQL function: microseconds of Unix time by the server's clock."""
+    # Microseconds of Unix time by the server's clock.
 
     arity = 0
 

@@ -89,10 +89,7 @@ async def _run_plan(engine: AsyncEngine, where: str, plan: Plan[Statement, T]) -
 async def execute(
     where: AsyncConnection | AsyncSession, statement: Statement
 ) -> StatementResult:
-    """Execute a statement; return its rows or its number of changed rows.
-
-    ``where``: its transaction is used if it has begun one.
-    """
+    """Execute a statement in ``where``; return its rows or number of changed rows."""
     result: Any = await where.execute(statement)
     if result.returns_rows:
         return StatementResult(rows=tuple(tuple(row) for row in result))

@@ -23,7 +23,7 @@ from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
-    """Mixin for a mapped class: adds ``fence``, the highest that accessed the row."""
+    """Mixin for mapped classes: ``fence`` is the highest one that accessed a row."""
 
     fence: Mapped[int] = mapped_column(
         BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
@@ -35,8 +35,7 @@ Change = TypeVar("Change", bound=Update | Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
-    """Return the statement, restricted to rows whose fence is not higher than
-    ``fence``.
+    """Return the statement, restricted to rows whose fence is not higher.
 
     An UPDATE also stores ``fence`` in the rows. If the statement changes no row, no row
     matches or the row has a higher fence.

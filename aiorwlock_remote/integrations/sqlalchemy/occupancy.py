@@ -109,10 +109,8 @@ def occupancies(
     Args:
         engine: The engine whose connections are used.
         table: The table, or the mapped class, that contains the records.
-        pending_age: Seconds after which the record of a program that still tries to
-            obtain an object counts as dead.
-        using_age: Seconds after which the record of a program that uses an object
-            counts as dead; None: never.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never.
 
     Raises:
         ConfigurationError: a column is missing, an age is not valid, or the engine is
@@ -151,7 +149,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
 
 
 class _Now(FunctionElement[int]):
-    """An SQL function: microseconds of Unix time by the server's clock."""
+    # An SQL function: microseconds of Unix time by the server's clock.
 
     inherit_cache = True
     type = BigInteger()

@@ -88,8 +88,8 @@ class RowLease(Generic[S]):
         return "expired" if self.lost is None and self.left <= 0 else self.lost
 
     def reason_gone(self) -> LossReason:
-        """Return why the grant left the row: "expired", or "forced" before its
-        deadline.
+        """Return why the row lacks the grant: "expired", or "forced" if that is too
+        early.
         """
         return "expired" if self.left <= 0 else "forced"
 
@@ -101,10 +101,7 @@ class RowLease(Generic[S]):
         return self.believed() and not ends
 
     def abandoned(self) -> bool:
-        """Return True if its owner is gone, so that nothing will release it.
-
-        The owner is the task that entered ``async with``, or else the ``RowHeld``.
-        """
+        """Return True if the task that entered, or the ``RowHeld``, is gone."""
         if self.entered:
             return self.task is not None and self.loop.finished(self.task)
         return self.dropped

@@ -71,8 +71,7 @@ class RowWaiters:
     def polling(self, watch: Watch | None) -> Iterator[None]:
         """Context of a task that polls the row.
 
-        While at least one task is inside, ``wake`` is subscribed to the row's releases
-        by ``watch``; None: the store cannot notify.
+        While any task is inside, ``watch`` (None: the store has none) calls ``wake``.
         """
         self._polling += 1
         if self._polling == 1 and watch is not None:
@@ -97,8 +96,7 @@ class RowLockManager(Generic[S]):
         store: Runs the SQL statements.
         loop: The event loop, whose tasks acquire the locks.
         check: Called before each request; raises if the ``Locks`` is closed.
-        checked_kinds: Kinds of rows whose columns are known to store a mark
-            unchanged; extended here.
+        checked_kinds: Kinds of rows known to store marks unchanged; extended here.
     """
 
     def __init__(
@@ -124,8 +122,7 @@ class RowLockManager(Generic[S]):
     ) -> RowLease[S] | RowState:
         """Wait for the row; return its lease, or its state when the time is over.
 
-        ``reason``: stored in the row; ``timeout``: seconds; None: for ever; 0: one
-        attempt.
+        ``timeout``: seconds to wait; None: for ever; 0: one attempt.
         """
         self._check()
         task = self.loop.current_task()
@@ -237,7 +234,6 @@ class RowLockManager(Generic[S]):
 
     @property
     def forked(self) -> bool:
-        """True in a forked child of the process that created this manager."""
         return os.getpid() != self._pid
 
     def wake(self, identity: RowIdentity | None = None) -> None:

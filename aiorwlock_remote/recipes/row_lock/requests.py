@@ -58,12 +58,9 @@ class RowRequests(Generic[S]):
     * After ``close`` each failed release is sent once more, at once
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
 
-    Args:
-        store: Runs the SQL statements.
-        loop: The event loop of the tasks that acquire and release.
-        on_freed: Called with the row's identity after each release.
-        checked_kinds: Kinds of rows whose columns are known to store a mark
-            unchanged; extended here.
+    ``on_freed`` is called with the row's identity after each release.
+    ``checked_kinds``: kinds of rows whose columns are known to store marks unchanged;
+    extended here.
     """
 
     def __init__(

@@ -138,10 +138,7 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return a statement of ``row.sql`` as text with the row's key in it.
-
-        ``name``: ``free_row``, ``clear_grants`` or ``insert_row``.
-        """
+        """Return the statement ``free_row``, ``clear_grants`` or ``insert_row``."""
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -180,10 +177,7 @@ class RowOutcome:
 
 
 class PublishedStrategy(Generic[S]):
-    """Makes the plans that lock a row without a lease, by the four published UPDATEs.
-
-    A plan is a generator that yields SQL statements and returns an outcome.
-    """
+    """Makes the plans that lock a row without a lease, by the published UPDATEs."""
 
     lease: float | None = None
 
@@ -191,7 +185,7 @@ class PublishedStrategy(Generic[S]):
         self.statements = statements
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: and reads the mark back."""
+        """Return the plan that locks the row; ``check``: it verifies the mark."""
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
@@ -216,7 +210,7 @@ class LeasedStrategy(Generic[S]):
         self._lease = micros(lease)
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: and reads the mark back."""
+        """Return the plan that locks the row; ``check``: it verifies the mark."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
@@ -333,7 +327,6 @@ class RowTarget(Generic[S]):
 
     @property
     def label(self) -> str:
-        """``table/key``, for messages and logs."""
         return f"{self.sql.name}/{self.key}"
 
     @property
@@ -347,9 +340,7 @@ class RowTarget(Generic[S]):
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the row's state; raise as ``state``, and ``BadRecord`` for damaged
-        grants.
-        """
+        """Return the state that refused a request; raise also if grants are damaged."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
@@ -415,9 +406,7 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return ``AcquireUncertain`` if the failed request may have locked it, or
-        ``exc``.
-        """
+        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``."""
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
