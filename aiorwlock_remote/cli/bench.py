@@ -78,7 +78,7 @@ class Figure:
 
 
 def quantile(times: Sequence[float], part: float) -> float:
-    """Return the smallest time that a share ``part`` of them do not exceed."""
+    """Return the quantile ``part`` (0 to 1) of the times."""
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 

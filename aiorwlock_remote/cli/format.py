@@ -46,7 +46,7 @@ def print_json(value: object) -> None:
 
 
 def moment(when: datetime, precision: str = "milliseconds") -> str:
-    """Return a time as ISO 8601 in UTC; ``precision``: as ``isoformat`` has it."""
+    """Return a time as ISO 8601 in UTC; ``precision``: ``isoformat``'s ``timespec``."""
     return when.isoformat(timespec=precision).replace("+00:00", "Z")
 
 

@@ -58,11 +58,8 @@ class ChildProcess:
     ) -> None:
         """Start the command; raise ``OSError`` if that fails.
 
-        Args:
-            command: Program and arguments.
-            environment: All of the command's environment.
-            mask: Signals that are blocked in the command.
-            on_end: Called in the event loop when the command has ended.
+        ``mask``: signals that are blocked in the command; ``on_end``: called in the
+        event loop when the command has ended.
         """
         self._loop, self._on_end = asyncio.get_running_loop(), on_end
         self.code: int | None = None

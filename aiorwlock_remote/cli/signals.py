@@ -66,9 +66,8 @@ class SignalReceiver:
     make two signals of one (test_ctrl_c_reaches_the_command_once). sudo decides
     likewise.
 
-    The receiver has to be created before the first thread and the event loop: a thread
-    inherits the mask of the one that starts it. Signals that come before ``start`` are
-    kept.
+    The receiver must be created before the first thread and the event loop: a thread
+    inherits the mask of its creator. Signals that come before ``start`` are kept.
     """
 
     def __init__(self) -> None:

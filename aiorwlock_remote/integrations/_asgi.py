@@ -216,21 +216,15 @@ class LocksMiddleware:
 
 
 def request_locks_of(scope: Scope) -> RequestLocks:
-    """Return the ``RequestLocks`` of a request.
-
-    Raises:
-        ConfigurationError: ``add_locks`` was not called for the application.
+    """Return a request's ``RequestLocks``; ``ConfigurationError`` without
+    ``add_locks``.
     """
     here = scope.get(KEY)
     return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """Return the ``AppLocks`` of an application.
-
-    Raises:
-        ConfigurationError: ``add_locks`` was not called for the application.
-    """
+    """Return the app's ``AppLocks``; ``ConfigurationError`` without ``add_locks``."""
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()
 

@@ -86,10 +86,8 @@ class LockNameTemplate:
     def resource_id(self, values: Mapping[str, object]) -> ResourceId:
         """Return the resource id, given the values of the path's parameters by name.
 
-        Raises:
-            KeyError: a value is missing.
-            ValueError: a text cannot be converted to its parameter's type.
-            ConfigurationError: a value is empty, or of another type.
+        Raise ``ValueError`` if a text cannot be converted to its parameter's type, and
+        ``ConfigurationError`` if a value is empty or of another type.
         """
         read = {p.name: _read(p, values[p.name]) for p in self.parameters}
         if len(self._parts) == 1 and self.parameters:
@@ -172,11 +170,7 @@ class PathNamesNoLock(Exception):
 
 
 class HoldSpec:
-    """The arguments of one ``hold``, checked before the first request.
-
-    Raises:
-        ConfigurationError: an argument is not valid.
-    """
+    """The arguments of one ``hold``; ``ConfigurationError`` if one is not valid."""
 
     def __init__(
         self,

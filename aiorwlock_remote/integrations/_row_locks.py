@@ -117,12 +117,9 @@ class PlanRunner(Generic[S]):
     """Runs plans over a user's connections, each in an asyncio task of its own.
 
     A caller that is cancelled does not cancel its plan: a statement that is cut off may
-    have been carried out.
-
-    Args:
-        where: The database, for messages.
-        run: Runs one plan and returns its result; raises ``LockError`` only.
-        timeout: Seconds until a plan is given up; None: never.
+    have been carried out. ``run`` runs one plan and raises ``LockError`` only;
+    ``timeout``: seconds until a plan is given up; ``where``: the database, for
+    messages.
     """
 
     def __init__(
@@ -201,8 +198,8 @@ class RowLockManagers(Generic[S]):
 
         Raise ``RuntimeError`` outside of asyncio. ``database`` identifies the database
         as long as its runner lives, which ``make_runner`` creates. ``checked_kinds``:
-        kinds of rows whose columns are known to store marks unchanged; extended by the
-        manager.
+        kinds of rows whose columns are known to store marks unchanged; the manager adds
+        more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)

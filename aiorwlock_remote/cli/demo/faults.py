@@ -76,11 +76,7 @@ class WorkerPool:
         await self._end()
 
     async def finish(self) -> None:
-        """Order all workers to finish, and wait until they have ended.
-
-        Raises:
-            CommandFailed: A worker failed, or did not end in time.
-        """
+        """Order all workers to finish; ``CommandFailed`` if one fails or is late."""
         with within(FINISH_TIMEOUT, "the workers", "finish"):
             for worker in self.workers:
                 await worker.dismiss()

@@ -223,7 +223,7 @@ Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Context that connects to the store, if any, and yields ``Enter``."""
+    """Context that connects to the plan's store, if any; yields ``enter(mode)``."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 

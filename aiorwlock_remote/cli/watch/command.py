@@ -51,12 +51,7 @@ class StoreScanner:
         self._file_id: tuple[int, int] | None = None
 
     async def scan(self) -> list[LockInfo]:
-        """Return the resources that are held or waited for, sorted by name.
-
-        Raises:
-            ConfigurationError: The store or the type does not exist.
-            BackendError: The store does not answer.
-        """
+        """Return what is held or waited for, sorted by name; errors as ``connect``."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -137,11 +132,9 @@ async def poll_loop(
 ) -> None:
     """Scan the store every ``every`` seconds and show the result, without end.
 
-    If the store does not answer, it is shown as unavailable.
-
-    Raises:
-        BackendError: The first scan failed; also as ``ConfigurationError``.
-        BrokenPipeError: The reader of the output has left.
+    A store that does not answer is shown as unavailable. Raise ``BackendError`` or
+    ``ConfigurationError`` if the first scan fails, and ``BrokenPipeError`` if the
+    reader of the output has left.
     """
     while True:
         output.check()
@@ -167,8 +160,7 @@ async def poll_loop(
 def pause(took: float, every: float) -> float:
     """Return the seconds to wait after a scan that took ``took`` seconds.
 
-    Scans begin ``every`` s apart; a slow store is left alone as long as its answer
-    took.
+    Scans begin ``every`` s apart, but a slow store gets a pause as long as its answer.
     """
     return max(every - took, took)
 

@@ -159,7 +159,7 @@ MAX_CHANGES = 16
 class WatchState:
     """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
 
-    ``asked_at``: begin of the scan under way; ``trouble``: why there is no answer, or
+    ``asked_at``: when the scan under way began; ``trouble``: why a store is away, or
     "".
     """
 

@@ -88,9 +88,7 @@ class RowLease(Generic[S]):
         return "expired" if self.lost is None and self.left <= 0 else self.lost
 
     def reason_gone(self) -> LossReason:
-        """Return why the row lacks the grant: "expired", or "forced" if that is too
-        early.
-        """
+        """Return why the grant is gone: "expired" by the deadline, else "forced"."""
         return "expired" if self.left <= 0 else "forced"
 
     def blocks_own_task(self) -> bool:
@@ -124,9 +122,7 @@ class RowLease(Generic[S]):
             self.loss.happened()
 
     def renewed(self, sent_at: float, lease: float) -> None:
-        """Move the deadline after a renewal of ``lease`` s that was sent at
-        ``sent_at``.
-        """
+        """Move the deadline: ``lease`` seconds from the local time ``sent_at``."""
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
 

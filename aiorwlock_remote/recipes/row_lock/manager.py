@@ -153,7 +153,7 @@ class RowLockManager(Generic[S]):
     async def obtain(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S]:
-        """Return what ``acquire`` returns, but raise ``LockTimeout`` for a state."""
+        """Wait for the row; return its lease or raise ``LockTimeout``."""
         got = await self.acquire(row, mode, reason, timeout)
         if isinstance(got, RowLease):
             return got

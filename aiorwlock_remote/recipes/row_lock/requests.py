@@ -40,7 +40,7 @@ class RunsPlans(Protocol[S_contra]):
     """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run all of the plan, also if the caller is cancelled; reply its result."""
+        """Run a whole plan, also if the caller is cancelled; reply with its result."""
 
 
 class RowRequests(Generic[S]):
@@ -155,7 +155,7 @@ class RowRequests(Generic[S]):
         )
 
     def close(self) -> None:
-        """Send paused releases at once, and release what is still obtained."""
+        """Send waiting releases at once, and release locks that are obtained later."""
         self._closed = True
         self._closing.close()
         for repeat in list(self._paused):

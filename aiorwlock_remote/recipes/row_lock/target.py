@@ -185,7 +185,7 @@ class PublishedStrategy(Generic[S]):
         self.statements = statements
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: it verifies the mark."""
+        """Return the plan that locks the row; ``check``: and reads the mark back."""
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
@@ -210,7 +210,7 @@ class LeasedStrategy(Generic[S]):
         self._lease = micros(lease)
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: it verifies the mark."""
+        """Return the plan that locks the row; ``check``: and reads the mark back."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
