@@ -79,7 +79,7 @@ _url = click.option(
 
 
 def store_option(function: F) -> F:
-    """Add ``--url`` and ``--prefix``; the command gets ``url``, for ``store_url``."""
+    """Decorator of a command: adds ``--url``, ``--prefix``, passed as one ``url``."""
     return _url(_prefix(function))
 
 
@@ -148,7 +148,7 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 
 def resource_argument(function: F) -> F:
-    """Add the argument ``TYPE/ID``; the command gets ``target``, a tuple (type, id)."""
+    """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
     return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
 
 
@@ -167,7 +167,7 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 def type_argument(function: F) -> F:
-    """Add the argument ``[TYPE]`` as ``resource_type``; None means all types."""
+    """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
     return click.argument(
         "resource_type", metavar="[TYPE]", required=False, callback=_type
     )(function)
@@ -177,7 +177,7 @@ def type_argument(function: F) -> F:
 
 
 def as_json(function: F) -> F:
-    """Add the flag ``--json`` to a command, which gets it as ``as_json``."""
+    """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
     option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
     return option(function)
 
@@ -192,7 +192,7 @@ def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def loop_option(function: F) -> F:
-    """Add ``--loop`` to a command, which gets ``loop``: asyncio or trio."""
+    """Decorator of a command: adds ``--loop``, asyncio or trio, passed as ``loop``."""
     return click.option(
         "--loop",
         type=click.Choice(["asyncio", "trio"]),

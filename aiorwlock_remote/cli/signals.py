@@ -78,7 +78,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Call ``self.handler``, at first ``handler``, for each signal from now on."""
+        """Begin to call ``self.handler``, at first ``handler``, for each signal."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(

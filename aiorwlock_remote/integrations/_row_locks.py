@@ -67,7 +67,7 @@ _LOST = re.compile(
 _CLOSED = re.compile(r"connection is closed\Z")
 """What asyncpg and psycopg raise before they send anything."""
 _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
-"""Classes of DB-API, which have a code if it is the server that refused."""
+"""Exception classes of DB-API; without a code, the driver itself has refused."""
 _SQLITE_TABLES = re.compile("no such (table|column)")
 
 

@@ -105,7 +105,7 @@ E = TypeVar("E", bound=Event)
 
 POLL_INTERVAL = 0.02
 FAULT_TIMEOUT = 15.0
-"""Seconds that one fault may take; only an overloaded machine needs them."""
+"""Seconds that one fault may take; only an overloaded machine needs so many."""
 STOP_AT, KILL_AT = 0.2, 0.5
 """Shares of the demo's duration after which each fault begins."""
 

@@ -55,7 +55,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True if nothing was violated and both faults were seen."""
         return not (self.violations or self.broken) and bool(
             self.killed and self.stopped
         )
@@ -84,7 +83,7 @@ def report(
     *,
     broken: bool,
 ) -> Report:
-    """Judge recorded events, the ledgers' book and the injected faults of a demo."""
+    """Judge a demo by recorded events, the ledgers' book and the injected faults."""
     verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]

@@ -159,8 +159,7 @@ MAX_CHANGES = 16
 class WatchState:
     """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
 
-    ``asked_at``: when the scan under way began; ``trouble``: why a store is away, or
-    "".
+    ``asked_at``: when the current scan began; ``trouble``: why a store is away, or "".
     """
 
     def __init__(self) -> None:

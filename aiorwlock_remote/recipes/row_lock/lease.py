@@ -92,14 +92,14 @@ class RowLease(Generic[S]):
         return "expired" if self.left <= 0 else "forced"
 
     def blocks_own_task(self) -> bool:
-        """Return True if its task, acquiring the row again, would wait for ever."""
+        """Return True if the holding task would wait for ever for this row."""
         # A dropped lease ends by itself, so its task may wait for the row again
         # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
         return self.believed() and not ends
 
     def abandoned(self) -> bool:
-        """Return True if the task that entered, or the ``RowHeld``, is gone."""
+        """Return True if its owner is gone: its task if entered, or its ``RowHeld``."""
         if self.entered:
             return self.task is not None and self.loop.finished(self.task)
         return self.dropped

@@ -71,7 +71,7 @@ class RowWaiters:
     def polling(self, watch: Watch | None) -> Iterator[None]:
         """Context of a task that polls the row.
 
-        While any task is inside, ``watch`` (None: the store has none) calls ``wake``.
+        While any task is inside, the store calls ``wake``, if it can ``watch`` the row.
         """
         self._polling += 1
         if self._polling == 1 and watch is not None:
@@ -120,7 +120,8 @@ class RowLockManager(Generic[S]):
     async def acquire(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S] | RowState:
-        """Wait for the row; return its lease, or its state when the time is over.
+        """Wait for the row and return its lease; return its state when the time is
+        over.
 
         ``timeout``: seconds to wait; None: for ever; 0: one attempt.
         """

@@ -406,7 +406,7 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``."""
+        """Return the caller's error: ``AcquireUncertain`` if the row may be locked."""
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
