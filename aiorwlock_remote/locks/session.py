@@ -21,8 +21,10 @@ from aiorwlock_remote.locks.observers import (
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 if TYPE_CHECKING:
@@ -36,10 +38,10 @@ class Session:
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
-        self.runtime = client.runtime
-        self.loop = client.runtime.loop
+        self.runtime: Runtime = client.runtime
+        self.loop: TaskEventLoop = client.runtime.loop
         self.acquirer: LockAcquirer = LockAcquirer(client)
-        self.closed = False
+        self.closed: bool = False
         self.prefix: str = client.runtime.prefix
         # Grants whose block was left before their transaction ended, each with a
         # function that looks whether it has.

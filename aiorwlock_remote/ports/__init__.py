@@ -1,6 +1,6 @@
 """What the runtime asks of a store, and a store of the runtime: small Protocols.
 
-A backend is one function, ``open(address, host, bell, settings)``, that returns a
+A backend is one function, ``open(address, loop, wake, settings)``, that returns a
 ``Store``. It needs to know the core and this module only; backends never know each
 other.
 """
@@ -89,7 +89,7 @@ class SocketEventLoop(Protocol):
 MIN_CLOCK_SETBACK = 1_000_000
 
 WakeCallback = Callable[[Resource, float], None]
-"""``bell(resource, seconds)``: a waiter may be granted in so many seconds."""
+"""``wake(resource, seconds)``: a waiter may be granted in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class Backend(Protocol):
     """
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
     ) -> Awaitable[Store]:
         """Open the store, as an ``Opener`` does."""
 
@@ -315,9 +315,10 @@ class Opener(Protocol):
     def __call__(
         self,
         address: Address,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
+        /,
     ) -> Awaitable[Store]:
         """Open the store: check that it replies and fits.
 

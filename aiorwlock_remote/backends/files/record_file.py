@@ -53,7 +53,7 @@ class Slots:
     def __init__(self, file: int) -> None:
         self._file = file
         self._size = 0  # of one slot
-        self.number = 0  # how often the file was written
+        self.number: int = 0  # how often the file was written
         self._latest = self._synced = 0
 
     def read(self) -> bytes | None:

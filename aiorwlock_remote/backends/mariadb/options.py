@@ -18,8 +18,8 @@ EXAMPLE = "mariadb://user:password@host:3306/database"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
-check_timeout = partial(options.check_timeout, "mariadb")
-check_name = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "mariadb")
+check_name: partial[str] = partial(
     options.check_name, "mariadb", _NAME, "letters, digits, _ $ -; no digit first"
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import anyio
 
@@ -12,15 +13,20 @@ from aiorwlock_remote.backends.mariadb.driver import TRANSACTIONS, MariadbDriver
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import lock_row
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
     Finding,
+    Opener,
 )
 
 JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
@@ -32,9 +38,11 @@ class MariadbStore(TableStore):
     """Store whose steps are one request each, and whose waiters poll."""
 
     scheme = "mariadb"
-    driver_type = MariadbDriver
-    executor_type = MariadbExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = MariadbDriver
+    executor_type: ClassVar[type[DriverExecutor]] = MariadbExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     # A process whose tasks all wait sends five reads a second at most.
     looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
@@ -100,4 +108,4 @@ class MariadbStore(TableStore):
         return {"kind": kind, "number": number, "ticket": ticket}
 
 
-open_store = MariadbStore.open_url
+open_store: Opener = MariadbStore.open_url

@@ -20,8 +20,8 @@ _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.$#-]*")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,127}")
 
-check_timeout = partial(options.check_timeout, "oracle")
-check_schema = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "oracle")
+check_schema: partial[str] = partial(
     options.check_name, "oracle", _NAME, "letters, digits, _ $ #; a letter first"
 )
 

@@ -20,8 +20,8 @@ _KNOWN = "host", "listen", "schema", "statement_cache"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
-check_timeout = partial(options.check_timeout, "postgresql")
-check_schema = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "postgresql")
+check_schema: partial[str] = partial(
     options.check_name, "postgresql", _NAME, "letters, digits, _ and $; no digit first"
 )
 

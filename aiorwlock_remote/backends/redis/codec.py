@@ -238,10 +238,10 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
         BackendError: The answer cannot be read: it is not known what was carried out.
     """
     decoder = _DECODERS[type(command)]
-    kind: type[object] = type(raw)
+    items: list[Raw] = raw
     try:
-        if kind is list and len(raw) == 2 and raw[0] == _NOTIFIED:
-            return decoder(command, raw[1]), True
+        if type(items) is list and len(items) == 2 and items[0] == _NOTIFIED:
+            return decoder(command, items[1]), True
         return decoder(command, raw), False
     except PARSE_ERRORS as exc:
         raise unreadable_answer(exc) from exc

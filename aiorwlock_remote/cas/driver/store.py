@@ -99,8 +99,12 @@ class RenewalLoop(Generic[C]):
         # Renewals wait for their answers in the keeper's thread, which runs this.
         self.callbacks: CallbackThread = CallbackThread(clock)
         self.loop: ThreadLoop = ThreadLoop(self.callbacks, f"{name} keeper")
-        self.connections = ConnectionPool(driver, RENEWAL_CONNECTIONS)
-        self.locked_row_connections = ConnectionPool(driver, LOCKED_ROW_CONNECTIONS)
+        self.connections: ConnectionPool[C] = ConnectionPool(
+            driver, RENEWAL_CONNECTIONS
+        )
+        self.locked_row_connections: ConnectionPool[C] = ConnectionPool(
+            driver, LOCKED_ROW_CONNECTIONS
+        )
 
     def connect(self) -> Pending[None]:
         """Open a connection; the result is set in the keeper's thread."""

@@ -343,6 +343,6 @@ async def main(plan: WorkerPlan, orders: WorkerOrders) -> None:
 
 if __name__ == "__main__":
     end_with_command()
-    commands = WorkerOrders()
+    commands: WorkerOrders = WorkerOrders()
     fields: dict[str, Any] = json.loads(commands.line())
     anyio.run(main, WorkerPlan(**fields), commands, backend=fields["loop"])
