@@ -69,10 +69,11 @@ H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
 def add_locks(app: web.Application, connecting: Connecting) -> None:
-    """Open the ``Locks`` of an application while it runs, before all other contexts.
+    """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
-    Every ``LockError`` is answered, also in applications that were added to this one.
-    When the application starts, each ``hold`` is compared with the path of its route.
+    They are opened before all other ``cleanup_ctx``. Every ``LockError`` gets an HTTP
+    response, also in applications that were added to this one. When the application
+    starts, each ``hold`` is compared with the path of its route.
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``

@@ -94,11 +94,12 @@ _CONVERTED_BY_HANDLER = (StringConvertor, PathConvertor, FloatConvertor)
 
 
 def add_locks(app: FastAPI, connecting: Connecting) -> None:
-    """Open the ``Locks`` of an application while it runs, around its own lifespan.
+    """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
-    Every ``LockError`` is answered, also in applications that are mounted in this one,
-    unless they have handlers of their own. When the application starts, each ``hold``
-    is compared with the path of its route.
+    They are open around its own lifespan. Every ``LockError`` gets an HTTP response,
+    also in applications that are mounted in this one, unless they have handlers of
+    their own. When the application starts, each ``hold`` is compared with the path of
+    its route.
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or has started,

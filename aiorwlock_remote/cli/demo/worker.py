@@ -55,7 +55,7 @@ CREATE TABLE book (
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Result of an accepted access: its number, and the balances it saw or left."""
+    """Result of an access to a ledger: its number, and the balances it saw or left."""
 
     serial: int
     balances: list[int]

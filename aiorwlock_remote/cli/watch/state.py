@@ -196,7 +196,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Record that a scan failed; return a change unless the last one failed."""
+        """Record that a scan failed; return a change only for the first in a row."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:

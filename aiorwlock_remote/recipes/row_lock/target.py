@@ -336,7 +336,7 @@ class RowTarget(Generic[S]):
 
     @property
     def identity(self) -> RowIdentity:
-        """Equal for two locks exactly if they exclude each other."""
+        """A value that is equal for two locks exactly if they exclude each other."""
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
