@@ -67,7 +67,7 @@ class TaskActor:
         self._may_leave.set()
 
     async def asked(self) -> None:
-        """Wait until the task has called ``acquire``, and so is in the queue."""
+        """Wait until the task has called ``acquire``: its place in line is certain."""
         await self._actors.within(self._asked)
 
     async def run(
