@@ -46,7 +46,7 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Return the time until which a holder that was granted certainly held."""
+        """Return the time until which a holder of a grant certainly held the lock."""
         # Even a dead holder holds until its last known deadline: the store has to keep
         # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)

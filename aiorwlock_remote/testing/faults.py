@@ -55,11 +55,11 @@ class FaultyLink:
         hold_back: If True, commands are carried out, and their replies wait for
             ``let_through``.
         renewals_fail: If True, renewals fail with ``BackendUnavailable``.
-        lane: Returns the key of the connection that renews a resource; for None, the
-            inner store chooses. Connections fail and hang independently.
-        before_renewal: Called in the renewal thread before a renewal, with the key from
-            ``lane`` and the seconds that the renewal may take; may wait or raise.
-        give_up: Called when renewals are aborted; should end ``before_renewal``.
+        lane: Returns the key of the connection over which a resource is renewed, or
+            None for that of the inner store.
+        before_renewal: Called in the thread that renews, before each request, with the
+            key from ``lane`` and the timeout in seconds; may wait or raise.
+        give_up: Called in any thread to end a ``before_renewal`` that waits.
         sent: All commands, also those that failed.
     """
 

@@ -291,14 +291,15 @@ class History:
     def ask(
         self, resource: str, mode: EventMode, *, holder: str | None = None
     ) -> Attempt:
-        """Write ``Ask``, right before an acquire; return the ``Attempt`` for the rest.
+        """Write an ``Ask`` event, right before the acquire; return its ``Attempt``.
 
-        ``holder`` names the attempt in the events (default: a random name).
+        ``mode``: "R" for a reader, "W" for a writer or a mutex. ``holder``: name of the
+        attempt in the events (default: a random one).
         """
         return Attempt(self, resource, mode, holder or secrets.token_hex(6))
 
     def died(self, process: str) -> None:
-        """Write that another process is dead by now."""
+        """Write that another process, named ``process``, is dead by now."""
         self.write(Died(process=process, at=now()))
 
     def _drop_torn_line(self) -> None:
@@ -330,7 +331,6 @@ class Attempt:
 
     @property
     def holder(self) -> str:
-        """The name of this attempt in the events."""
         return self._who[2]
 
     def granted(self, *, fence: int, until: int | None) -> None:
@@ -357,7 +357,7 @@ class Attempt:
         """Write an access to the protected resource.
 
         ``step`` numbers the accesses of this grant from 1. ``serial`` is the number of
-        the access among all that the resource accepted; None: it refused the fence.
+        the access among all that the resource accepted, or None if it was refused.
         """
         self.until = until
         self._history.write(

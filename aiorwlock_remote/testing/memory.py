@@ -46,11 +46,7 @@ class FaultyMemory:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        """Open the store; ``aiorwlock_remote.connect`` calls this method.
-
-        Raises:
-            BackendUnavailable: The link is down.
-        """
+        """Open the store, or raise ``BackendUnavailable`` if the link is down."""
         self.link.check()
         return self._open(host, bell, settings, self.link)
 

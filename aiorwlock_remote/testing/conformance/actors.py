@@ -53,7 +53,6 @@ class TaskActor:
         return self.held
 
     async def leave(self) -> None:
-        """Let the task release its lock, and wait until the task has ended."""
         self.may_leave()
         await self.gone()
 
@@ -67,7 +66,7 @@ class TaskActor:
         self._may_leave.set()
 
     async def asked(self) -> None:
-        """Wait until the task has called ``acquire``: its place in line is certain."""
+        """Wait until the task has called ``acquire``, before the lock is granted."""
         await self._actors.within(self._asked)
 
     async def run(
@@ -89,7 +88,7 @@ class TaskActor:
 
 
 class TaskActors:
-    """Starts the tasks of a case; ``order``: names of tasks as they entered."""
+    """Starts the tasks of a case; ``order``: names of the tasks in order of entry."""
 
     def __init__(self, group: TaskGroup, patience: float) -> None:
         self.order: list[str] = []
@@ -106,7 +105,7 @@ class TaskActors:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """Start a task that calls ``acquire`` after all tasks started before."""
+        """Start a task that acquires the lock; return once ``acquire`` is called."""
         actor = TaskActor(self, lock, name)
         self._actors.append(actor)
         self.group.start_soon(actor.run, timeout, reason, options)
@@ -121,7 +120,7 @@ class TaskActors:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """Start a task that acquires the lock, and wait until it is held."""
+        """Start a task that acquires the lock; return once the lock is held."""
         actor = await self.asks(lock, name, reason=reason, **options)
         await actor.inside()
         return actor
@@ -134,7 +133,7 @@ class TaskActors:
         timeout: float | None = None,
         reason: str = "",
     ) -> TaskActor:
-        """Start a task, and wait until the store has a queue entry for it."""
+        """Start a task; return once the lock's queue in the store has grown by one."""
         before = len((await lock.info()).queue)
         actor = await self.asks(lock, name, timeout=timeout, reason=reason)
         await self.queue_has(lock, before + 1)
@@ -149,11 +148,9 @@ class TaskActors:
         await self.until(has)
 
     async def until(self, condition: Condition) -> None:
-        """Poll until the condition is true, for half the store's patience at most."""
         await wait_until(condition, self._patience)
 
     async def within(self, event: anyio.Event) -> None:
-        """Wait for the event, for half the store's patience at most."""
         with anyio.fail_after(self._patience):
             await event.wait()
 
@@ -164,7 +161,7 @@ class TaskActors:
 
 @asynccontextmanager
 async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
-    """Yield the task starter of a case; at the end let all tasks leave, in time."""
+    """Yield a ``TaskActors``; at the end let all its tasks leave, or time out."""
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:
             actors = TaskActors(group, store.patience / 2)

@@ -25,7 +25,7 @@ NAME = "order", 1
 
 
 class Child:
-    """The child process as the test uses it: takes orders, and replies."""
+    """Handle of a child process: sends orders to it, and receives its replies."""
 
     def __init__(self, process: Process, patience: float) -> None:
         assert process.stdout is not None

@@ -46,7 +46,7 @@ class ForeignClient(ABC):
 
     @abstractmethod
     def free(self, name: Name, ticket: str) -> bool:
-        """Delete the mutex record if it has this ticket; return True if it did."""
+        """Delete the mutex record if it has this ticket; return True if deleted."""
 
     @abstractmethod
     def read(self, name: Name) -> str | None:
@@ -87,17 +87,16 @@ class Harness(ABC):
         capabilities: What the store must declare; decides which cases apply.
         has_foreigner: Whether its locations have a ``foreigner``; required of a
             ``PUBLISHED_LAYOUT``.
-        patience: Seconds that the suite waits at most for what was promised.
+        patience: Seconds after which a case fails that waits for what was promised.
         answers_in: Seconds within which a request is answered, even on a busy machine.
         kept: Lease in seconds that can be renewed in time, even on a busy machine.
         short: Lease in seconds that soon ends, but not before ``acquire`` has returned.
         remembers_fence: Whether ``info`` of a free resource shows its last fence.
         each_phase_reads_the_clock: Whether a phase that begins while the resource is
-            held or waited for has a fence by the store's clock; if not, the fence
-            before plus one.
-        grants_more: Seconds by which a lease may end too late in the store.
-        garbage: Objects that the driver may leave to the garbage collector for each
-            acquire and release.
+            held or waited for has a fence by the store's clock; if not, its fence is
+            the previous one plus one.
+        grants_more: Seconds by which a lease in the store may end later than asked for.
+        garbage: Objects that one acquire and release may leave to the collector.
     """
 
     capabilities: ClassVar[Capability]
@@ -137,7 +136,7 @@ class StoreUnderTest:
     def connect_behind(
         self, link: FaultyLink, **options: Unpack[OptionArgs]
     ) -> Connecting:
-        """Open a new ``Locks`` with the faults of ``link``."""
+        """Open a new ``Locks`` whose requests suffer the faults of ``link``."""
         return connect(
             _Behind(self.site, link),
             prefix=self.site.prefix,

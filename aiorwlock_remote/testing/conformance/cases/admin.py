@@ -17,7 +17,7 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 
 class AdminCases(Cases):
-    """``info``, ``list``, ``stale`` and ``force_release`` serve operators."""
+    """``info``, ``list``, ``stale``, ``force_release`` reach other clients' grants."""
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_info(self, locks: Locks, others: Locks, mode: str) -> None:

@@ -46,7 +46,7 @@ BAD_PREFIXES: tuple[object, ...] = ("a{b}", "{", "}", "a,b", "a%b", "a\nb", None
 
 
 class BadInputCases(Cases):
-    """Bad names, options, URLs, timeouts or leases: ``ConfigurationError``."""
+    """Bad names, options, URLs, timeouts and leases raise ``ConfigurationError``."""
 
     @pytest.fixture
     async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:

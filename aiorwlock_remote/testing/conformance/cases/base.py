@@ -35,7 +35,7 @@ Case = Callable[..., Coroutine[object, object, None]]
 
 
 def in_time(case: Case) -> Case:
-    """Return the case, limited to twice ``patience``: no missing grant may hang it."""
+    """Return the case with a time limit of twice ``patience``, so it cannot hang."""
 
     @wraps(case)
     async def bounded(self: Cases, **fixtures: object) -> None:
@@ -79,7 +79,6 @@ class Cases:
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> StoreUnderTest:
-        """The store under test, which no other test uses."""
         return StoreUnderTest(self.harness.fresh(tmp_path), self.harness.patience)
 
     @pytest.fixture

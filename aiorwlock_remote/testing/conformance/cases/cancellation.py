@@ -1,7 +1,4 @@
-"""Cases: a cancelled acquire leaves no grant; a cancelled release is carried out.
-
-``NativeCancellationCases`` cancel in asyncio's own ways, without anyio's cancel scopes.
-"""
+"""Cases: a cancelled acquire leaves no grant; a cancelled release is carried out."""
 
 from __future__ import annotations
 

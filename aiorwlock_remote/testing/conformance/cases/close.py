@@ -159,7 +159,7 @@ class CloseCases(Cases):
             pass
 
     async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
-        """A forked child cannot use its parent's ``Locks``; the parent still holds."""
+        """A forked child cannot use the ``Locks``; its parent keeps the lock."""
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}

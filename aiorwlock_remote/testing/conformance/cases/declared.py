@@ -26,7 +26,6 @@ class Probe:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Port:
-
         store = await open_location(self._site, host, bell, settings)
         self.opened.append(store)
         return store

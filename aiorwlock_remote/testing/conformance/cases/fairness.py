@@ -27,7 +27,7 @@ class FairnessCases(Cases):
     async def test_processes_take_turns(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Processes with many waiters each are served in turn, task by task."""
+        """If two processes have several waiters each, they get the lock in turn."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1), "first")
             await actors.queues(locks.mutex("order", 1), "a1")
@@ -159,7 +159,7 @@ class FairnessCases(Cases):
     async def test_an_unfair_mutex_barges(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With ``fair=False``, an acquire may pass a waiter that is not ready yet."""
+        """With ``fair=False``, an acquire may take a lock offered to a dead waiter."""
         ticket = "a-writer-that-never-comes-back"
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("c", 1), "first")

@@ -167,7 +167,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + 2.0
 
     async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
-        """After an expiry, but not a release, the lock is free after ``lock_delay``."""
+        """``lock_delay`` seconds must pass after an expiry, but not after a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
@@ -224,12 +224,12 @@ class BlockedLoopCases(Cases):
 
 
 async def force(lock: AnyLock, others: Locks) -> None:
-    """Release the lock's holder by ``force_release`` of another client."""
+    """End the grant of the lock by ``others.force_release``."""
     assert await others.force_release(await lock.info(), reason="test") == 1
 
 
 def lost(held: Held) -> Condition:
-    """Return the condition that ``held`` has learned of its loss."""
+    """Return a condition that is true once ``held.lost`` is set."""
 
     async def condition() -> bool:
         return held.lost is not None
@@ -238,7 +238,7 @@ def lost(held: Held) -> Condition:
 
 
 class LossCases(Cases):
-    """A grant that is lost cancels its body, or reports the loss otherwise."""
+    """A lost grant cancels its body, or reports its loss as ``on_lost`` says."""
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)

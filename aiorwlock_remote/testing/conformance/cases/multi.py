@@ -11,7 +11,7 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 def others_see(others: Locks, *names: int) -> Condition:
-    """Return the condition that just these resources are held or waited for."""
+    """Return a condition: ``others.list()`` yields exactly these resource ids."""
 
     async def condition() -> bool:
         listed = [d.resource_id async for d in others.list()]

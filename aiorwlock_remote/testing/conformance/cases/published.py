@@ -20,13 +20,13 @@ BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call the published acquire of ``kind`` ("mutex", …); return its result."""
+    """Call ``acquire_<kind>_lock`` for the type "foobar"; return its result."""
     call = getattr(locks, f"acquire_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call the published release of ``kind`` ("mutex", …); return its result."""
+    """Call ``release_<kind>_lock`` for the type "foobar"; return its result."""
     call = getattr(locks, f"release_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
@@ -183,7 +183,7 @@ class SeatCases(Cases):
     async def test_a_callers_ticket_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """The published calls write the caller's ticket, or ``readers``."""
+        """The mutex record contains the caller's ticket, or ``readers`` for readers."""
         assert await locks.published.acquire_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "gluww"
         assert await locks.published.release_mutex_lock(*NAME, "gluww")
@@ -195,7 +195,7 @@ class SeatCases(Cases):
     async def test_how_long_a_foreigner_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``info`` shows the age of other programs' records; ``stale`` uses it."""
+        """``info`` shows the age of another program's record; ``stale`` compares it."""
         # Some stores keep the time of a foreign record in whole seconds.
         before = floor(time.time())
         assert store.foreigner.take(NAME, "foreign")
@@ -283,7 +283,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_is_a_forced_loss(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is deleted is lost for good, as ``forced``."""
+        """A grant whose record is deleted is lost for good, with reason ``forced``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME) as held:
                 store.foreigner.wipe(NAME)
@@ -297,7 +297,7 @@ class SeatCases(Cases):
     async def test_an_overwritten_seat_is_stolen(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is overwritten is lost, as ``stolen``."""
+        """A grant whose record is overwritten is lost, with reason ``stolen``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME):
                 store.foreigner.put(NAME, "thief")

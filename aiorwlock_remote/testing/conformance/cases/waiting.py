@@ -24,7 +24,7 @@ MIN_POLL_INTERVAL = 1.0
 
 
 class WaitingCases(Cases):
-    """Waiting is cheap, visible in ``info``, and ends at its limits."""
+    """Waiters share queue entries, are shown by ``info``, and obey their limits."""
 
     async def test_tasks_of_a_process_are_one_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks
@@ -201,7 +201,7 @@ class WakingCases(Cases):
 
 
 class LeavingReader:
-    """Reader that leaves when no reader may join; ``at``: the time it left."""
+    """Reader that leaves when no new reader can join; ``at``: time of leaving."""
 
     def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:
         self.at: float = 0.0
