@@ -311,11 +311,11 @@ class History:
 
 @final
 class Attempt:
-    """One call of ``acquire`` and its consequences; each method writes one event.
+    """One call of ``acquire`` and its consequences, made by ``History.ask``.
 
-    ``until`` is the last known local deadline of the grant, renewals included:
-    nanoseconds of ``now()``, or None if the grant has no end. Call ``granted`` as soon
-    as the acquire has returned: the time of that call counts as the grant's begin.
+    Each method writes one event. ``until`` is the last known local deadline of the
+    grant, renewals included: nanoseconds of ``now()``, or None if the grant has no end.
+    Call ``granted`` as soon as the acquire has returned: that time counts as its begin.
     """
 
     def __init__(

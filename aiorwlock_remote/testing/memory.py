@@ -29,13 +29,13 @@ from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 class FaultyMemory:
     """In-memory lock store whose locks a test can lose, delay and cut off.
 
-    ``connect(store)`` takes this object in place of a URL. Faults of its ``link``
-    affect every ``Locks`` except those from ``connect_rival``. All see the same locks
-    and the same clock. Use the store in one event loop at a time.
+    ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
+    ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
+    same locks and the same clock. Use the store in one event loop at a time. ``pace``
+    sets how often waiters poll, for tests of waiting.
     """
 
     def __init__(self, *, pace: PollPolicy | None = None) -> None:
-        # ``pace``: how often waiters poll; a short interval speeds up tests of waiting.
         self.link: FaultyLink = FaultyLink()
         self._pace = pace
         self._shelf = MemoryDatabase()
@@ -85,8 +85,8 @@ class FaultyMemory:
         of the loop before the holder's acquire returns.
 
         Raises:
-            LookupError: No ``Locks`` of ``connect`` or ``connect_rival`` holds the
-                resource, or its acquire has not returned yet.
+            LookupError: No ``Locks`` from this object's own ``connect`` or
+                ``connect_rival`` holds it, or its acquire has not returned yet.
             ConfigurationError: The name or the reason does not exist.
         """
         if reason not in get_args(LossReason):

@@ -66,7 +66,7 @@ class TaskActor:
         self._may_leave.set()
 
     async def asked(self) -> None:
-        """Wait until the task has called ``acquire``, before the lock is granted."""
+        """Wait until the task has called ``acquire``; it may not hold the lock yet."""
         await self._actors.within(self._asked)
 
     async def run(
