@@ -154,7 +154,7 @@ class LeaseCases(Cases):
     async def test_no_holder_believes_too_long(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A holder's local deadline is never later than the end in the store."""
+        """A holder's local deadline never lies after its lease's end in the store."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             for lease in (30, kept, 10, None, kept):

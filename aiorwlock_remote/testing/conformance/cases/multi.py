@@ -90,7 +90,7 @@ class MultiCases(Cases):
     async def test_opposite_orders_do_not_deadlock(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Two processes that want the same locks in opposite orders get them."""
+        """Two ``multi`` with the same locks in opposite orders do not deadlock."""
         done: list[str] = []
 
         async def work(each: Locks, names: list[int]) -> None:

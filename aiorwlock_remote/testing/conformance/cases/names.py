@@ -82,7 +82,7 @@ class OneNameOneLockCases(Cases):
                 assert not await others.mutex("order", other).locked(), other
 
     async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
-        """Names with special characters stay apart, and are shown as given."""
+        """Names with special characters are distinct, and are shown as given."""
         # All at once: if two of the names were one lock, its second acquire would fail.
         held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
         for name in AWKWARD:

@@ -50,7 +50,7 @@ class PublishedCallsCases(Cases):
     async def test_acquire_is_idempotent(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """A ticket that is acquired again returns True; one release ends it."""
+        """A repeated acquire of one ticket returns True; one release ends the grant."""
         assert await acquire(locks, kind, 123, "gluww")
         (before,) = (await locks.mutex("foobar", 123).info()).holders
         for each in (locks, others, locks):
