@@ -94,7 +94,7 @@ class LockTimeout(LockError, TimeoutError):
     Attributes:
         holders: Descriptions of the holders at the last reply of the store, such as
             ``"write 4f1c… web-3/71: refund"``.
-        retry_after: Seconds after which the store expects a change by itself, or None.
+        retry_after: Seconds until the store expects a change (an expiry), or None.
         unanswered: A request was under way all the time, and the store did not reply.
     """
 
@@ -183,7 +183,7 @@ class UpgradeConflict(LockError):
 class StaleFence(LockError):
     """A protected resource has seen the fence of a newer grant; nothing was changed.
 
-    ``highest``: the fence it has seen, or None if it does not say.
+    ``highest``: the newest fence that the resource has seen; None if it is not known.
     """
 
     status_hint: ClassVar[int] = 412
@@ -220,9 +220,10 @@ class TooManyWaiters(LockError):
 class AcquireUncertain(LockError):
     """The store never said whether it granted the lock.
 
-    If it did, no task uses the grant. It is withdrawn in the background until the store
-    has answered (except row locks without a lease, which have no ticket). It ends with
-    its ``lease`` at the latest (seconds; None: only ``force_release`` ends it).
+    If it did, no task uses the grant. The acquire is withdrawn in the background until
+    the store has replied (except row locks without a lease, which have no ticket). The
+    grant ends with its ``lease`` at the latest (seconds; None: only ``force_release``
+    ends it).
     """
 
     status_hint: ClassVar[int] = 503
@@ -266,12 +267,12 @@ class BackendError(LockError):
     """The store failed.
 
     Attributes:
-        nothing_done: The store has certainly not carried out the request. If False, it
-            may have done so, in part or whole, and a grant that was asked for is
+        nothing_done: True: the store has certainly not carried out the request. False:
+            it may have done so, in part or whole, and a grant that was asked for is
             withdrawn.
         retry_after: The store works, and the obstacle may be gone after so many
-            seconds: an acquire waits for that within its ``timeout``. None: no such
-            hope.
+            seconds: an acquire waits for that within its ``timeout``. None: no retry is
+            expected to help.
     """
 
     status_hint: ClassVar[int] = 503
@@ -285,8 +286,8 @@ class BackendError(LockError):
 class BackendUnavailable(BackendError, ConnectionError):
     """The store cannot be reached or does not reply.
 
-    ``replicas``: how many replicas have the grant, if fewer than ``min_replicas``; the
-    grant is given back.
+    ``replicas``: how many replicas have the grant, if fewer than ``min_replicas`` (the
+    grant is then released); else None.
     """
 
     replicas: int | None = None

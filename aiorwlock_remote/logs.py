@@ -1,7 +1,7 @@
 """Log records, and calls of users' code.
 
 Events at DEBUG say why a waiter was late, a lock lost or a request slow. On a hot path
-the caller asks ``log.isEnabledFor(logging.DEBUG)`` first.
+the caller checks ``log.isEnabledFor(logging.DEBUG)`` first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def log_event(
 ) -> None:
     """Log one record whose text is ``event field=value …``, on one line.
 
-    The fields are attributes of the record as well, unshortened. All records of an
+    The fields are also attributes of the record, at full length. All records of an
     event have the same ``msg``, by which log tools group them. Never pass a ticket: a
     grant is named by its holder id.
     """
@@ -52,10 +52,10 @@ def log_event(
 def guarded(
     log: logging.Logger, failed: str, function: Callable[..., object], *args: object
 ) -> None:
-    """Call the user's code; log what it raises as the event ``failed``, and go on."""
+    """Call a function of the user's; log what it raises as the event ``failed``."""
     # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
     # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
-    # an callback that fails would keep the body of a lost lock running.
+    # a callback that fails would keep the body of a lost lock running.
     try:
         function(*args)
     except BaseException as exc:  # noqa: BLE001 - as above
@@ -72,7 +72,6 @@ def _swallowed(exc: BaseException) -> None:
 
 
 def _print(exc: BaseException) -> None:
-    """Print the exception as ``logging`` prints those of its handlers."""
     if not logging.raiseExceptions or sys.stderr is None:
         return
     with suppress(Exception):  # stderr itself may be broken

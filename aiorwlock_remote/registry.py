@@ -1,4 +1,4 @@
-"""URL scheme → backend. A backend is imported when its scheme is used.
+"""URL scheme → backend. A backend is imported when its scheme is used first.
 
 Third parties register under the entry point group ``aiorwlock_remote.backends``: the
 name is the scheme, the value ``module:open_store``.
@@ -40,11 +40,10 @@ _EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
 
 
 def find(scheme: str) -> Opener:
-    """Return the backend of a URL scheme.
+    """Return the function that opens stores of a URL scheme.
 
-    Raises:
-        ConfigurationError: No backend has the scheme, or several have; or its driver is
-            not installed or cannot be imported. The hint names the extra to install.
+    Raise ``ConfigurationError`` if no backend has the scheme, or several have, or its
+    driver cannot be imported; the hint names the extra to install.
     """
     target = _BUILT_IN.get(scheme) or _foreign(scheme)
     module, _, name = target.partition(":")
@@ -68,7 +67,7 @@ def _extra(scheme: str) -> str:
 
 
 def schemes() -> list[str]:
-    """Return all schemes that can be used, sorted."""
+    """Return all URL schemes that have a backend, sorted."""
     return sorted({*_BUILT_IN, *_registered()})
 
 

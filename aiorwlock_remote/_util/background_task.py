@@ -1,4 +1,4 @@
-"""A task of the event loop that sleeps, is woken, and runs at most once at a time."""
+"""A background task of the event loop that sleeps, is woken, and runs one at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANCEL_GRACE = 1.0
 
 
 class BackgroundTask:
-    """Runs one coroutine function in the background. Belongs to the loop's thread.
+    """Runs ``run`` in the background of ``loop``; used in the loop's thread only.
 
     Invariants (tests/runtime/test_background_task.py):
 
@@ -29,12 +29,6 @@ class BackgroundTask:
     """
 
     def __init__(self, loop: EventLoop, run: Callable[[], Awaitable[None]]) -> None:
-        """Prepare the task.
-
-        Args:
-            loop: where ``run`` is spawned, and whose clock ``sleep_until`` reads.
-            run: what one run does. It may call ``sleep_until`` of this object.
-        """
         self._loop = loop
         self._function = run
         self._running = False
@@ -55,9 +49,7 @@ class BackgroundTask:
     def wake(self, by: float = -math.inf) -> None:
         """Start a run, or end the sleep of the present run.
 
-        Args:
-            by: local time at which the run is to be awake. A sleep that ends sooner
-                is left alone.
+        ``by``: local time; a sleep that ends before it is not cut short.
         """
         if not self._running:
             self.start()
@@ -67,7 +59,7 @@ class BackgroundTask:
             self._alarm.set()
 
     async def sleep_until(self, time: float) -> None:
-        """Sleep until this local time (infinity: for ever), or until ``wake``."""
+        """Sleep until this local time or ``wake``; called by the run itself."""
         by, self._woken_for = self._woken_for, math.inf
         # Woken before it sleeps: the reason for the wake-up may have come after the
         # caller looked for it.
@@ -83,16 +75,13 @@ class BackgroundTask:
             self._alarm = None
 
     def stop(self) -> None:
-        """Cancel the present run, and start no other."""
+        """Cancel the present run, and let ``start`` and ``wake`` start no other."""
         self._stopped = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until the present run has ended, even if the caller is cancelled.
-
-        Waits for ``CANCEL_GRACE`` seconds at most.
-        """
+        """Wait for the end of the run, ``CANCEL_GRACE`` s at most; not cancellable."""
         if self._running:
             self._ended = anyio.Event()
             with anyio.move_on_after(CANCEL_GRACE, shield=True):

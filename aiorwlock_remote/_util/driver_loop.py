@@ -1,8 +1,8 @@
-"""asyncio for drivers that know nothing else: the running loop, or one in a thread.
+"""Event loops for drivers that need asyncio: the caller's loop, or one in a thread.
 
-The driver's side of a store runs in a ``DriverLoop``. On asyncio that is the loop of
-the ``Locks`` itself; under trio, and for the renewal thread, it is a loop in a thread
-of its own. Tasks spawned there are out of reach of a caller's cancellation.
+A driver's coroutines run in a ``DriverLoop``. On asyncio that is the loop of the
+``Locks`` itself; under trio, and for the renewal thread, it is a loop in a thread of
+its own. Cancelling a caller does not cancel tasks spawned in it.
 """
 
 from __future__ import annotations
@@ -30,40 +30,37 @@ Spawned = Callable[[], Coroutine[Any, Any, None]]
 
 
 class CallerLoop(Protocol):
-    """Where replies are wanted: an event loop, or a thread that runs callbacks."""
+    """Where a store's replies go: an event loop, or a thread that runs callbacks."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run the function there, soon; callable from any thread."""
+        """Run the function in this loop or thread soon; callable from any thread."""
 
-    def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run the function as a task of that loop."""
+    def spawn(self, function: Callable[[], Awaitable[None]]) -> None: ...
 
 
 class DriversLoop(Protocol):
-    """The asyncio loop in which a driver lives, as other threads see it."""
+    """An asyncio loop in which a driver runs, as other threads may use it."""
 
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run the function there, soon; callable from any thread."""
+    def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
-    def spawn(self, function: Spawned) -> None:
-        """Run the function as a task there."""
+    def spawn(self, function: Spawned) -> None: ...
 
 
 class DriverLoop(Protocol):
-    """A running asyncio loop for a driver, used from the caller's loop or thread."""
+    """An asyncio loop in which a driver runs, used from the caller's loop or thread."""
 
     def spawn(self, function: Spawned) -> None:
-        """Run the function as a task there, which must not fail."""
+        """Run the function as a task of this loop; it must not raise."""
 
     def begin(self, function: Spawned) -> None:
-        """Spawn the function, and run it up to its first await at once if possible.
+        """Run the function as a task, if possible up to its first ``await`` at once.
 
-        Up to there it must not fail, nor ask for the current task.
+        In that part it must not raise, nor ask for the current task.
         """
         self.spawn(function)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """Run a callback in the caller's loop; called in the driver's loop."""
+        """Run a callback in the caller's loop; called from this loop."""
 
     async def stop(self) -> None:
         """Stop the loop if this object started it."""
@@ -71,8 +68,6 @@ class DriverLoop(Protocol):
 
 
 class _StartedCoroutine(Coroutine[Any, Any, None]):
-    """A coroutine whose first step ran before it had a task."""
-
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self._awaited: object = None
@@ -98,7 +93,7 @@ class _StartedCoroutine(Coroutine[Any, Any, None]):
 
 
 class SameLoop(DriverLoop):
-    """The caller's own asyncio loop."""
+    """Driver loop that is the caller's own asyncio loop."""
 
     def __init__(self, home: CallerLoop) -> None:
         self._home = home
@@ -122,7 +117,7 @@ class SameLoop(DriverLoop):
 
 
 class OtherThreadLoop(DriverLoop):
-    """A loop that another object runs, used from a thread with its own ``home``."""
+    """Driver loop that another object runs; callbacks of ``tell`` run in ``home``."""
 
     def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
         self._loop = loop
@@ -159,12 +154,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class ThreadLoop(DriverLoop):
-    """A loop in a thread of its own, which starts at once.
+    """Driver loop in a thread of its own, started by the constructor.
 
-    Functions sent to it after its end are dropped: no caller is left to wait for them.
-
-    Raises:
-        BackendUnavailable: No thread could be started.
+    After its end, functions sent to it are dropped: no caller waits for them. Raises
+    ``BackendUnavailable`` if no thread could be started.
     """
 
     def __init__(self, home: CallerLoop, name: str) -> None:
@@ -183,7 +176,6 @@ class ThreadLoop(DriverLoop):
         self.call_soon(self._start, function)
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run the function in that loop, soon; callable from any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed
@@ -196,11 +188,11 @@ class ThreadLoop(DriverLoop):
         await anyio.to_thread.run_sync(self.end)
 
     def end(self, last: Callable[[], object] | None = None) -> None:
-        """Stop the loop and wait for its thread; ``last`` is called there just before.
+        """Stop the loop and wait for its thread, which calls ``last`` just before.
 
         Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
         """
-        # It has ended before, or this is a forked child, which has no such thread.
+        # The loop has ended, or this is a forked child process without that thread.
         if not self._thread.is_alive():
             return
         self._last = last
@@ -243,10 +235,9 @@ class ThreadLoop(DriverLoop):
 
 
 def check_asyncio(what: str, scheme: str) -> None:
-    """Check that an asyncio loop runs here, to which ``what`` belongs.
+    """Raise ``ConfigurationError`` unless called in a running asyncio loop.
 
-    Raises:
-        ConfigurationError: Another library runs the caller.
+    ``what`` names the object that needs the loop, ``scheme`` the URL to use instead.
     """
     try:
         asyncio.get_running_loop()
@@ -258,8 +249,8 @@ def check_asyncio(what: str, scheme: str) -> None:
 
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
-    """Return the caller's own loop if it is asyncio's, else a loop in a thread."""
-    # A program on asyncio must not pay for importing trio.
+    """Return the caller's own loop if it is asyncio's, else one in a new thread."""
+    # Programs on asyncio must not pay for importing trio.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return ThreadLoop(home, name)
@@ -269,7 +260,7 @@ def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
 def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
     """Run the function in the driver's loop; the result is awaitable in the caller's.
 
-    Cancelling the caller does not reach the function.
+    Cancelling the task that awaits the result does not cancel the function.
     """
     pending: Pending[T] = Pending()
 
@@ -290,5 +281,5 @@ def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]
 
 
 async def submit_and_wait(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> T:
-    """Run the function in the driver's loop, and return its result."""
+    """Run the function in the driver's loop, and wait for its result."""
     return await submit(side, function)

@@ -1,7 +1,8 @@
-"""Replies that have not come yet, awaitable on asyncio and trio alike.
+"""Replies that may come later, awaitable on asyncio and trio alike.
 
-Every request waits on a ``Pending``, so it talks to the running loop itself: a future
-of asyncio, a parked task of trio. Neither library is imported for the other's sake.
+Every request waits on a ``Pending``, so it uses the running library's primitives
+directly: a future of asyncio, a parked task of trio. Neither library is imported for
+the other's sake.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 class Pending(Generic[T]):
     """A reply that may come later: awaitable on asyncio and trio, any number of times.
 
-    Cancelling a task that awaits it withdraws nothing; the request is carried out. It
-    is resolved only in the loop's own thread.
+    Cancelling a task that awaits the reply does not cancel the request. Results are set
+    in the event loop's own thread only.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_future", "_value")
@@ -39,15 +40,14 @@ class Pending(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """The exception the request failed with, if it is done and failed."""
+        """The exception the request failed with; None if it has not failed so far."""
         return self._error
 
     def done(self) -> bool:
-        """Return whether the reply has come."""
         return self._done
 
     def set_result(self, value: T) -> None:
-        """Resolve with a reply, and run the callbacks."""
+        """Set the reply, once, and run the callbacks."""
         assert not self._done, "a Pending is resolved once"
         self._value = value
         self._done = True
@@ -60,7 +60,6 @@ class Pending(Generic[T]):
             _wake(self._future)
 
     def set_exception(self, error: BaseException) -> None:
-        """Resolve with an error."""
         assert not self._done, "a Pending is resolved once"
         self._error = error
         self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
@@ -72,7 +71,7 @@ class Pending(Generic[T]):
         return self._value  # type: ignore[return-value]  # resolved with a T
 
     def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
-        """Call the function when the reply comes, in order; at once if it has come."""
+        """Call ``callback(self)`` when the reply comes; at once if it has come."""
         if self._done:
             callback(self)
         elif self._callbacks is None:
@@ -81,7 +80,7 @@ class Pending(Generic[T]):
             self._callbacks.append(callback)
 
     def log_failure(self) -> None:
-        """Log the failure of a request that no task awaits."""
+        """Log the error if the request fails: no task awaits this reply."""
         self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -107,7 +106,7 @@ class Pending(Generic[T]):
 
 
 class InFlight:
-    """Requests whose replies have not come yet."""
+    """The set of requests whose replies have not come yet."""
 
     __slots__ = ("_answers", "_idle")
 
@@ -116,13 +115,13 @@ class InFlight:
         self._idle: Pending[None] | None = None
 
     def add(self, pending: Pending[T]) -> Pending[T]:
-        """Count the request until it is done, and return it."""
+        """Count a request as in flight until its reply comes; return the reply."""
         self._answers.add(pending)
         pending.add_done_callback(self._done)
         return pending
 
     async def wait_closed(self) -> None:
-        """Wait until no request is left, not even one that another one caused."""
+        """Wait until no request is left, not even one that a reply has caused."""
         # A callback of the last reply may send another request: look again each time.
         while self._answers:
             if self._idle is None:
@@ -138,7 +137,7 @@ class InFlight:
 
 @coroutine
 def checkpoint() -> Generator[Any, Any, None]:
-    """Let other tasks run, and be cancelled, after a reply that came at once."""
+    """Let other tasks run, and let a cancellation of this task take effect."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         yield from trio.lowlevel.checkpoint().__await__()
@@ -147,7 +146,7 @@ def checkpoint() -> Generator[Any, Any, None]:
 
 
 def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
-    """Return a ``Pending`` of the changed reply, or of the error ``change`` raises."""
+    """Return a ``Pending`` that resolves with ``change(reply)``, or with the error."""
     changed: Pending[B] = Pending()
 
     def done(answer: Pending[A]) -> None:
@@ -165,7 +164,7 @@ def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
 def gather_pending(
     pendings: Sequence[Pending[A]], change: Callable[[list[A]], B]
 ) -> Pending[B]:
-    """Return a ``Pending`` of all replies made one; the first error is its error."""
+    """Return a ``Pending`` of ``change(replies)``; it fails with the first error."""
     last: Pending[None] = Pending()
     missing = len(pendings)
 

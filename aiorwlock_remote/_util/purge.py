@@ -1,4 +1,4 @@
-"""Deletion of rows that no client uses any more, a portion at a time."""
+"""Deletion of rows that no client uses any more, a limited number at a time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Purger:
-    """A walk through the table in the background, one at a time. Belongs to one loop.
+    """Deletes unused rows of a table in the background, used in one event loop.
 
     Args:
-        forget: Deletes a portion of rows behind a key, and returns the key where the
-            next portion begins, or None at the end.
+        forget: Deletes some unused rows after a key. Returns the key after which to
+            continue, or None at the end of the table.
         spawn: Runs a task in the loop.
     """
 
@@ -46,15 +46,15 @@ class Purger:
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Start a walk at the first row or at ``near``, unless one is under way."""
-        # From the first row or from ``near``, at random: where processes end soon, no
-        # walk from the first row gets far, and the last rows would never be purged.
+        """Start a purge at the first row or at ``near``, unless one is running."""
+        # At random: where processes end soon, no walk from the first row gets far, and
+        # the last rows would never be purged.
         if self._over is None and not self._ended.is_set():
             self._over = anyio.Event()
             self._spawn(partial(self._walk, choice((FIRST_KEY, near)), self._over))
 
     async def end(self) -> None:
-        """Send no more requests, and wait for the one under way."""
+        """Send no more requests, and wait for the request under way."""
         self._ended.set()
         if self._over is not None:
             await self._over.wait()
@@ -67,7 +67,6 @@ class Purger:
                 log_event(log, "record_purged", logging.DEBUG, next_key=last)
                 with anyio.move_on_after(PAUSE_BETWEEN_REQUESTS):
                     await self._ended.wait()
-        # The rows deleted so far stay deleted, and the next walk goes on.
         except (BackendError, ConfigurationError) as exc:
             log_event(log, "purge_failed", error=str(exc))
         finally:
@@ -76,7 +75,7 @@ class Purger:
 
 
 class EveryNth:
-    """Returns True once per ``every`` calls on average, over all processes together."""
+    """Decides which calls do a rare job: one in ``every``, over all processes."""
 
     def __init__(self, every: int) -> None:
         # The first hit is random, so that short-lived processes (a command under a
@@ -85,7 +84,7 @@ class EveryNth:
         self._left = 1 + randrange(every)
 
     def now(self) -> bool:
-        """Return whether this call is a hit."""
+        """Return True once per ``every`` calls; the first time at random."""
         self._left -= 1
         if self._left:
             return False

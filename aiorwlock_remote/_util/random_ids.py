@@ -1,4 +1,4 @@
-"""Random ids, from a small stock of random bits."""
+"""Random ids, taken from a pool that one system call fills for many requests."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ POOL_SIZE = 64
 
 
 class _RandomIdPool:
-    """A stock for all threads of a process; a forked child begins with an empty one."""
-
     def __init__(self) -> None:
         self._pid = 0
         self._nonces: list[bytes] = []
 
     def __call__(self) -> bytes:
-        """Return 128 random bits of the system's source that no other call returns."""
+        """Return 16 random bytes of the system's source, different for each call."""
         # A forked child with its parent's stock would give out the parent's tickets.
         if self._pid != os.getpid():
             self._nonces.clear()
@@ -33,7 +31,7 @@ class _RandomIdPool:
                 self._nonces.extend(bits[n : n + ID_BYTES] for n in at)
 
     def anew(self) -> None:
-        """Drop the stock: this process may be a clone, started from a snapshot."""
+        """Empty the pool: this process may be a clone, started from a snapshot."""
         self._nonces.clear()
 
 

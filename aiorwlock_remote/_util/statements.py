@@ -1,4 +1,4 @@
-"""SQL statements: read from files, and run one after the other as a plan says."""
+"""SQL statements: read from files, and run one by one as a plan yields them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiorwlock_remote.errors import BackendError
 
 @cache
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """Return the statements of a file, keyed by what follows ``-- name:``."""
+    """Return SQL statements by name; in the file, ``-- name: x`` is above each."""
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:
@@ -32,7 +32,7 @@ T = TypeVar("T")
 async def run_plan(
     plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
 ) -> T:
-    """Run a plan with a driver for asyncio, and return its result."""
+    """Send a plan's statements to ``run`` one by one; return the plan's result."""
     try:
         statement = next(plan)
         while True:
@@ -45,7 +45,11 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Run a plan where each statement is committed at once."""
+    """Run a plan by ``carry``, for drivers that commit each statement at once.
+
+    If a statement has changed rows and a later one fails, ``nothing_done`` is removed
+    from its error.
+    """
     changed = False
     result: Pending[T] = Pending()
 

@@ -1,4 +1,4 @@
-"""Daemon threads of the library, and clear errors if none may be started.
+"""Daemon threads of the library, and clear errors if no thread can be started.
 
 They end with the process, also in the middle of their work.
 """
@@ -18,11 +18,10 @@ _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
 
 
 def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Start a daemon thread that runs ``function``.
+    """Start a daemon thread that runs ``function``; ``name`` is shown in debuggers.
 
-    Raises:
-        BackendUnavailable: No thread could be started.
-        Unsupported: This interpreter allows no threads.
+    Raise ``BackendUnavailable`` if no thread can be started now, ``Unsupported`` if
+    this interpreter allows none.
     """
     # A daemon, so that a program that never closes its locks can still end.
     thread = threading.Thread(
@@ -36,7 +35,7 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
 
 
 def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
-    """Return our error for a thread that could not be started."""
+    """Return this library's error for a ``RuntimeError`` of ``Thread.start``."""
     if threads_forbidden(exc):
         return Unsupported(
             what=f"this sub-interpreter cannot start threads ({exc})",
@@ -51,7 +50,7 @@ def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
 
 
 def threads_forbidden(exc: RuntimeError) -> bool:
-    """Return whether the interpreter allows no threads at all (a sub-interpreter)."""
+    """Return True if the error says that this (sub-)interpreter allows no threads."""
     return _FORBIDDEN.search(str(exc)) is not None
 
 
@@ -59,11 +58,11 @@ class FlushesAtExit(Protocol):
     """An object whose thread may have requests left when the process ends."""
 
     def finish(self) -> None:
-        """Wait, for a limited time, until they are done."""
+        """Wait, for a limited time, until the requests are done."""
 
 
 def flush_at_exit(one: FlushesAtExit) -> None:
-    """Finish the object's requests when the process ends without closing its locks."""
+    """Call ``one.finish()`` when the process ends, if the object still exists then."""
     _finishing.add(one)
 
 

@@ -1,4 +1,4 @@
-"""TLS for every store: the same files and options."""
+"""TLS for every store: the same options and certificate files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
-# Names of the TLS options of a URL.
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "verify")
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
@@ -19,10 +18,10 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """PEM files, and what is demanded of the server's certificate.
+    """Paths of PEM files, and how strictly to verify the server's certificate.
 
-    ``verify``: "yes": signed by an authority in ``ca_file``, or one the system trusts,
-    and for this host; "chain": for any host; "no": any certificate.
+    ``verify``: "yes": signed by an authority in ``ca_file`` (None: one the system
+    trusts) and for this host name; "chain": for any host name; "no": any certificate.
     """
 
     verify: str = "yes"
@@ -33,8 +32,7 @@ class TlsOptions:
     def context(self, where: str) -> ssl.SSLContext:
         """Read the files, and return a TLS context; ``where`` names the server.
 
-        Raises:
-            ConfigurationError: A certificate or the key cannot be read.
+        Raise ``ConfigurationError`` if a certificate or the key cannot be read.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
@@ -45,8 +43,7 @@ class TlsOptions:
                 what=f"certificates for {where} cannot be read: {exc}",
                 hint="ca_file, cert_file and key_file are PEM files",
             ) from exc
-        # The order matters: ``ssl`` refuses CERT_NONE while it has to check the host
-        # name.
+        # In this order: ``ssl`` refuses CERT_NONE while it has to check the host name.
         if self.verify != "yes":
             context.check_hostname = False
             log_event(log, "tls_unverified", server=where)
@@ -56,31 +53,22 @@ class TlsOptions:
 
 
 class TlsOptionsMixin(ABC):
-    """Options of a store that may be reached over TLS; ``tls`` is None if it is not."""
+    """Base of the options of stores that may use TLS; ``tls`` is None without TLS."""
 
     __slots__ = ()
     tls: TlsOptions | None
 
     @property
     @abstractmethod
-    def where(self) -> str:
-        """The server, for errors and logs."""
+    def where(self) -> str: ...
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Read the files, and return a TLS context; None without TLS.
-
-        Raises:
-            ConfigurationError: A certificate or the key cannot be read.
-        """
+        """Return ``tls.context(where)``; None without TLS."""
         return None if self.tls is None else self.tls.context(self.where)
 
 
 def tls_options_of(address: Address) -> TlsOptions:
-    """Return the TLS options of a URL.
-
-    Raises:
-        ConfigurationError: An option does not fit.
-    """
+    """Return the TLS options in a URL, or raise ``ConfigurationError``."""
     query = address.query
     if "key_file" in query and "cert_file" not in query:
         raise ConfigurationError(what=f"{address.scheme}: key_file needs cert_file")
@@ -93,7 +81,7 @@ def tls_options_of(address: Address) -> TlsOptions:
 
 
 def certificate_not_trusted(where: str, why: str) -> Unsupported:
-    """Return our error for a server whose certificate was refused."""
+    """Return the error for a server whose certificate was refused for this reason."""
     return Unsupported(
         what=f"{where}: its certificate is not trusted: {why}",
         hint="ca_file=… names the authority that signed it; verify=no trusts any",

@@ -2,7 +2,7 @@
 
 ``memory://`` is one store per process, ``memory://name`` another; several ``Locks`` (of
 several event loops, in several threads) share it. A forked child begins with empty
-ones. For tests, and for programs that will move to another store later.
+stores. For tests, and for programs that will move to another store later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SWEEP_EVERY = 1024
 
 
 class MemoryDatabase:
-    """What the store of one name holds: shared by its ``Locks``, guarded by a lock."""
+    """State of the memory store of one name; its ``Locks`` share it, under a mutex."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
@@ -49,7 +49,6 @@ class MemoryDatabase:
         self.callbacks: dict[str, Callable[[Resource], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
-        """Carry out one command in one atomic step."""
         with self.lock:
             now, wall = micros(clock.now()), micros(clock.wall())
             seat = self.seats.get(resource)
@@ -95,7 +94,7 @@ _databases_lock = threading.Lock()
 
 
 def named_database(name: str) -> MemoryDatabase:
-    """Return the database of that name in this process."""
+    """Return this process's database of that name; make it if there is none."""
     with _databases_lock:
         return _databases.setdefault(name, MemoryDatabase())
 
@@ -113,7 +112,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 class MemoryStore:
-    """The store of one ``Locks``, over a database that others may share."""
+    """The store of one ``Locks``, over a database that other ``Locks`` may share."""
 
     capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     pace: PollPolicy = PollPolicy()
@@ -125,7 +124,6 @@ class MemoryStore:
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """Call ``wake`` in the event loop when the client of ``settings`` may enter."""
         self._database = database
         self._loop = loop
         self._memory = settings.fence_memory
@@ -149,8 +147,7 @@ class MemoryStore:
         pending.set_result(step.reply)
         return pending
 
-    def watch(self, resource: Resource) -> None:
-        """Do nothing: each step wakes the clients that have something to claim."""
+    def watch(self, resource: Resource) -> None: ...
 
     def unwatch(self, resource: Resource) -> None:
         pass
@@ -187,7 +184,7 @@ class MemoryStore:
 
 
 class MemoryRenewer:
-    """Renewals by the lease keeper's thread, under the database's lock."""
+    """Renews grants for the lease keeper's thread, under the database's mutex."""
 
     def __init__(self, database: MemoryDatabase, clock: Clock) -> None:
         self._database = database
@@ -196,7 +193,6 @@ class MemoryRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld]:
-        """Renew all at once; ``timeout`` is not needed, since no renewal waits."""
         del timeout
         outcomes: list[Grant | NotHeld] = []
         for item in batch:
@@ -213,10 +209,9 @@ class MemoryRenewer:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> MemoryStore:
-    """Open ``memory://`` or ``memory://name``.
+    """Open the store of a URL ``memory://`` or ``memory://name``.
 
-    Raises:
-        ConfigurationError: the URL has a user, a port, a path or an option.
+    Raise ``ConfigurationError`` if the URL has a user, a port, a path or an option.
     """
     address.only()
     if address.path.strip("/") or address.port or address.username:

@@ -1,4 +1,4 @@
-"""Stores that compare and set: a port for them, and ``Store.step`` made of it."""
+"""The port of compare-and-set stores, and ``Store.step`` built on that port."""
 
 from aiorwlock_remote.cas.port import (
     CasContention,

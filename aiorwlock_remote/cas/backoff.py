@@ -1,4 +1,4 @@
-"""How long a refused request waits before its next attempt."""
+"""Pauses between attempts of a request that the database refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.core.names import Resource
 
 IMMEDIATE_RETRIES = 2
-"""Refusals after which the next attempt follows without a pause."""
+"""So many refusals are followed by a new attempt without a pause."""
 FIRST_PAUSE, MAX_PAUSE = 0.002, 0.05
-"""Seconds: half the longest first pause, and the longest pause of all."""
+"""Seconds: half the upper bound of the first pause, and the bound of all pauses."""
 MAX_CONFLICT_ATTEMPTS = 20
-"""Attempts of a request that conflicts with another transaction each time."""
+"""Attempts of a request, if each attempt conflicts with another transaction."""
 
 T = TypeVar("T")
 Later = Callable[[float, Callable[[], None]], None]
@@ -25,7 +25,7 @@ GoOn = Callable[[StoredState | None], None]
 
 
 def retry_pause(refusals: int) -> float:
-    """Return a random pause in seconds whose bound doubles with each refusal."""
+    """Return a random pause in seconds; its upper bound doubles with each refusal."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
     ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
@@ -35,16 +35,17 @@ def retry_pause(refusals: int) -> float:
 async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
-    """Run ``work`` again while it conflicts with another transaction, for some time.
+    """Return the result of ``work``, repeated while another transaction conflicts.
 
-    A role or a pool may ask for REPEATABLE READ or SERIALIZABLE. Then the second of two
-    concurrent transactions is refused, even a read after ``in_transaction``
+    After ``MAX_CONFLICT_ATTEMPTS`` the last error is raised. Conflicts occur where a
+    role or a pool asks for REPEATABLE READ or SERIALIZABLE: the second of two
+    concurrent transactions is refused, even a read
     (``tests/cas/in_transaction_suite.py``).
 
     Args:
         work: Runs one statement in a transaction of its own.
-        is_conflict: Whether an error of ``work`` says that another transaction came
-            first, and that nothing was changed.
+        is_conflict: Returns True if an error of ``work`` says that another transaction
+            came first and nothing was changed.
     """
     for refusals in range(1, MAX_CONFLICT_ATTEMPTS):
         try:
@@ -57,22 +58,20 @@ async def retry_on_conflict(
 
 
 class CasBackoff:
-    """Pause of a ``CasStepper``: first none, then random and longer each time.
+    """Delays the retries of a refused swap: no pause at first, then random pauses.
 
-    The first attempts follow at once because the state of a refusal is as new as any
-    other client's. After a pause that state is old, and a swap from it would be refused
-    again; so the resource is read once more.
+    The first retries follow at once, because the state in a refusal is as new as any
+    other client's. After a pause that state is old and a swap from it would be refused
+    again, so the resource is read once more.
     """
 
     def __init__(
         self, read: Callable[[Resource], Pending[StoredState]], later: Later
     ) -> None:
-        """Read with ``read`` after a pause that ``later(seconds, function)`` makes."""
         self._read = read
         self._later = later
 
     def __call__(self, resource: Resource, refusals: int, go_on: GoOn) -> None:
-        """Call ``go_on`` after the pause, with the state that was read then."""
         if refusals <= IMMEDIATE_RETRIES:
             go_on(None)
             return

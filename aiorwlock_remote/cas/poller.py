@@ -1,4 +1,4 @@
-"""Waiting by polling: one poller per process, by reads that disturb no transaction."""
+"""Waiting by polling: one task per process reads the resources that are waited for."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 # A pause is a tenth of the time since the last change: after a long wait, a little
 # more waiting matters less than the reads that it saves.
 SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
-"""Seconds after a change, and the factor from one pause to the next."""
+"""Seconds of the pause after a change, and the factor from one pause to the next."""
 MAX_READS_PER_SECOND = 100
-"""Reads per second of one process, however many resources it waits for."""
+"""Upper limit of one process's reads, however many resources it waits for."""
 REPEAT_INTERVAL = 1.0
-"""Seconds until the same reason wakes again: the first attempt may have failed."""
+"""Seconds until the same reason wakes a waiter again: its attempt may have failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollIntervals:
-    """The longest pauses between two reads, in seconds.
+    """The longest pauses between two reads of one resource, in seconds.
 
-    ``near`` holds when this process is the next in the queue, ``far`` otherwise. The
-    claim window of the store must be longer than two of the longest, with their jitter.
+    ``near`` applies while this process is the next in the queue, ``far`` otherwise. The
+    store's claim window must be longer than two of the longest pauses, with jitter.
     """
 
     near: float = 0.06
@@ -60,9 +60,10 @@ class StatePoller:
     """Wakes the tasks of one process that wait for resources of a polled store.
 
     One task reads the records of all watched resources: often when this process is the
-    next in the queue, seldom when others are before it. One read is aimed at the moment
-    when a lease ends. A transaction follows only when it is this process's turn. Lives
-    in the event loop's thread.
+    next in the queue, seldom when others are before it. One read is timed for the
+    moment when a lease ends. Waiting tasks are woken, and then send a request that
+    changes the row, only when it is this process's turn. Belongs to the event loop's
+    thread.
     """
 
     def __init__(
@@ -75,15 +76,15 @@ class StatePoller:
         wake: WakeCallback,
         intervals: PollIntervals,
     ) -> None:
-        """Call ``wake`` when the client with that id may enter.
+        """Create a poller; the polling task starts with the first ``watch``.
 
         Args:
-            read: Reads a resource.
-            now_of: Returns the store's time of a state, in microseconds.
+            read: Reads the stored state of a resource.
+            now_of: Returns the store's time for a state, in microseconds.
             saw: Called with each state that was read.
             client_id: The client whose queue entries are waited for.
-            loop: Runs the polling task, from the first ``watch`` on.
-            wake: Called in the loop with the resource.
+            loop: Runs the polling task.
+            wake: Called in the loop with a resource that the client may enter.
             intervals: The longest pauses.
         """
         self._intervals = intervals
@@ -98,7 +99,7 @@ class StatePoller:
         self._changed: anyio.Event | None = None
 
     def watch(self, resource: Resource) -> None:
-        """Wake for the resource from now on, and at once if it is free already."""
+        """Start to poll the resource; the first read follows at once."""
         self._watched[resource] = _PolledResource(self._clock.now())
         if self._changed is None:
             self._changed = anyio.Event()
@@ -110,7 +111,7 @@ class StatePoller:
         self._watched.pop(resource, None)
 
     def close(self) -> None:
-        """Watch nothing, and let the task end."""
+        """Stop watching all resources, and let the polling task end."""
         self._watched.clear()
         if self._changed is not None:
             self._changed.set()
@@ -160,11 +161,6 @@ class StatePoller:
     def _judge(
         self, resource: Resource, watch: _PolledResource, state: StoredState
     ) -> tuple[float, float]:
-        """Wake if the client may enter.
-
-        Returns:
-            The longest next pause, and the seconds until a lease ends.
-        """
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
         doorman, _ = peek(record, state.seat, now)

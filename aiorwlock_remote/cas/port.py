@@ -1,4 +1,4 @@
-"""What a store must offer that compares and sets, and runs no code of this library."""
+"""Port of compare-and-set stores, which run no code of this library on their server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from aiorwlock_remote.errors import BackendUnavailable
 
 @value
 class StoredState:
-    """The state that is, or was, stored for a resource.
+    """Value object: one version of the state that a store keeps for one resource.
 
-    ``mark`` belongs to the store: two states with equal marks are the same version.
+    ``record`` and ``seat`` are the doorman and the mutex record, or None. ``mark`` is
+    the store's own version: two states with equal marks are the same version.
     """
 
     record: Doorman | None
@@ -26,9 +27,9 @@ class StoredState:
 
 @value
 class StepTimes:
-    """The times with which one step is computed, in microseconds.
+    """Value object: the clock readings that one step is computed with, in microseconds.
 
-    ``now``, ``floor`` and ``wall`` are those of ``transition``.
+    ``now``, ``floor`` and ``wall`` are arguments of ``transition``.
     """
 
     now: int
@@ -41,40 +42,38 @@ class StepTimes:
 
 
 class CasContention(BackendUnavailable):
-    """The store gave up, for example under contention.
+    """Raised when the store gave up a swap, for example because others changed the row.
 
-    The swap may have been carried out, may be carried out later, or not at all.
+    The swap may have been carried out, may still be carried out later, or not at all;
+    if ``nothing_done`` is set, not at all.
     """
 
 
 class RowLocked(BackendUnavailable):
-    """Another transaction kept the row locked for longer than the request waited.
-
-    Always raised with ``nothing_done``.
-    """
+    """Raised if another transaction kept a row locked; sets ``nothing_done``."""
 
 
 class CasStore(Protocol):
-    """A store that compares and sets; ``CasStepper`` makes steps of it.
+    """Port: a compare-and-set store, from which ``CasStepper`` makes a ``Store``.
 
-    Every swap leaves a new version that was never stored before, also if nothing else
-    changes. From then on the store refuses each swap that starts from the version
-    before and is still on its way.
+    Every successful swap stores a version that was never used before, also if nothing
+    else changes. From then on the store refuses swaps that start from older versions,
+    even those that were sent before and arrive late.
     """
 
     def guess(self) -> StoredState:
-        """Return the state of a resource that was never used: no record, no seat."""
+        """Return the state that an unused resource has, without asking the store."""
 
     def clock(self) -> int:
-        """Return local microseconds of a clock that runs while the host sleeps."""
+        """Return microseconds of a local clock that also runs while the host sleeps."""
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the times for a step that starts from ``state``."""
+        """Return the clock readings for a step that starts from ``state``. No I/O."""
 
     def load(self, resource: Resource) -> Pending[StoredState]:
-        """Read the stored state; the read sees every swap that was answered before.
+        """Read the stored state; every swap answered before this call is visible in it.
 
-        Fails with ``BackendError``.
+        The reply fails with ``BackendError``.
         """
 
     def swap(
@@ -86,16 +85,22 @@ class CasStore(Protocol):
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, StoredState | None]]:
-        """Store ``record`` and ``seat`` if ``state`` is still stored.
+        """Store ``record`` and ``seat`` if ``state`` is still what is stored.
 
-        Fails with ``BackendError``. Unless that says ``nothing_done``, the swap may
-        still be carried out as long as ``state`` is stored. After ``CasContention``
-        another attempt is worthwhile.
+        The reply fails with ``BackendError``. Unless ``nothing_done`` is set, the
+        failed swap may still be carried out as long as ``state`` is stored. After
+        ``CasContention`` another attempt is worthwhile.
 
-        ``record`` was computed with ``times`` just now. Where the store can, it
-        notifies the clients whose ids are in ``wakes``.
+        Args:
+            resource: The resource.
+            state: The version to compare with.
+            record: The new doorman, computed with ``times``.
+            seat: The new mutex record; None removes the stored one.
+            times: What ``times(state)`` returned for this step.
+            wakes: Ids of clients to notify, if the store can notify.
 
         Returns:
-            Whether it was stored, and what is stored now (None: unknown). The stored
-            record may have other fences than ``record`` if the store chooses them.
+            Whether the swap was carried out, and the state that is stored now, None if
+            unknown. A store that chooses the fences may have changed those of
+            ``record``.
         """

@@ -1,4 +1,4 @@
-"""Renewals by compare-and-set: steps of their own, in the lease keeper's thread."""
+"""Renewal of grants by compare-and-set: blocking calls in the lease keeper's thread."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Clock, Renewal
 
 LOCKED_ROW_MEMORY = 60.0
-"""Seconds for which a row that was found locked is remembered, unless renewed."""
+"""Seconds for which a row found locked counts as locked, unless it is renewed."""
 
 Call = Callable[[], object]
 Outcome = Grant | NotHeld | Exception
 NewerState = Callable[[StoredState | None, StoredState | None], StoredState | None]
-"""Returns the later of two states of one resource; None is older than any state."""
+"""Function that returns the later of two states of one resource; None is the oldest."""
 
 
 def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
-    """Do nothing: a renewal lets no client in; pollers see the leases that ended."""
+    """Do nothing: a renewal frees no lock, so no waiting client needs a wake-up."""
 
 
 class CallbackThread:
-    """Runs the callbacks of answers in a thread that has no event loop."""
+    """Queue of callbacks and timers for a thread without an event loop."""
 
     def __init__(self, clock: Clock) -> None:
-        """Run callbacks in the thread that calls ``run``."""
         self.clock: Clock = clock
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._timers: list[tuple[float, int, Call]] = []
@@ -43,20 +42,22 @@ class CallbackThread:
         self._stopped = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run ``function`` in that thread. Callable in any thread."""
+        """Make ``run`` call ``function(*args)``. Callable in any thread."""
         self._calls.put(partial(function, *args))
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Refuse: a thread without an event loop has no tasks."""
         raise NotImplementedError
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Run ``function`` after so many seconds."""
+        """Make ``run`` call ``function`` after ``seconds``."""
         due = self.clock.now() + seconds
         heapq.heappush(self._timers, (due, next(self._order), function))
 
     def run(self, done: Callable[[], bool], until: float) -> None:
-        """Run callbacks until ``done()`` is true or the clock shows ``until``."""
+        """Run queued callbacks and timers until ``done()`` is True or the time is over.
+
+        ``until`` is a time of ``clock.now()``. After ``stop`` the call returns at once.
+        """
         while not done() and not self._stopped:
             now = self.clock.now()
             if now >= until:
@@ -72,13 +73,16 @@ class CallbackThread:
             call()
 
     def stop(self) -> None:
-        """End ``run``, now and for ever. Callable in any thread."""
+        """Make ``run`` return, now and in all later calls. Callable in any thread."""
         self._stopped = True
         self.call_soon(int)  # ``run`` may be blocked until the next call
 
 
 class CasRenewer:
-    """Renewer that sends one swap per resource, all of them at once."""
+    """Renewer that sends one swap for each resource, all of them at the same time.
+
+    ``renew`` blocks; it is called in the lease keeper's thread.
+    """
 
     def __init__(
         self,
@@ -91,17 +95,17 @@ class CasRenewer:
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
     ) -> None:
-        """Renew by ``steps``, whose answers arrive in ``thread``.
+        """Create a renewer that sends its renewals through ``steps``.
 
         Args:
-            thread: Runs the callbacks of the answers.
-            steps: The keeper's own steps.
-            known: Returns the state that the event loop saw last.
-            report: Takes the states that the renewals saw, for the event loop.
-            newer: Decides which state a step starts from.
-            close: Closes the connections of ``steps``, if the renewer owns them.
-            ready: Opens the connections.
-            fit: Called as ``fit(resources, seconds)`` before so many are renewed.
+            thread: Runs the callbacks of the replies, while ``renew`` blocks.
+            steps: A stepper used by this renewer alone.
+            known: Returns the state that the event loop's own stepper saw last.
+            report: Called with each state that a renewal saw.
+            newer: Chooses between the state of ``known`` and that of ``steps``.
+            close: Closes the connections, if the renewer owns them.
+            ready: Opens a connection; called first in each ``renew``.
+            fit: Called with the size of a batch, in resources, and its time in seconds.
         """
         self._fit = fit
         self._newer = newer
@@ -113,7 +117,6 @@ class CasRenewer:
         self._report = report
 
     def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
-        """Renew all; the renewals of one resource go together, in one step."""
         until = self._thread.clock.now() + timeout
         if self._ready is not None:
             # Before the steps are computed: the time that connecting takes must not
@@ -151,7 +154,7 @@ class CasRenewer:
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:
-        """Stop waiting for answers, now and for ever."""
+        """Make ``renew`` stop waiting for replies, now and in all later calls."""
         self._thread.stop()
 
     def close(self) -> None:
@@ -160,15 +163,14 @@ class CasRenewer:
 
 
 class TwoLaneRenewer:
-    """Renewer with two lanes: a locked row delays no other row's renewal.
+    """Renewer in which a row locked by another program delays no other row's renewal.
 
-    The first lane does not wait for a locked row. A resource whose row was found locked
-    is renewed in the second lane, over a connection of its own, which waits for the row
-    as long as fits the lease (test_renewer.py, tests/faults/test_stuck_rows.py).
+    The renewer ``quick`` fails at once when a row is locked. From then on the resource
+    is renewed by ``patient``, over connections of its own, which waits for the row as
+    long as the lease allows (test_renewer.py, tests/faults/test_stuck_rows.py).
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:
-        """Renew by ``quick``, and by ``patient`` the rows that were found locked."""
         self._quick = quick, threading.Lock()
         self._patient = patient, threading.Lock()
         self._clock = clock
@@ -178,7 +180,6 @@ class TwoLaneRenewer:
         return "locked rows" if resource in self._locked else None
 
     def renew(self, batch: Sequence[Renewal], timeout: float) -> Sequence[Outcome]:
-        """Renew a batch whose resources are all of one lane."""
         apart = batch[0].resource in self._locked
         renewer, turn = self._patient if apart else self._quick
         # The row may have been renewed since the keeper asked for its lane. Then this

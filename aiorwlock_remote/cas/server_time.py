@@ -1,18 +1,17 @@
-"""Bounds of the server's clock for processes that ask it seldom.
+"""Bounds of the server's clock, for processes that seldom read that clock.
 
-A step is computed in this process, and the server's clock is read when the step is
-carried out: the time that a record is computed with is not the time at which the record
-is written. All the same, a lease may be judged as run out only when it is by the
-server's clock, and its holder must stop before (``core/timing.py``). So two bounds are
-used, never one estimate:
+A step is computed in this process, and carried out later by the server: the time that a
+record is computed with is not the time at which it is written. All the same, a lease
+may be judged as expired only when it is expired by the server's clock, and its holder
+must stop before (``core/timing.py``). So two bounds are used, never one estimate:
 
 * ``least``: the server's clock in its last answer, plus the time since that answer
   arrived by the local boot clock. The server's clock cannot be behind ``least``: the
-  answer took time on its way, which is left out, and both clocks run at about the same
-  speed (``DRIFT_DIVISOR``). ``least`` is the ``now`` of the transition, so leases are
-  judged with it and no lease ends too soon, however slow the link is.
-* *latest*: ``least`` plus a slack. The server compares: a request that arrives later is
-  refused and is sent again with more slack. So when a record is written, the server's
+  time that the answer travelled is left out, and both clocks run at about the same
+  speed (``DRIFT_DIVISOR``). ``least`` is the ``now`` of the transition, so no lease
+  ends too soon, however slow the link is.
+* *latest*: ``least`` plus a slack. The server refuses a request that arrives later,
+  which is then sent again with more slack. So when a record is written, the server's
   clock is between the two bounds.
 
 A holder counts its lease from before it sent its request. The server's clock was not
@@ -26,9 +25,9 @@ what steps take on this link. A request refused as late was not carried out and 
 will be. (A request that came in time and then waits for a row may still be carried out
 later; the sum above holds for it too, since it counts from when it was sent.)
 
-For a grant that is found again because its first answer was lost, the age is the
-server's clock in the answer that finds it, less the grant's ``since``: both err to the
-cost of its holder.
+If the first answer to a grant was lost and a later request finds the grant, its age is
+the server's clock in the later answer minus the grant's ``since``. Both err on the safe
+side: the holder stops too early rather than too late.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ from aiorwlock_remote.core.value import replace, value
 
 MIN_SLACK = 100_000
 MAX_SLACK = 5_000_000
-"""Microseconds of slack: the least, and the most without drift."""
+"""Microseconds of slack: the least, and the most before drift is added."""
 SLACK_DECAY_DIVISOR = 20
-"""Each answer reduces the slack that a slow answer caused by this fraction of it."""
+"""Each answer reduces the slack that a slow answer caused by 1/20."""
 DRIFT_DIVISOR = 2_000
-"""The speeds of two clocks differ by 1/2000 at most, as they do under NTP."""
+"""The speeds of two clocks are assumed to differ by 1/2000 at most, as under NTP."""
 
 
 @value
 class Bounds:
-    """Bounds of the server's clock, in microseconds.
+    """Value object: bounds of the server's clock at one moment, in microseconds.
 
-    The clock shows ``least`` or more; the server refuses a request that arrives later
-    than ``least + slack``. Every lease is longer by ``slack``.
+    The clock shows ``least`` or more. The server refuses a request that arrives after
+    ``least + slack``, and every lease is made longer by ``slack``.
     """
 
     least: int
@@ -69,19 +68,19 @@ class Bounds:
 
 
 class ServerTime:
-    """What one process knows of one server's clock. Thread-safe.
+    """Keeps bounds of one server's clock, updated by each answer. Thread-safe.
 
     All times are microseconds; local times are of the boot clock.
     """
 
     def __init__(self, now: int, at: int) -> None:
-        """Begin with an answer that said ``now``, and arrived at ``at`` locally."""
+        """Start from an answer that said ``now`` and arrived at local time ``at``."""
         self._lock = threading.Lock()
         self._last = now, at
         self._slack = MIN_SLACK
 
     def bounds(self, at: int) -> Bounds:
-        """Return the bounds at the local time ``at``."""
+        """Return the bounds of the server's clock at the local time ``at``."""
         with self._lock:
             (now, since), slack = self._last, self._slack
         # ``at`` may be earlier: another thread took in an answer meanwhile.
@@ -90,9 +89,9 @@ class ServerTime:
         return Bounds(now + passed - drift, slack + 2 * drift)
 
     def update(self, now: int, at: int, took: int) -> None:
-        """Take in an answer that said ``now``.
+        """Take in an answer: server time ``now``, which arrived at local time ``at``.
 
-        It arrived at the local time ``at``, ``took`` after its bounds were computed.
+        ``took``: time from the computation of the request's bounds until ``at``.
         """
         with self._lock:
             self._last = now, at
@@ -103,7 +102,7 @@ class ServerTime:
 
 
 def with_longer_leases(command: Command, slack: int) -> Command:
-    """Return the command with ``slack`` added to each lease that has an end."""
+    """Return the command with ``slack`` microseconds added to each lease that ends."""
     if not slack:
         return command
     match command:

@@ -1,4 +1,4 @@
-"""Steps over a compare-and-set store: computed here, carried out there by one swap."""
+"""Steps over a compare-and-set store: computed in this process, stored by one swap."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from aiorwlock_remote.logs import log_event
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 CACHE_SIZE = 4096
-"""Resources whose last state is remembered."""
+"""Resources whose last seen state is remembered, at most."""
 MAX_CONTENTION_RETRIES = 3
-"""Attempts of a step that fails with ``CasContention`` each time."""
+"""Attempts of one step, if each attempt fails with ``CasContention``."""
 MAX_UNCHANGED_REFUSALS = 30
-"""Refusals in a row of a step whose start version is stored unchanged."""
+"""A step fails after so many refusals in a row that show an unchanged row."""
 
 WakeClients = Callable[[Resource, tuple[str, ...]], object]
 Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
@@ -51,9 +51,10 @@ Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
 
 @dataclass(slots=True)
 class CommandQueue:
-    """The commands for one resource, in order, and what is known of the resource.
+    """The commands sent for one resource, in order, and its last seen state.
 
-    Only the first command is under way; the fields from ``fresh`` on describe it.
+    Only the first command is being carried out; the fields from ``fresh`` on describe
+    it.
     """
 
     resource: Resource
@@ -81,7 +82,6 @@ class CommandQueue:
     given_up: int = 0
 
     def settle(self, state: StoredState) -> None:
-        """Forget the unsure tickets that ``state`` does not hold."""
         # No lost swap can be carried out any more. A ticket that is not in the record
         # was not granted by one, and its next grant is a new one (test_lost_swaps.py:
         # test_a_grant_is_no_older_for_a_request_that_came_to_nothing).
@@ -95,22 +95,22 @@ AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
 
 
 def may_guess(command: Command) -> bool:
-    """Return True if a step may start from the guess that the resource is unused."""
+    """Return True if the command may be tried unread, as on an unused resource."""
     return isinstance(command, Acquire)
 
 
 def is_repeatable(command: Command) -> bool:
-    """Return True if a second execution gives the same answer as the first."""
+    """Return True if carrying the command out twice gives the same reply as once."""
     return isinstance(command, Acquire | Renew | Withdraw)
 
 
 def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
-    """Try again at once after a refusal."""
+    """Default ``Pause``: retry a refused swap at once, by ``go_on(None)``."""
     go_on(None)
 
 
 def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
-    """Return the reply as the transition computed it."""
+    """Default ``AdjustReply``: return the reply as ``transition`` computed it."""
     return reply
 
 
@@ -118,19 +118,19 @@ class CasStepper:
     """``Store.step`` over a ``CasStore``. Belongs to one event loop or thread.
 
     An uncontended step is one request: its swap starts from the state that the step
-    before left, or from the guess that the resource is unused. After a refusal the step
-    is computed again from the state that the refusal returned.
+    before stored, or from the guess that the resource is unused. After a refusal the
+    step is computed again from the state that the refusal returned.
 
     Invariants, each with the test that fails without it (in ``tests/cas``):
 
     * The commands for one resource are carried out one after the other, in the order of
       the calls (test_stepper.py: test_commands_for_one_resource_keep_their_order).
-    * An answer that changes nothing is never computed from a remembered state, which
-      others may have changed: the state is loaded first (test_stepper.py:
+    * A reply that changes nothing is never computed from a remembered state, which
+      other clients may have changed: the state is loaded first (test_stepper.py:
       test_a_refused_step_goes_on_from_what_it_was_told).
-    * A swap whose answer was lost may be carried out at any later time, as long as the
-      version from which it starts is stored. Before anything else is answered, that
-      version is seen to be gone, or is swapped away (test_lost_swaps.py:
+    * A swap whose answer was lost may be carried out at any later time, as long as its
+      start version is stored. Before any further command is answered, the stepper has
+      seen that this version is gone, or has swapped it away (test_lost_swaps.py:
       test_a_lost_swap_from_a_version_is_burnt_before_an_answer).
     * A resource with a lost swap stays in the cache: no other object knows that the
       swap may still happen (test_cache_bounds.py: test_what_is_lost_is_not_forgotten).
@@ -139,7 +139,7 @@ class CasStepper:
       test_what_may_be_done_is_never_said_to_be_undone).
     * A grant of a request whose answer was lost counts as old as that request
       (test_lost_swaps.py: test_a_grant_that_seemed_lost_is_as_old_as_its_request).
-    * A release whose swap may have been carried out is not repeated: its second answer
+    * A release whose swap may have been carried out is not repeated: its second reply
       would be "not held" (test_lost_swaps.py:
       test_a_release_that_may_be_done_is_not_repeated).
     * An unexpected exception fails one command, and the next command is begun
@@ -153,15 +153,18 @@ class CasStepper:
         pause: Pause = no_pause,
         adjust: AdjustReply = unchanged_reply,
     ) -> None:
-        """Make steps of the swaps of ``cas``.
+        """Create a stepper that carries out commands by swaps of ``cas``.
 
         Args:
             cas: The store.
-            wakes: Called with the ids of the clients that have something to claim.
+            wakes: Called with a resource and ids of clients that now have something to
+                claim.
             pause: Called as ``pause(resource, refusals, go_on)`` before each new
-                attempt. Calls ``go_on`` later, with a state that was read since, or
-                with None to go on from the state that the refusal returned.
-            adjust: Returns the reply that the caller gets.
+                attempt of a step. Calls ``go_on`` later, with a state that was read
+                meanwhile, or with None to continue from the state that the refusal
+                returned.
+            adjust: Called as ``adjust(command, reply, queue)``; returns the caller's
+                reply.
         """
         self._cas = cas
         self._wakes = wakes
@@ -179,22 +182,22 @@ class CasStepper:
         return pending
 
     def saw(self, resource: Resource, state: StoredState) -> None:
-        """Remember a state that another object read: the next step starts from it."""
+        """Let the next step start from ``state``, which another object has read."""
         queue = self._queue(resource)
         if not queue.busy:
             queue.seen = state
 
     def known(self, resource: Resource) -> StoredState | None:
-        """Return the state seen last, if one is remembered. Callable in any thread."""
+        """Return the last seen state, if there is one. Callable in any thread."""
         queue = self._queues.get(resource)
         return None if queue is None else queue.seen
 
     def unanswered(self) -> list[Resource]:
-        """Return the resources with a command that has no answer yet."""
+        """Return the resources for which a command has no reply yet."""
         return [queue.resource for queue in self._queues.values() if queue.waiting]
 
     async def answered(self, resource: Resource) -> None:
-        """Wait until each command that was sent for the resource has its answer."""
+        """Wait until all commands sent so far for the resource have their replies."""
         queue = self._queues.get(resource)
         if queue is not None and queue.waiting:
             done: Pending[None] = Pending()
@@ -371,8 +374,6 @@ class CasStepper:
             self._next(queue)
 
     def _with_age(self, queue: CommandQueue, reply: Reply) -> Reply:
-        """Return the reply with grants of lost requests as old as those requests."""
-
         # The store's clock may not show how long ago the request was sent, and the
         # holder must not count on more than the rest of its lease.
         def aged(granted: Granted) -> Granted:
@@ -408,7 +409,7 @@ class CasStepper:
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the step's reply with the fences that the store wrote in ``record``."""
+    """Return the step's reply with the fences of ``record``, which the store wrote."""
     reply = step.reply
     if record is None or record is step.record:
         return reply
@@ -428,7 +429,7 @@ def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
 
 
 def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
-    """Return the reply with ``change`` applied to each ``Granted`` in it."""
+    """Return the reply with each ``Granted`` in it replaced by ``change(granted)``."""
     if isinstance(reply, Granted):
         return change(reply)
     if isinstance(reply, Released) and reply.then:
@@ -441,7 +442,7 @@ def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
 
 
 def claims_of(command: Command) -> tuple[Claim, ...]:
-    """Return the claims that hold the lock if the command is carried out."""
+    """Return the claims that the command asks to be granted, if it asks for any."""
     match command:
         case Acquire():
             return command.claims

@@ -1,4 +1,4 @@
-"""What all compare-and-set stores have in common: how resources are waited for."""
+"""Base class of the compare-and-set stores: steps by swaps, waiting by polling."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCal
 
 
 class CasLockStore:
-    """Base of the stores whose steps are swaps and whose waiters poll.
+    """Base of the stores whose steps are swaps and whose waiting tasks poll.
 
-    A subclass sets ``_steps``, over its own swaps, and ``_watcher``, over its own
-    reads.
+    A subclass sets ``_steps`` (a stepper over its swaps) and ``_watcher`` (a poller
+    over its reads).
     """
 
     capabilities: Capability = (

@@ -1,14 +1,14 @@
-"""The two published tables as a store that compares and sets, whatever the database.
+"""``CasStore`` over the two published tables, whatever the database.
 
-A ``StatementExecutor`` carries requests to the database and brings answers back. There
+A ``StatementExecutor`` sends requests to the database and returns the answers. There
 are two requests:
 
-* ``swap``: compare the version and the mutex record, and that it is not too late. If
-  all agree, store what is given; else return what is stored. In one transaction, and at
-  best in one round trip. If ``n_fence`` is given, a phase begins: the fence that is
-  stored, and returned, is the greater of ``n_fence`` and the server's clock
-  (``table_rows``).
-* ``look``: return what is stored, all of one moment.
+* ``swap``: compare the version and the mutex row, and check that the request is not
+  late. If all agree, store the new values; else return what is stored. In one
+  transaction, and at best in one round trip. If ``n_fence`` is given, a phase begins:
+  the fence that is stored, and returned, is the greater of ``n_fence`` and the server's
+  clock (``table_rows``).
+* ``look``: return both rows as of one moment.
 """
 
 from __future__ import annotations
@@ -48,21 +48,19 @@ from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import Clock, Finding
 
 MAX_RECORD_BYTES = 32_767
-"""Bytes of a stored record that one request can carry."""
+"""Size limit of a stored record; a larger one is refused before it is sent."""
 MAX_RECORD_BYTES_TO_ENTER = MAX_RECORD_BYTES * 3 // 4
-"""Bytes of a record from which on no more holders or waiters are added.
+"""Size from which on a record gets no more holders or waiters.
 
 The rest is for renewals: leases that end at different times compress less well.
 """
 UNCONTENDED_AFTER = 8
-"""Swaps of one process in a row after which no other process is expected between."""
+"""So many swaps in a row by one process make a refusal of the next one unlikely."""
 CLOCK_TOLERANCE = 1.0
-"""Seconds by which two clocks may differ before ``rwlock doctor`` mentions it."""
+"""Difference of two clocks, in seconds, from which on ``rwlock doctor`` reports it."""
 NOTIFIED_CLIENT_FIELD = "ear"
-"""Name, in the stored record, of the client to notify of new queue entries."""
+"""Field of the stored record: id of the client to notify of new queue entries."""
 MAX_CLIENT_ID_LENGTH = 32
-"""Characters of a client id; a longer value of that field is ignored."""
-
 Values = Mapping[str, object]
 NO_RESOURCE_VALUES: Values = {
     "i_kind": "%",  # the encoding of names never yields this text
@@ -71,38 +69,38 @@ NO_RESOURCE_VALUES: Values = {
 
 
 class StatementExecutor(Protocol):
-    """Carries requests to the database; answers arrive in the loop's own thread."""
+    """Port: sends requests to the database; replies arrive in the caller's thread."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
-        """Send ``swap`` or ``look``; a caller's cancellation does not stop it.
+        """Send the request ``name`` (``swap`` or ``look``) with its parameters by name.
 
-        Fails with ``BackendError``, which without ``nothing_done`` leaves it open
-        whether the request was carried out.
+        If the caller is cancelled, the request is still carried out. If the reply fails
+        with a ``BackendError`` without ``nothing_done``, the request may have been
+        carried out.
         """
 
 
 class ArrivalNotices:
-    """Notices to the holder of a resource that another process queued up behind it.
+    """Decides which client is notified when a queue entry is added to a held resource.
 
-    A new queue entry is a new version: a holder that knows only its own version would
-    be refused when it releases, and would ask again while others wait for that. So a
-    process that listens leaves its client id in the record as it enters, and a process
-    that queues up behind it sends it a notice. A notice is a hint, as all messages are.
+    A new queue entry is a new version, so a holder that knows only the older version
+    would be refused when it releases, and others would wait for its second attempt. So
+    a process that listens for notifications writes its client id into the record when
+    it becomes the holder, and a process that adds a queue entry notifies that client.
+    Notices are hints: a lost one costs time only.
 
     ``hears`` says whether this process listens; any thread may set it.
     """
 
     def __init__(self, client_id: str) -> None:
-        """Begin as a process that does not listen."""
         self.hears: bool = False
         self._client_id = client_id
 
     def turned(self, record: Doorman) -> Doorman:
-        """Return the record with this process as the one to notify, if it listens.
+        """Return the record with this process, if it listens, as the client to notify.
 
-        Call it when the mutex record changes hands. The former holder's id goes in
-        either case (test_arrivals.py:
-        test_who_cannot_be_told_takes_the_last_ones_away).
+        Called when the mutex record changes hands. The former holder's id is always
+        removed (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
         """
         listens = self.hears and record.grants
         ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
@@ -112,7 +110,7 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the id of another process that a new queue entry is to be sent to."""
+        """Return the id of the other client to notify of a new queue entry, if any."""
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
@@ -122,7 +120,7 @@ class ArrivalNotices:
 
 
 def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if all that changed is a new queue entry behind the holders."""
+    """Return True if the resource is held and the only change is a new queue entry."""
     if before is None or after.number == before.number:
         return False
     return bool(after.grants) and after.grants == before.grants
@@ -131,9 +129,9 @@ def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
-    """Return True if a crash of the server may undo the step without harm.
+    """Return True if the commit need not wait for the disk, as its loss does no harm.
 
-    ``stays`` says that the mutex record stays as it is, ``leaves`` that it is removed.
+    ``stays``: the step does not change the mutex record; ``leaves``: it removes it.
     """
     # Such a commit need not wait for the disk, which it reaches before any later commit
     # does. No holder, and no next fence, may depend on it (test_durability.py).
@@ -143,21 +141,21 @@ def may_skip_fsync(
 
 
 def all_grants_expire(record: Doorman | None) -> bool:
-    """Return True if there are grants, and each ends by itself if it is restored."""
+    """Return True if the doorman has grants and each of them has an expiry time."""
     if record is None or not record.grants:
         return False
     return all(grant.expires is not None for grant in record.grants)
 
 
 def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if only queue entries changed: a lost entry is asked for again."""
+    """Return True if a step left the grants and the last fence as they were."""
     if before is None:
         return False
     return after.grants == before.grants and after.last == before.last
 
 
 class TableCas:
-    """``CasStore`` over a ``StatementExecutor``. Belongs to one loop or thread."""
+    """``CasStore`` over the published tables, used in one event loop or thread."""
 
     def __init__(
         self,
@@ -166,16 +164,16 @@ class TableCas:
         time: ServerTime,
         arrivals: ArrivalNotices | None = None,
     ) -> None:
-        """Send requests by ``executor``.
+        """Create the store; no request is sent.
 
         Args:
-            executor: Carries the requests to the database.
+            executor: Sends the requests to the database.
             clock: The local clock.
-            time: The bounds of the server's clock, shared by the whole process.
-            arrivals: Given if the executor sends notifications: to the clients that
-                have something to claim (``wakes``), and to a holder of a new queue
-                entry (``ear``). Such an executor also learns whether a crash may undo
-                the swap (``lazily``), and whether a refusal is unlikely (``calm``).
+            time: Bounds of the server's clock, shared by the whole process.
+            arrivals: Given if the executor can send notifications: to the clients that
+                have something to claim (``wakes``), and to the holder about a new queue
+                entry (``ear``). Such an executor also gets ``lazily`` (a server crash
+                may undo the swap) and ``calm`` (a refusal is unlikely).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
@@ -192,7 +190,6 @@ class TableCas:
         return micros(self._clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the least that the server's clock can show, and the slack."""
         del state  # and the floor is 0: the server chooses the fences
         at = self.clock()
         bounds = self._time.bounds(at)
@@ -214,7 +211,6 @@ class TableCas:
         times: StepTimes,
         wakes: tuple[str, ...] = (),
     ) -> Pending[tuple[bool, StoredState | None]]:
-        """Send one request, which the server refuses if it comes too late."""
         kind, number = resource.row
         mark: VersionMark = state.mark
         sent, version = times.sent, random_id().hex()
@@ -281,24 +277,22 @@ class TableCas:
 
 
 class TableStepper(CasStepper):
-    """``Store.step`` on the tables: one swap, or a few where others come between."""
+    """``CasStepper`` over the published tables, with pauses after repeated refusals."""
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
-        """Make steps of ``cas``; ``later(seconds, function)`` makes the pauses."""
         super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
 
 
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Return the state whose answer is the later one, by the server's clock."""
+    """Return the state read later, by the server's clock. None counts as the oldest."""
     if one is None or other is None:
         return one or other
     return one if one.mark.now > other.mark.now else other
 
 
 def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
-    """Return the reply with the server's time for grants of an earlier attempt."""
     # The transition's ``now`` may be behind the server's clock by the slack. For a
     # fresh grant the caller counts from when it sent its request instead.
     now = 0 if queue.seen is None else queue.seen.mark.now
@@ -334,21 +328,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
-    """Read the server's clock, by a look at no resource.
-
-    Raises:
-        BackendError: as the executor raises it.
-    """
+    """Ask the server for its time, and return the first bounds of its clock."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
-    """Compare the server's clock with the local one, for ``rwlock doctor``.
-
-    Raises:
-        BackendError: as the executor raises it.
-    """
+    """Return the finding of ``rwlock doctor`` about the server's clock and ours."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(

@@ -1,19 +1,20 @@
-"""A resource in the two published tables ↔ the record and the mutex record of the core.
+"""Conversion of rows of the two published tables to doorman and mutex record and back.
 
 The row of ``mutex_locks`` is the mutex record; it exists as long as the lock is taken.
-The row of ``doormans`` has the published columns, for people and other programs to
-read, and this library's record and its version. Times travel as text, to the
-microsecond: ``2026-11-21 19:05:00.000001``, in UTC.
+The row of ``doormans`` has the published columns, which people and other programs read,
+and this library's record with its version. Times are passed as text in UTC, to the
+microsecond: ``2026-11-21 19:05:00.000001``.
 
 The server chooses the fence of a new phase: the greater of the last fence plus one,
-which the swap brings along, and its own clock, which the swap's statement reads. So the
-fence is above all that were handed out before, also if the row was deleted or if a
-failover lost the last grant (``tests/cas/test_failover.py``). A process must not choose
-the fence: the time that a process believes in may be ahead of the server's.
+which the swap passes, and the server's own clock, which the swap's statement reads. So
+the fence is above all earlier fences, also if the row was deleted or if a failover lost
+the last grant (``tests/cas/test_failover.py``). A process must not choose the fence,
+because its estimate of the server's time may be ahead of the server.
 
-The stored text is the fence, a space, and the record as the process made it: its
-``last``, and the fence of its grants, are read as that fence. A text without a fence is
-of the format before, which counted the fences of a row from ``created_at``.
+The stored text is the fence, a space, and the record as the process wrote it. The
+reader replaces the record's ``last``, and the fence of its grants, by that fence. A
+text without a fence has the older format, which counted the fences of a row from
+``created_at``.
 """
 
 from __future__ import annotations
@@ -35,16 +36,15 @@ from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import BadRecord
 
 COMPRESS_FROM_BYTES = 3_000
-"""Bytes from which on a record is compressed: 500 readers take 102 kB, or 28 kB."""
+"""Records longer than this are compressed: 500 readers take 102 kB, or 28 kB."""
 COMPRESSED_PREFIX = "z:"
 FENCE_DIGITS = 19
-"""Digits of the greatest fence."""
 VERSION_WITHOUT_RECORD_HINT = (
     "set its version to NULL as well, or delete its row of doormans"
 )
 BAD_ACQUIRED_AT_HINT = "correct or delete its row: acquired_at must be a time"
 MAX_READERS_BYTES = 4_000
-"""Bytes of ``active_readers``; readers that do not fit are left out of that column."""
+"""Bytes of the column ``active_readers``; readers that do not fit are left out."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC).replace(tzinfo=None)
 _MICRO = timedelta(microseconds=1)
@@ -52,7 +52,7 @@ _MICRO = timedelta(microseconds=1)
 
 @value
 class StoredRow:
-    """A store's answer to a look or a swap.
+    """Value object: a database's answer to a ``look`` or ``swap`` request.
 
     If the swap was carried out, only ``done``, ``now`` and ``fence`` are given.
     """
@@ -74,7 +74,7 @@ class StoredRow:
 
 @value
 class VersionMark:
-    """What a swap compares: the version, and the row of ``mutex_locks``."""
+    """Value object: the stored version and mutex row, which a swap compares."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
@@ -86,11 +86,7 @@ class VersionMark:
 
 
 def state_of(found: StoredRow) -> StoredState:
-    """Return the state in a store's answer.
-
-    Raises:
-        BadRecord: the record, or a time, cannot be read.
-    """
+    """Return the state in a database's answer, or raise ``BadRecord``."""
     seat, record = None, None
     if found.ticket is not None:
         try:
@@ -117,10 +113,12 @@ def state_of(found: StoredRow) -> StoredState:
 
 
 def load_record(text: str, created: str) -> Doorman:
-    """Return the record of a stored text; ``created`` is its row's ``created_at``.
+    """Parse the stored text of a doorman.
+
+    ``created``: the column ``created_at``, which texts of the older format need.
 
     Raises:
-        BadRecord: the text cannot be read.
+        BadRecord: The text cannot be read.
     """
     fence, space, rest = text.partition(" ")
     if (
@@ -141,9 +139,9 @@ def load_record(text: str, created: str) -> Doorman:
 
 
 def with_fence(record: Doorman, fence: int) -> Doorman:
-    """Return the record with ``fence`` as the fence of its phase.
+    """Return the record with ``fence`` as the fence of the current phase's grants.
 
-    All live grants are of that phase; endings are of phases before.
+    The ``endings`` keep their fences: they belong to earlier phases.
     """
     if fence == record.last:
         return record
@@ -152,7 +150,7 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
-    """Return the text to store; if a phase begins, the server prepends its fence."""
+    """Return the doorman as text to store, without its fence if a phase ``begins``."""
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
         compressed = zlib.compress(text.encode(), 3)
@@ -161,11 +159,7 @@ def dump_record(record: Doorman, *, begins: bool) -> str:
 
 
 def decompress(text: str) -> str:
-    """Return the JSON text of a stored record.
-
-    Raises:
-        BadRecord: the text is compressed and damaged.
-    """
+    """Return a stored record's JSON text, or raise ``BadRecord`` if it is damaged."""
     if not text.startswith(COMPRESSED_PREFIX):
         return text
     packed = text.removeprefix(COMPRESSED_PREFIX)
@@ -176,7 +170,7 @@ def decompress(text: str) -> str:
 
 
 def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
-    """Return ``ticket`` and ``acquired_at`` of a mutex record's row."""
+    """Return the columns ``ticket`` and ``acquired_at`` for a mutex record."""
     if seat is None:
         return None, None
     seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
@@ -184,7 +178,7 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
 
 
 def doorman_columns(record: Doorman) -> tuple[str, str | None]:
-    """Return the published columns ``active_readers`` and ``pending_writer``."""
+    """Return the doorman's columns ``active_readers`` and ``pending_writer``."""
     first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
     writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
     return "{" + ",".join(_reader_entries(record)) + "}", writer
@@ -202,11 +196,7 @@ def _reader_entries(record: Doorman) -> Iterator[str]:
 
 
 def micros_of(text: str) -> int:
-    """Return a time as microseconds since 1970.
-
-    Raises:
-        BadRecord: ``text`` is not a time without a zone.
-    """
+    """Parse a time without zone to microseconds since 1970, or raise ``BadRecord``."""
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
     except (ValueError, TypeError) as exc:  # TypeError: it has a time zone
@@ -214,7 +204,7 @@ def micros_of(text: str) -> int:
 
 
 def time_text(micros: int) -> str:
-    """Return microseconds since 1970 as the text of a time."""
+    """Format microseconds since 1970 as ``2026-11-21 19:05:00.000001``."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
 
 

@@ -52,9 +52,10 @@ Keys of the JSON (times are seconds):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The seconds that something took, each time and (``took``) all together.
+    """Durations of one repeated operation, in seconds.
 
-    ``took`` is None if the times had a fixed length, so that a rate would say nothing.
+    ``times``: of each repetition; ``took``: of all together, or None if the times had a
+    fixed length, so that a rate would say nothing.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the result, in seconds; ``ratio`` is the median in plain requests."""
+    """One line of the result in seconds; ``ratio``: the median in plain requests."""
 
     name: str
     meaning: str
@@ -77,12 +78,12 @@ class Figure:
 
 
 def quantile(times: Sequence[float], part: float) -> float:
-    """Return the smallest time that at least ``part`` of the times do not exceed."""
+    """Return the quantile ``part`` (0 to 1) of the times."""
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
-    """Return a figure of each measurement; the first one is the plain request."""
+    """Return a figure for each measurement, the first of which is the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
@@ -105,7 +106,7 @@ HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Return the head and a row for each figure, with the numbers aligned right."""
+    """Return the table's head, and a row for each figure; numbers are aligned right."""
     cells = [HEAD, *map(_cells, found)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -140,11 +141,13 @@ MODULE = "aiorwlock_remote.cli.bench_peer"
 PARTS = 6
 LEASE = 10.0
 START_TIMEOUT, ANSWER_TIMEOUT, LEAVE_TIMEOUT = 30.0, 30.0, 5.0
-"""Seconds that the other process may take to start, to answer after its turns, and to
-end when the bench is interrupted."""
+"""Seconds that the second process may take to start, to answer after its turns, and to
+end when the bench is interrupted.
+"""
 MIN_HOLD, REQUESTS_A_HOLD = 0.005, 2
-"""A turn of two processes lasts so many seconds and so many requests at least, so that
-the other process waits by its end."""
+"""Each turn of two processes lasts at least so many seconds, and so many plain
+requests, so that the other process waits by the end of the turn.
+"""
 
 Act = Callable[[], Awaitable[object]]
 
@@ -160,15 +163,13 @@ class Settings:
 
     @property
     def part(self) -> float:
-        """Seconds for each part of the bench."""
         return self.seconds / PARTS
 
 
 class Benchmark:
-    """All measurements, through one ``Locks`` and a second process.
+    """All measurements, through one ``Locks`` (with new names) and a second process.
 
-    The names of the locks are new, and of a type of their own. ``killed`` says whether
-    the second process did not end in time.
+    ``killed``: True if the second process did not end in time and was killed.
     """
 
     def __init__(self, settings: Settings, locks: Locks, folder: Path) -> None:
@@ -179,7 +180,6 @@ class Benchmark:
         self._run = secrets.token_hex(8)
 
     async def run(self) -> list[Measurement]:
-        """Return all measurements, the plain request first."""
         # What a store does once, as connecting, is done before anything is timed.
         async with self._locks.mutex(*self._name("alone")):
             pass
@@ -209,7 +209,6 @@ class Benchmark:
         return await self._repeat("apart", text, *acts)
 
     async def _turns(self) -> Measurement:
-        """Measure from each release to the grant of the next task."""
         # A single task could hand over to no other (test_alone_nobody_hands_over).
         count = max(2, self._settings.tasks)
         lock = self._locks.mutex(*self._name("turns"))
@@ -229,7 +228,6 @@ class Benchmark:
         return Measurement("turns", text, times, repeated.took)
 
     async def _processes(self, request: float) -> Measurement:
-        """Measure from each release in one process to the grant in the other."""
         name, part = self._name("processes"), self._settings.part
         go = TakeTurns(max(MIN_HOLD, request * REQUESTS_A_HOLD), part)
         plan = PeerPlan(self._settings.url, name, LEASE, self._settings.loop)
@@ -287,9 +285,9 @@ class Benchmark:
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:
-    """Repeat each act in a task of its own for so many seconds, once at least.
+    """Call each function again and again for ``seconds``, in a task of its own.
 
-    Returns the seconds of each time, and of all times together.
+    Return the seconds of each call, and of all together.
     """
     times: list[float] = []
     began = time.perf_counter()

@@ -1,7 +1,7 @@
 """The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-After the plan there is one order, ``TakeTurns`` as JSON, which is answered by the turns
-that the process took. The end of the file ends the process at once.
+It reads lines of JSON from stdin: a ``PeerPlan``, then ``TakeTurns``, which it answers
+by a line with the turns that it took. The end of stdin ends the process at once.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from aiorwlock_remote import Mutex
 
 MIN_TURNS = 3
-"""Turns of each process, however little time there is, so that some change hands."""
+"""Turns that a process takes at least, so that the lock is handed over at all."""
 
 Turn = tuple[float, float]
 """When the process entered and when it began to leave, on the clock of the host."""
 
 
 async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
-    """Hold a mutex for ``hold`` seconds again and again, and return the turns.
+    """Return the turns: hold a mutex for ``hold`` s again and again for ``seconds``.
 
-    The other process has to wait by the end of each turn, or nothing is handed over.
+    Each turn has to be so long that the other process waits by its end, or the mutex is
+    never handed over.
     """
     turns: list[Turn] = []
     until = time.perf_counter() + seconds
@@ -45,7 +46,7 @@ async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
 
 
 def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]:
-    """Return the seconds from each release in one process to the grant in the other."""
+    """Return the seconds from each release to the next grant in the other process."""
     all_turns = sorted(
         [(turn, True) for turn in ours] + [(turn, False) for turn in theirs]
     )
@@ -58,7 +59,7 @@ def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What the second process connects to; ``lease`` is in seconds."""
+    """Plan of the second process: store, mutex, lease in seconds, and event loop."""
 
     url: str
     resource: tuple[str, str]
@@ -68,18 +69,17 @@ class PeerPlan:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurns:
-    """The order to take turns; the fields are those of ``take_turns``."""
+    """The order to take turns; its fields are the arguments of ``take_turns``."""
 
     hold: float
     seconds: float
 
     def line(self) -> bytes:
-        """Return the order as a line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 async def main(plan: PeerPlan) -> None:
-    """Connect, and take turns as ordered."""
+    """Connect to the store, and take turns at each order until stdin ends."""
     async with (
         connect(plan.url, lease=plan.lease) as locks,
         anyio.create_task_group() as group,

@@ -6,7 +6,7 @@ from rich.console import Console
 
 
 class RichConsole(Console):
-    """A console on stdout whose closed pipe is an exception, not an exit."""
+    """A console of rich that raises ``BrokenPipeError`` if stdout is closed."""
 
     def on_broken_pipe(self) -> None:
         # rich would exit the process here, from within a task group whose workers

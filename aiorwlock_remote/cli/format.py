@@ -1,7 +1,7 @@
 """Resources and their holders as JSON and as tables, both without tickets.
 
-rich is not used here: scripts call these commands often, and importing rich takes
-longer than the rest of such a command.
+This module does not import rich: scripts call these commands often, and importing rich
+takes longer than the rest of such a command.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def print_json(value: object) -> None:
 
 
 def moment(when: datetime, precision: str = "milliseconds") -> str:
-    """Return a time as ISO 8601 in UTC, with a ``Z``."""
+    """Return a time as ISO 8601 in UTC; ``precision``: ``isoformat``'s ``timespec``."""
     return when.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def resource_json(seen: LockInfo) -> dict[str, object]:
-    """Return a resource for JSON, with the keys of ``RESOURCE_KEYS``."""
+    """Return a resource as a dict for JSON, with the keys of ``RESOURCE_KEYS``."""
     return {
         "resource": seen.target.label,
         "type": seen.resource_type,
@@ -67,7 +67,7 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
 
 
 def holder_json(holder: Holder) -> dict[str, object]:
-    """Return a holder for JSON, with the keys of ``RESOURCE_KEYS``."""
+    """Return a holder as a dict for JSON, with the keys of ``RESOURCE_KEYS``."""
     left = holder.expires_in
     return {
         "holder": holder.holder,
@@ -99,12 +99,12 @@ def _queued_json(queued: Queued) -> dict[str, object]:
 
 
 def fence_of(holder: Holder) -> str:
-    """Return the fence as it is shown, and as ``rwlock break`` takes it."""
+    """Return the fence as ``rwlock break`` takes it; ``-`` if there is none."""
     return "-" if holder.fence is None else str(holder.fence)
 
 
 def who(one: Holder | Queued) -> str:
-    """Return ``host/pid: reason``, as far as they are known."""
+    """Return ``host/pid: reason`` of a holder or waiter, as far as they are known."""
     place = f"{one.host}/{one.pid}" if one.host else ""
     if not one.host and getattr(one, "foreign", False):
         place = "a foreign program"
@@ -112,7 +112,7 @@ def who(one: Holder | Queued) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in seconds as text, in a unit of few digits."""
+    """Return a duration as text, in a unit that needs few digits: ``90 min``."""
     # "119 s" and "90 min" say more than "2 min" and "2 h".
     size = abs(seconds)
     for unit, length in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
@@ -122,7 +122,7 @@ def span(seconds: float) -> str:
 
 
 def lease_left(holder: Holder) -> str:
-    """Return how long the lease of a holder still runs, as text."""
+    """Return as text how long a holder's lease still runs, or when it ended."""
     left = holder.expires_in
     if left is None:
         return "never ends"
@@ -130,7 +130,7 @@ def lease_left(holder: Holder) -> str:
 
 
 def waiting(queue: Iterable[Queued]) -> str:
-    """Return how many tasks wait, as ``2 write, 1 read``."""
+    """Return how many tasks wait, as ``2 write, 1 read``; "" if none wait."""
     count: Counter[str] = Counter()
     for queued in queue:
         count[queued.mode] += queued.waiting
@@ -145,7 +145,7 @@ RESOURCE_HEAD = (
 
 
 def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
-    """Return a row for each holder, or one if the resource is only waited for."""
+    """Return a table row for each holder, or one row if the resource has no holder."""
     queue = waiting(seen.queue)
     return [
         (
@@ -165,7 +165,7 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
     """Print resources in the order of their names, as JSON or as a table.
 
-    ``none`` is printed on stderr in place of a table without rows.
+    ``none``: the message on stderr if there are no resources and no JSON is wanted.
     """
     found = sorted(found, key=lambda seen: seen.target.label)
     if as_json:
@@ -177,7 +177,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
 
 
 def nothing(resource_type: str | None, found: str) -> str:
-    """Return the message that nothing was found, e.g. "nothing is held"."""
+    """Return the message that nothing was found; ``found`` is like "is held"."""
     if resource_type is None:
         return f"nothing {found}"
     text = f"nothing of type {quoted(resource_type)} {found}"
@@ -190,8 +190,8 @@ def nothing(resource_type: str | None, found: str) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns, a line for each row.
 
-    At a terminal that is too narrow the last column goes below the line, indented.
-    Holders and fences are never cut, as ``rwlock break`` takes them whole.
+    At a terminal that is too narrow the last column is printed below its line,
+    indented. Holders and fences are never cut, as ``rwlock break`` takes them whole.
     """
     # Names are written by other programs; the widths are those of what is shown.
     rows = [[plain(cell) for cell in row] for row in rows]

@@ -21,7 +21,7 @@ _COMMANDS = {
     "bench": "bench:bench",
     "schema": "store:schema",
 }
-"""Where each command is, below ``aiorwlock_remote.cli``, in the order of the help."""
+"""Module below ``aiorwlock_remote.cli`` and function, in the order of the help."""
 
 _EPILOG = """\b
 Exit codes:
@@ -52,10 +52,8 @@ Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
 
 
 class _LazyGroup(click.Group):
-    """A group that imports a command only when it is asked for.
-
-    ``rwlock run`` stands in scripts and cron jobs, and has to start quickly.
-    """
+    # Imports a command only when it is called: ``rwlock run`` is used in scripts and
+    # cron jobs, and has to start quickly.
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

@@ -17,11 +17,7 @@ _REQUIRED = ("click", "rich")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``rwlock`` and return its exit code.
-
-    Args:
-        argv: Arguments without the program's name; by default those of the process.
-    """
+    """Run ``rwlock`` with ``argv`` (default: ``sys.argv``); return the exit code."""
     missing = [name for name in _REQUIRED if find_spec(name) is None]
     if missing:
         print(

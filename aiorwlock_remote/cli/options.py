@@ -26,7 +26,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class FloatRange(click.FloatRange):
-    """A range of floats without NaN, which click's range has in it."""
+    """A ``click.FloatRange`` that also rejects NaN, which click accepts."""
 
     def convert(
         self,
@@ -51,7 +51,7 @@ def _keep_prefix(ctx: click.Context, param: click.Parameter, value: str | None) 
 def _prefixed(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Return the URL with the prefix in it, so that commands know the URL only."""
+    # The URL includes the prefix, so that commands need only the URL.
     del param
     prefix = ctx.meta.get(_PREFIX)
     return with_prefix(value, check_prefix(prefix)) if value and prefix else value
@@ -79,7 +79,7 @@ _url = click.option(
 
 
 def store_option(function: F) -> F:
-    """Add ``--url`` and ``--prefix``; ``url`` has the prefix in it (``store_url``)."""
+    """Decorator of a command: adds ``--url``, ``--prefix``, passed as one ``url``."""
     return _url(_prefix(function))
 
 
@@ -91,7 +91,7 @@ def store_url(
     Args:
         url: The value of ``--url``.
         must_exist: Refuse a file or folder that does not exist, and would be created.
-        must_be_used: Refuse an empty one as well: a command that looks at a mistyped
+        must_be_used: Also refuse an empty one: a command that looks at a mistyped
             path, or at a folder where no disk is mounted, would show that nothing is
             held (test_an_empty_place_is_not_taken_for_an_unused_store).
     """
@@ -122,7 +122,7 @@ def store_url(
 
 
 def path_of(address: Address) -> Path | None:
-    """Return the file or folder that the locks are in; None if they are in a server."""
+    """Return the file or folder that contains the locks; None for a server."""
     if address.scheme == "sqlite":  # its path may be relative
         return Path(address.path.removeprefix("/"))
     return Path(address.path) if address.scheme == "file" else None
@@ -148,12 +148,12 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 
 def resource_argument(function: F) -> F:
-    """Add ``TYPE/ID``, split at the first slash, as ``target``."""
+    """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
     return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
 
 
 def check_whole(target: tuple[str, str]) -> tuple[str, str]:
-    """Return ``target``, which a command is about to lock, if its name is whole."""
+    """Return ``target``; raise ``click.UsageError`` if its name was cut for display."""
     # Long names are shown cut: a copy of one is the name of another resource
     # (test_a_name_too_long_to_be_shown).
     if any(map(is_cut, target)):
@@ -167,7 +167,7 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 def type_argument(function: F) -> F:
-    """Add ``[TYPE]`` as ``resource_type``, which is None for all types."""
+    """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
     return click.argument(
         "resource_type", metavar="[TYPE]", required=False, callback=_type
     )(function)
@@ -177,7 +177,7 @@ def type_argument(function: F) -> F:
 
 
 def as_json(function: F) -> F:
-    """Add ``--json`` as ``as_json``."""
+    """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
     option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
     return option(function)
 
@@ -192,7 +192,7 @@ def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def loop_option(function: F) -> F:
-    """Add ``--loop``: asyncio or trio."""
+    """Decorator of a command: adds ``--loop``, asyncio or trio, passed as ``loop``."""
     return click.option(
         "--loop",
         type=click.Choice(["asyncio", "trio"]),

@@ -1,4 +1,4 @@
-"""Errors as users see them: one line on stderr, what to do, and an exit code."""
+"""Prints errors for users: one line on stderr, with what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ADVICE: tuple[tuple[type[LockError], str], ...] = (
 
 
 class CommandFailed(Exception):
-    """A command cannot go on; the text of the error is one line for the user."""
+    """A command cannot continue; the error's text is one line for the user."""
 
 
 def plain(text: str) -> str:
@@ -50,7 +50,7 @@ def plain(text: str) -> str:
 
 
 def print_message(text: str) -> None:
-    """Print one line on stderr; do nothing if stderr has no reader any more."""
+    """Print one line on stderr; do nothing if nothing reads stderr any more."""
     try:
         click.echo(f"rwlock: {plain(text)}", err=True)
     except OSError:
@@ -60,11 +60,7 @@ def print_message(text: str) -> None:
 
 
 def report(error: Exception) -> int:
-    """Print an error for the user, and return its exit code.
-
-    Raises:
-        Exception: ``error`` itself, if it is a bug and not a failure.
-    """
+    """Print an error and return its exit code; raise the error if it is a bug."""
     for leaf in _leaves(error):
         match leaf:
             case LockError():

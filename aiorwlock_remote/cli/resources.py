@@ -176,7 +176,7 @@ _MAX_FENCE_DIGITS = 19
 
 @dataclass(frozen=True, slots=True)
 class _SeenHolder:
-    """A holder as the user saw it on screen; a ``fence`` of None is a foreign one."""
+    # ``fence`` is None for the holder of a program that does not use this library.
 
     holder: str
     fence: int | None

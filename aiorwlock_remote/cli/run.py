@@ -39,14 +39,14 @@ _SHELL = "/bin/sh"
 
 
 class ChildProcess:
-    """The running command, in our own process group and with our files.
+    """The running command, in our own process group and with our open files.
 
     A group of its own would keep the command from reading the terminal; in ours Ctrl-Z
     stops both processes, and Ctrl-C reaches the command exactly once, from the terminal
     (flock(1) and `timeout --foreground` decide likewise). The price: only the command
     itself is sent signals, not the processes that the command starts.
 
-    ``code`` is the exit code, negative for a signal, or None while the command runs.
+    ``code``: the exit code, negative for a signal; None while the command runs.
     """
 
     def __init__(
@@ -58,11 +58,8 @@ class ChildProcess:
     ) -> None:
         """Start the command; raise ``OSError`` if that fails.
 
-        Args:
-            command: Program and arguments.
-            environment: All of the command's environment.
-            mask: Signals that are blocked in the command.
-            on_end: Called in the event loop when the command has ended.
+        ``mask``: signals that are blocked in the command; ``on_end``: called in the
+        event loop when the command has ended.
         """
         self._loop, self._on_end = asyncio.get_running_loop(), on_end
         self.code: int | None = None
@@ -76,7 +73,6 @@ class ChildProcess:
         threading.Thread(target=self._reap, name="rwlock child", daemon=True).start()
 
     def send(self, number: int) -> None:
-        """Send the command a signal, unless the command has ended."""
         if self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
@@ -93,8 +89,6 @@ class ChildProcess:
 def _spawn(
     command: Sequence[str], environment: Mapping[str, str], mask: Iterable[int]
 ) -> int:
-    """Start the command as execvp would, and return its process id."""
-
     def spawn(file: str, arguments: list[str]) -> int:
         return os.posix_spawnp(
             file, arguments, environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
@@ -134,7 +128,7 @@ class LockedCommandOptions:
 
 
 class LockedCommand:
-    """One run of one command under one lock."""
+    """Acquires the lock, runs one command and releases the lock; see ``rwlock run``."""
 
     def __init__(self, job: LockedCommandOptions, signals: SignalReceiver) -> None:
         self._job = job
@@ -146,7 +140,6 @@ class LockedCommand:
         self._loss_printed = False
 
     async def main(self) -> int:
-        """Acquire, run the command, release; return the exit code."""
         job = self._job
         url, target = store_url(job.url), check_whole(job.target)
         reason = _name_of(job.command[0]) if job.reason is None else job.reason
@@ -245,12 +238,9 @@ class LockedCommand:
             print_message(f"{_loss(held)}, before the command had ended")
 
     def _is_lost(self, held: Held) -> bool:
-        """Return whether the lock was lost, and not released by the command itself.
-
-        The command can adopt the exported ticket and release the lock. That is assumed
-        if the store has no such grant, the grant was not broken, and its lease cannot
-        have run out. Decided once: later the lease runs out in any case.
-        """
+        # The command can adopt the exported ticket and release the lock. That is
+        # assumed if the store has no such grant, the grant was not broken, and its
+        # lease cannot have run out. Decided once: later the lease runs out in any case.
         if held.lost is not None and self._lost is None:
             left = state_of(held).lease.left
             running = left is not None and left > 0
@@ -265,7 +255,7 @@ class LockedCommand:
 
 
 def _name_of(program: str) -> str:
-    """Return the file name of the program, whose bytes need not be text."""
+    # The bytes of a file name need not be text.
     return os.fsencode(Path(program).name).decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""Signals: those that end a command, and those that ``rwlock run`` passes on."""
+"""Receives the signals that end a command, and those that ``rwlock run`` passes on."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return the signals that are not ignored; under nohup(1) SIGHUP stays ignored."""
+    """Return the signals that are not ignored; nohup(1) for one ignores SIGHUP."""
     return [s for s in numbers if signal.getsignal(s) != signal.SIG_IGN]
 
 
 class Interrupt:
-    """The signal that ends a command which has something to clean up first.
-
-    ``by`` is the signal that came, or None.
-    """
+    """Waits for a signal that ends a command; ``by``: the signal, or None so far."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
 
     async def listen(self, scope: anyio.CancelScope) -> None:
-        """Wait for a signal, then cancel the scope that does the work."""
+        """Wait for a signal, then cancel ``scope``, in which the command works."""
         numbers = not_ignored(INTERRUPTS)
         # No signal can end the command (test_where_all_are_ignored_nothing_ends_it).
         if not numbers:
@@ -53,23 +50,24 @@ FORWARDED = (
     signal.SIGUSR2,
 )
 ENDING = FORWARDED[:4]
-"""Those that also end the wait for the lock."""
+"""Signals that also end the wait for the lock."""
 
 Handler = Callable[[signal.Signals, bool], None]
-"""``handler(number, from_terminal)``, called in the event loop."""
+"""``handler(number, from_terminal)``, called in the event loop for each signal."""
 
 
 class SignalReceiver:
-    """Receives the signals sent to ``rwlock run``, and where they came from.
+    """Receives the signals sent to ``rwlock run``, and whether the terminal sent them.
 
-    The signals are blocked in every thread and taken by one with sigwaitinfo(2), which
-    says what Python's handlers do not: whether a process sent the signal, or the
-    terminal. The command runs in our process group, so what the terminal sends (Ctrl-C,
-    a hang-up) has reached the command already; forwarding would make two signals of one
-    (test_ctrl_c_reaches_the_command_once). sudo decides likewise.
+    The signals are blocked in every thread, and one thread takes them by
+    sigwaitinfo(2), which says what Python's handlers do not: whether a process or the
+    terminal sent the signal. The command runs in our process group, so what the
+    terminal sends (Ctrl-C, a hang-up) has reached the command already; forwarding would
+    make two signals of one (test_ctrl_c_reaches_the_command_once). sudo decides
+    likewise.
 
-    The receiver has to be made before the first thread and the event loop: a thread
-    inherits the mask of the one that starts it. What comes before ``start`` is kept.
+    The receiver must be created before the first thread and the event loop: a thread
+    inherits the mask of its creator. Signals that come before ``start`` are kept.
     """
 
     def __init__(self) -> None:
@@ -80,7 +78,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Call ``handler``, or what replaces ``self.handler``, for each signal."""
+        """Begin to call ``self.handler``, at first ``handler``, for each signal."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(
@@ -102,7 +100,6 @@ def _ignore(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT00
 
 
 def _wait(taken: set[signal.Signals]) -> tuple[int, bool]:
-    """Wait for a signal; return its number, and whether the terminal sent it to all."""
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(taken)
         by_kernel = info.si_code > 0  # SI_USER is 0, SI_QUEUE and so on less

@@ -146,7 +146,7 @@ def sqlite() -> None:
 
 
 def _shown(name: str) -> str:
-    """Return the name as it stands in CQL, where capitals need quotes."""
+    # In CQL a name with capitals needs quotes.
     return name if name == name.lower() else f'"{name}"'
 
 

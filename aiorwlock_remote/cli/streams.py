@@ -1,4 +1,4 @@
-"""Standard streams without a reader: closed, or left early as by ``head``."""
+"""Standard streams that are closed, or whose reader leaves early, as ``head`` does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def null_stream() -> TextIO:
 
 
 def discard_stdout() -> None:
-    """Discard what stdout has buffered, and what is printed from now on."""
+    """Discard what stdout has buffered, and all that is printed later."""
     # Below Python's buffer: what is left in the buffer is flushed at exit, and would
     # fail there.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -25,9 +25,9 @@ def discard_stdout() -> None:
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Ignore that the reader of stdout leaves while the block prints.
+    """Context in which the reader of stdout may leave while the block prints.
 
-    The command then ends with its own exit code, which scripts ask for.
+    The command then ends with its own exit code, which scripts use.
     """
     try:
         yield
@@ -37,11 +37,7 @@ def reader_may_leave() -> Iterator[None]:
 
 
 def check_reader(fd: int) -> None:
-    """Check that the other end of a pipe or terminal is still open.
-
-    Raises:
-        BrokenPipeError: The other end was closed.
-    """
+    """Raise ``BrokenPipeError`` if the other end of a pipe or terminal was closed."""
     # No event is asked for: poll() reports a closed end in any case.
     poll = select.poll()
     poll.register(fd, 0)

@@ -2,7 +2,7 @@
 
 A worker gets its plan as the first line on stdin, as JSON: a URL on the command line
 would show its password to every user of the host. Later lines are orders; the end of
-the file is the order to finish.
+stdin is the order to finish.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from aiorwlock_remote.cli.report import CommandFailed
 
 READY = "ready"
-"""First line of a worker, when it can take orders."""
+"""First line that a worker prints, when it can take orders."""
 MAX_LINE_BYTES = 1 << 26
-"""Bytes of the longest line of a worker: all turns of an hour's bench."""
+"""Bytes of the longest line that a worker prints: all turns of an hour's bench."""
 PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcess:
-    """A process ``python -m module``, seen by the command that started it.
+    """Controls a process ``python -m module`` from the command that started it.
 
-    ``killed`` says whether the command killed the process. Every method but ``aclose``,
+    ``killed``: True if the command killed the process. Every method but ``aclose``,
     ``kill``, ``resume`` and ``wait`` raises ``CommandFailed`` if the worker has ended.
     """
 
@@ -49,7 +49,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
-        """Start a process that runs ``module``, and send the plan as its first line.
+        """Start a process that runs ``module``, and send it the plan as its first line.
 
         ``name`` is for messages to the user; stderr is written to the file ``errors``.
         """
@@ -72,60 +72,54 @@ class WorkerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
         return self._process.returncode is None
 
     async def wait_ready(self) -> None:
-        """Wait until the worker takes orders."""
+        """Wait until the worker has printed ``READY`` and takes orders."""
         line = await self.receive()
         if line != READY:
             raise CommandFailed(f"{self.name} said {line!r}")
 
     async def send(self, line: bytes) -> None:
-        """Send a line, which ends with a newline."""
+        """Send a line, which must end with a newline, to the worker's stdin."""
         try:
             await self._stdin.send(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise self._failed() from None
 
     async def receive(self) -> str:
-        """Return the next line of the worker, without its newline."""
+        """Return the next line that the worker prints, without its newline."""
         try:
             return (await self._stdout.receive_until(b"\n", MAX_LINE_BYTES)).decode()
         except (anyio.IncompleteRead, anyio.EndOfStream):
             raise self._failed() from None
 
     async def dismiss(self) -> None:
-        """Send the order to finish."""
+        """Order the worker to finish, by closing its stdin."""
         await self._stdin.aclose()
 
     async def wait_finished(self) -> None:
-        """Wait for the end; raise if the worker failed, and was not killed by us."""
+        """Wait for the end of the process; raise if it failed, unless we killed it."""
         if await self._process.wait() != 0 and not self.killed:
             raise self._failed()
 
     async def wait(self) -> None:
-        """Wait for the end of the process, whatever its exit code is."""
         await self._process.wait()
 
     def suspend(self) -> None:
-        """Stop the process with SIGSTOP."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the process go on with SIGCONT, unless it has ended."""
         if self.is_running:
             self._process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
-        """Kill the process, suspended or not, and wait for its end."""
         self.killed = True
         if self.is_running:
             self._process.kill()
         await self._process.wait()
 
     async def aclose(self) -> None:
-        """Kill the process and close its pipes."""
         await self.kill()
         await self._process.aclose()
 
@@ -146,9 +140,9 @@ def within(seconds: float, name: str, verb: str) -> Iterator[None]:
 
 
 def end_with_command() -> None:
-    """Prepare this process, a worker, to end when its command ends.
+    """Let this worker process end when the command that started it ends.
 
-    What a terminal sends is for the command, which then closes the pipe of orders.
+    Signals of the terminal are ignored: the command handles them and closes the pipe.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,15 +1,14 @@
-"""Whose turn it is: the rules of admission, in one place.
+"""The rules of admission: which waiting client may be granted a resource next.
 
 Phase-fair FIFO (``Policy.FAIR``):
 
-* A writer enters an idle resource; of several waiting, the oldest.
+* A writer enters an idle resource; if several wait, the oldest.
 * A reader joins a live read phase unless a writer waits.
 * When a write phase ends, all readers waiting at that moment may enter (``admit_upto``)
-  during one claim window, even if a writer waits. The window opens (``admit_until``)
-  when they can come: not while a foreign program holds the mutex record, not during a
-  lock delay.
-* An entry whose client is offered the resource and does not come within its claim
-  window keeps its order but blocks no other until the client asks again
+  during one claim window, even if a writer waits. The window (``admit_until``) does not
+  open while another program holds the mutex record, nor during a lock delay.
+* If a client is offered the resource and does not claim it within its claim window, its
+  entry keeps its order, but blocks no other entry until the client asks again
   (``QueueEntry.missed_claim``).
 
 A queue entry is a reservation, never a grant. Only the client's own request grants, so
@@ -26,9 +25,10 @@ from aiorwlock_remote.core.value import replace
 
 
 def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> bool:
-    """Return whether the client of this entry may be granted now.
+    """Return True if the client of this queue entry may be granted the resource now.
 
-    ``entry`` may be provisional: not in the queue, numbered past its tail.
+    ``entry`` may be one that is not in the queue yet, with the next free number.
+    ``now``: microseconds of the store's clock.
     """
     if doorman.barred_until > now:
         return False
@@ -51,29 +51,29 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
 
 
 def writers(doorman: Doorman, now: int) -> list[QueueEntry]:
-    """Return the writer entries that count, oldest first: all that missed no claim."""
+    """Return the queue entries of writers that missed no claim window, oldest first."""
     return [
         p for p in doorman.queue if p.mode is Mode.WRITE and not p.missed_claim(now)
     ]
 
 
 def writer_waits(doorman: Doorman, now: int) -> bool:
-    """Return whether a read phase is closed to new readers."""
+    """Return True if a waiting writer or upgrader keeps new readers from joining."""
     # A waiting upgrader closes it as a writer does, or readers that keep joining would
     # starve it (test_an_upgrader_closes_joining).
     return doorman.upgrader is not None or bool(writers(doorman, now))
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
-    """Return whether a reader may join although a writer waits."""
-    # Without an end of the window a dead reader would block the next writer for ever
+    """Return True if the end of a write phase lets this reader pass waiting writers."""
+    # Without ``admit_until`` a dead reader would block the next writer for ever
     # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
     return open_now and entry.number <= doorman.admit_upto
 
 
 def admitted(doorman: Doorman, now: int) -> list[QueueEntry]:
-    """Return the reader entries that a writer still lets pass."""
+    """Return the readers' entries that may pass waiting writers and missed no claim."""
     readers = [
         p for p in doorman.queue if p.mode is Mode.READ and not p.missed_claim(now)
     ]
@@ -81,13 +81,12 @@ def admitted(doorman: Doorman, now: int) -> list[QueueEntry]:
 
 
 def admit_waiting(doorman: Doorman) -> Doorman:
-    """Admit all readers waiting at this moment: a write phase has ended."""
+    """Let all readers in the queue pass waiting writers: a write phase has ended."""
     return replace(doorman, admit_upto=doorman.number, admit_until=0)
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit readers behind writers that are gone: expired, or late for their claim."""
-    # Time passes between steps, so each step first makes up for what it changed.
+    """Admit the waiting readers once all writers expired or missed their claim."""
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
     for entry in doorman.queue:  # its writers have all missed their claim
@@ -97,14 +96,18 @@ def settle(doorman: Doorman, now: int) -> Doorman:
 
 
 def suspend(doorman: Doorman, now: int) -> Doorman:
-    """Close the admitted readers' window while a foreign program holds the record."""
+    """Reset ``admit_until``: another program holds the lock, so no reader can come."""
     return replace(doorman, admit_until=0) if doorman.admit_until > now else doorman
 
 
 def retry_after(
     doorman: Doorman, entry: QueueEntry, foreign: MutexRecord | None, now: int
 ) -> int | None:
-    """Return microseconds until something changes for this entry by itself, or None."""
+    """Return the microseconds until time alone may let this entry's client in, or None.
+
+    None: nothing that blocks the entry expires (a grant, a claim window, a lock delay,
+    or ``foreign``, the mutex record if another program wrote it).
+    """
     if foreign is not None:
         return None if foreign.expires is None else max(0, foreign.expires - now)
     if doorman.barred_until > now:
@@ -122,7 +125,7 @@ def retry_after(
 
 
 def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Reserve a free resource for the next entry; return the clients to wake."""
+    """Reserve a free resource for the next entries, and return the clients to wake."""
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
     doorman, woken = _open_window(settle(doorman, now), now)
@@ -137,7 +140,7 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Mark the entries of unreachable clients that were called as late at once."""
+    """Mark the offers made to these clients as missed: they cannot be reached."""
     called = [
         p
         for p in doorman.queue
@@ -149,9 +152,8 @@ def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doo
 
 
 def _open_window(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    # The window is as long as the longest of theirs: a reader that does not come in it
-    # is late, and delays the next writer no longer
-    # (test_a_dead_reader_costs_one_window).
+    # A reader that does not come within the longest claim window of them all is late,
+    # and delays the next writer no longer (test_a_dead_reader_costs_one_window).
     called = [] if doorman.admit_until else admitted(doorman, now)
     if not called:
         return doorman, ()

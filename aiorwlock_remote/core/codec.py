@@ -1,8 +1,8 @@
 """The stored form of a doorman: a versioned dict of plain JSON values.
 
-Fields of a newer minor version are kept as they are, so that two versions of this
-library can share a store during a rolling deploy. Another major version, and any other
-damage, is refused: a lock that guessed would let two holders in.
+Fields that a newer minor version added are kept, so that two versions of this library
+can share a store during a rolling deploy. Another major version and damaged records are
+refused: guessing could let two holders in.
 """
 
 from __future__ import annotations
@@ -67,11 +67,7 @@ def dumps(doorman: Doorman) -> str:
 
 
 def loads(text: str) -> Doorman:
-    """Return the doorman of a JSON text.
-
-    Raises:
-        BadRecord: The text is not JSON, not ours, or of an unknown version.
-    """
+    """Return the doorman in a JSON text, or raise ``BadRecord`` if it is damaged."""
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except KeyError as exc:
@@ -84,7 +80,7 @@ def loads(text: str) -> Doorman:
 
 
 def load(data: object) -> Doorman:
-    """Return the doorman of parsed JSON, of this version or a compatible one."""
+    """Return the doorman in parsed JSON, or raise ``BadRecord`` if it is damaged."""
     try:
         fields = cast("dict[str, Any]", data)
         if not isinstance(data, dict) or fields["v"] != VERSION:

@@ -1,4 +1,4 @@
-"""The commands that change a doorman, and the replies. Frozen values, checked once.
+"""The commands that change a doorman, and the replies to them: immutable values.
 
 Times are microseconds, except where a name says seconds.
 """
@@ -22,12 +22,16 @@ MAX_LOCAL_TURNS = 100
 
 
 class IllegalCommand(ValueError):
-    """A command that makes no sense; nothing was changed."""
+    """A command makes no sense in the present state; nothing was changed."""
 
 
 @value
 class Claim:
-    """One ticket asking to enter. ``lease`` in microseconds; None never expires."""
+    """Part of a command: a ticket to grant, its lease, and a description of its client.
+
+    ``lease``: microseconds; None: the grant never expires. ``lock_delay``: microseconds
+    after an expiry for which no client enters.
+    """
 
     ticket: str = field(repr=False)
     lease: int | None
@@ -46,25 +50,27 @@ class Claim:
         return None if self.lease is None else self.lease / MICROS
 
     def grant(self, mode: Mode, fence: int, now: int) -> Grant:
-        """Return the grant of this claim if it is admitted now."""
+        """Return the grant that this claim becomes if it is admitted at ``now``."""
         ends = None if self.lease is None else now + self.lease
         return Grant(self.ticket, mode, fence, now, ends, self.who, self.lock_delay)
 
 
 @value
 class Acquire:
-    """Command: admit these tickets, or give their client an entry in the queue.
+    """Command: grant the tickets of ``claims``, or put their client into the queue.
 
     Several claims are allowed for readers only: all waiting readers of a process enter
     in one step.
 
     Attributes:
-        client_id: Random id of the client (one ``Locks``); needed for an entry.
-        may_queue: Whether a refused acquire takes an entry.
-        more: Tasks of the client that wait behind these claims. If it is not 0, the
-            client gets a new entry at the tail once it is served.
-        waiting: All waiting tasks of the client, shown to people and counted.
-        max_waiters: Waiting tasks of all clients from which on an entry is refused.
+        client_id: Random id of the client (one ``Locks``); needed for a queue entry.
+        may_queue: Whether a refused acquire puts the client into the queue.
+        more: How many tasks of the client wait behind these claims. If not 0, the
+            client is queued again at the tail when the claims are granted.
+        waiting: All waiting tasks of the client: shown to people, and counted.
+        max_waiters: Refuse the acquire if so many tasks of all clients wait already.
+        entry_ttl: Microseconds after which the entry is dropped unless refreshed.
+        claim_window: Microseconds for which a free resource is reserved for the entry.
     """
 
     claims: tuple[Claim, ...]
@@ -93,9 +99,10 @@ class Acquire:
 
 @value
 class Release:
-    """Command: end a grant, and let the client's next waiters ask in the same step.
+    """Command: end a grant, then carry out the acquires in ``then`` in the same step.
 
-    ``mode``: release only a grant of that mode.
+    They come from waiting tasks of this client. ``mode``: end a grant of that mode
+    only.
     """
 
     ticket: str = field(repr=False)
@@ -105,10 +112,10 @@ class Release:
 
 @value
 class Withdraw:
-    """Command: undo tickets, whatever became of them, and give the entry up.
+    """Command: undo an acquire, whether it was granted, queued or never arrived.
 
-    ``keep`` leaves the entry. ``upgrader``: the ticket of a reader that gives up
-    waiting for its upgrade.
+    ``keep``: whether the client's queue entry stays, for its other tasks. ``upgrader``:
+    the ticket of a reader that gives up waiting for its upgrade.
     """
 
     client_id: str
@@ -120,7 +127,10 @@ class Withdraw:
 
 @value
 class Renew:
-    """Command: let grants live ``lease`` from now, or as long as they would anyway."""
+    """Command: extend grants to ``lease`` from now; a renewal never shortens a grant.
+
+    ``tickets``: pairs of ticket and lease (microseconds; None: without end).
+    """
 
     tickets: tuple[tuple[str, int | None], ...] = field(repr=False)
 
@@ -131,7 +141,7 @@ class Renew:
 
 @value
 class Downgrade:
-    """Command: turn a writer into a reader without a gap, under the claim's ticket."""
+    """Command: turn the writer ``ticket`` into the reader ``claim`` without a gap."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -139,7 +149,11 @@ class Downgrade:
 
 @value
 class Upgrade:
-    """Command: turn the only reader into a writer; ``may_wait``: wait for others."""
+    """Command: turn the reader ``ticket`` into the writer ``claim``.
+
+    ``may_wait``: if there are other readers, wait until they have left, for
+    ``entry_ttl`` microseconds unless the command is repeated.
+    """
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -150,9 +164,9 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Command: give a grant to another owner, under the ticket of the claim.
+    """Command: move the grant of ``ticket`` to another owner, who has ``claim``.
 
-    Of several adopters of one ticket, the first gets the grant.
+    If several owners adopt the same ticket, the first gets the grant.
     """
 
     ticket: str = field(repr=False)
@@ -161,9 +175,9 @@ class Adopt:
 
 @value
 class ForceRelease:
-    """Command: break a grant that a person saw; holder and fence must both match.
+    """Command: break a grant at a person's request; holder and fence must both match.
 
-    ``seat`` instead names a foreign mutex record by its exact value.
+    ``seat``: break instead the mutex record of another program that has this value.
     """
 
     holder: str = ""
@@ -190,9 +204,9 @@ class Granted:
 
 @value
 class Waiting:
-    """Reply: not granted; the client has an entry, behind ``ahead`` others.
+    """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
-    ``retry_after``: microseconds until the store expects a change by itself, or None.
+    ``retry_after``: microseconds until time alone may change that (an expiry), or None.
     """
 
     ahead: int
@@ -202,7 +216,7 @@ class Waiting:
 
 @value
 class Refused:
-    """Reply: not granted, and no entry was taken. ``why`` is one of the words below."""
+    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``."""
 
     why: str
     retry_after: int | None = None
@@ -221,12 +235,12 @@ class NotHeld:
 
 @value
 class Conflict:
-    """Reply: another reader is already waiting for its upgrade."""
+    """Reply to ``Upgrade``: another reader is already waiting to upgrade."""
 
 
 @value
 class Released:
-    """Reply: whether the ticket held, and the replies to the acquires it carried."""
+    """Reply: whether the ticket had a grant, and replies to the carried acquires."""
 
     held: bool
     reason: LossReason = "expired"
@@ -235,21 +249,21 @@ class Released:
 
 @value
 class Withdrawn:
-    """Reply: the tickets among those withdrawn that had been granted."""
+    """Reply to ``Withdraw``: those of its tickets that had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @value
 class Renewed:
-    """Reply: for each ticket in order, its renewed grant or why it is gone."""
+    """Reply: for each ticket in order, its renewed grant or why the grant is gone."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 
 
 @value
 class Forced:
-    """Reply: whether the grant that was seen still existed, and is now broken."""
+    """Reply to ``ForceRelease``: whether the grant existed and is now broken."""
 
     done: bool
 

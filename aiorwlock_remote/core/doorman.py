@@ -1,8 +1,8 @@
-"""The doorman: what a store keeps beside the published mutex record of a resource.
+"""The doorman: what a store keeps besides the published mutex record of a resource.
 
 The *mutex record* (in code ``seat``, the field's name in stored JSON) is published:
 while the resource is held, it contains a ticket or the word ``readers``. The doorman
-knows the rest: the holders, the queue and the last fence. A step changes both together,
+contains the holders, the queue and the last fence. A step changes both together,
 atomically.
 
 All times are microseconds of the store's clock.
@@ -24,7 +24,7 @@ Extra = tuple[tuple[str, object], ...]
 
 @value
 class Requester:
-    """Description of a client, shown to people and never used for decisions."""
+    """Description of a client (host, pid, task, reason), only ever shown to people."""
 
     host: str = ""
     pid: int = 0
@@ -41,7 +41,7 @@ UNKNOWN_REQUESTER = Requester()
 
 @value
 class Grant:
-    """One holder's right to the resource; ``expires`` is None for an endless lease."""
+    """A holder's right to the resource; ``expires``: microseconds, None if endless."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -57,20 +57,19 @@ class Grant:
         return holder_of(self.ticket)
 
     def dead(self, now: int) -> bool:
-        """Return whether the lease has run out."""
         return self.expires is not None and self.expires <= now
 
 
 @value
 class QueueEntry:
-    """One client waiting in one mode, however many of its tasks wait.
+    """Place of one client in the queue, in one mode, however many of its tasks wait.
 
     Attributes:
-        claim_until: End of the offer, while the resource is reserved for this entry. If
-            the client has not claimed by then, the entry keeps its order, but blocks no
+        claim_until: While the resource is reserved for this entry: until when. If the
+            client has not claimed by then, the entry keeps its order, but blocks no
             other until its client asks again.
         expires: When the entry is dropped unless its client asks before.
-        claim_window: How long an offer to this entry lasts.
+        claim_window: For how many microseconds the resource is reserved for this entry.
     """
 
     number: int
@@ -85,13 +84,13 @@ class QueueEntry:
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
-        """Return whether the resource was offered and not claimed in time."""
+        """Return True if the entry was offered the resource and missed its window."""
         return self.claim_until is not None and self.claim_until <= now
 
 
 @value
 class PendingUpgrade:
-    """The one reader that waits for the other readers to leave."""
+    """The one reader that waits to upgrade until all other readers have left."""
 
     ticket: str = field(repr=False)
     client_id: str
@@ -101,7 +100,7 @@ class PendingUpgrade:
 
 @value
 class LossNote:
-    """Why grants of one fence ended early; holder "*" stands for all of that fence."""
+    """Why grants of one fence ended early; holder "*": all holders of that fence."""
 
     fence: int
     holder: str
@@ -110,36 +109,34 @@ class LossNote:
 
 @value
 class MutexRecord:
-    """The published mutex record as it stands in the store."""
+    """The mutex record of a resource: the value found in the store, and its expiry."""
 
     value: str = field(repr=False)
     expires: int | None = None
 
     @property
     def ticket(self) -> str:
-        """The part before the comma: a ticket, or ``readers``."""
+        """The part of the value before the comma: a ticket, or ``readers``."""
         return self.value.rpartition(",")[0] or self.value
 
 
 @value
 class Doorman:
-    """All that is stored about one resource but its mutex record.
+    """Stored state of one resource, apart from its mutex record.
 
-    The default is the doorman of a resource that was never used.
+    ``Doorman()`` is the state of a resource that was never used.
 
     Attributes:
         last: The last fence given out; readers of one phase share it.
         number: The last number given to a queue entry.
-        admit_upto: Readers with an entry up to this number may join although a writer
-            waits.
-        admit_until: End of that permission; 0 if they have not been called yet.
-        seat: The mutex record as we wrote it, to tell ours from a foreign one.
+        admit_upto: Readers with an entry up to this number may pass waiting writers.
+        admit_until: End of that permission; 0 if its window has not been opened yet.
+        seat: The value we wrote to the mutex record, to tell it from another program's.
         turns: Grants passed on inside one process since the record was last deleted.
         barred_until: No client enters before (``lock_delay`` after an expiry).
-        upgraded: The writer was a reader before, and passed the queue.
+        upgraded: Whether the writer was a reader before, and so passed the queue.
         endings: Why recent grants ended early.
-        created: Wall clock at the first step, shown to people; ``updated`` at the last.
-        extra: Stored fields of a newer version, kept as they are.
+        created, updated: Wall clock at the first and the last step, shown to people.
     """
 
     last: int = 0
@@ -176,7 +173,7 @@ class Doorman:
 
     @property
     def ends(self) -> int | None:
-        """When the last grant expires; None if one never does, or there is none."""
+        """When the last grant expires; None if one never does, or if there is none."""
         ends = 0
         for grant in self.grants:
             if grant.expires is None:
@@ -185,9 +182,8 @@ class Doorman:
         return ends or None
 
     def after_reboot(self) -> Doorman:
-        """Return the doorman with nothing kept but the fence."""
-        # A store of one host counts leases by a clock that restarts with the host.
-        # Their ends mean nothing after a boot
+        """Return the doorman without holders and queue; the last fence is kept."""
+        # A host's clock restarts at a boot, so the ends of leases mean nothing then
         # (test_another_boot_ends_everything_but_the_fence).
         return replace(
             self,
@@ -199,12 +195,11 @@ class Doorman:
         )
 
 
-# The doorman of a resource that was never used.
 UNUSED_DOORMAN: Doorman = Doorman()
 
 
 def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
-    """Return the grants that end first, by expiry and ticket; endless ones last."""
+    """Return the ``count`` grants that expire first, in order; endless ones last."""
 
     def order(grant: Grant) -> tuple[bool, int, str]:
         return grant.expires is None, grant.expires or 0, grant.ticket
@@ -213,7 +208,7 @@ def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
 
 
 def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
-    """Return what the published mutex record contains: ticket, comma, Unix seconds."""
+    """Return the mutex record's text: ticket (or ``readers``), comma, Unix seconds."""
     first = grants[0]
     ticket = first.ticket if first.mode is Mode.WRITE else READERS
     return f"{ticket},{wall // 1_000_000}"
@@ -225,10 +220,14 @@ _FOREIGN = "foreign "
 
 @value
 class StepContext:
-    """The circumstances of one step.
+    """Circumstances of one step of the transition.
 
-    ``turns``: the turn counter if a client enters an idle resource. ``vacate``: no
-    client enters in this step, so that foreign programs see the mutex record deleted.
+    Attributes:
+        now: Microseconds of the store's clock.
+        floor: The lowest fence that a new phase may get.
+        foreign: The mutex record if another program wrote it, else None.
+        turns: New ``Doorman.turns`` if a client enters an idle resource.
+        vacate: Let no client enter, so that other programs see the record deleted.
     """
 
     now: int
@@ -239,11 +238,7 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """Return the context without a foreign record that contains one of these tickets.
-
-    Their holders learn in this step that they hold nothing (see
-    ``core/mutex_record.py``).
-    """
+    """Drop ``foreign`` from the context if it contains one of these dead tickets."""
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
         return at
@@ -251,24 +246,26 @@ def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
 
 
 def new_fence(doorman: Doorman, floor: int) -> int:
-    """Return the fence of a new phase: above all before, also of a lost doorman."""
+    """Return the fence of a new phase: above all before, and at least ``floor``."""
     return max(doorman.last + 1, floor)
 
 
 def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
-    """Return texts that say who holds the resource: mode, holder, process, reason."""
+    """Return a text about each holder, for people: mode, holder, process, reason.
+
+    ``foreign``: the mutex record if another program wrote it; then it is described.
+    """
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
     return describe_grants(doorman.grants)
 
 
 def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
-    """Return texts for the grants that end first; see ``describe_holders``."""
-    # Of 10,000 readers a few are enough.
+    """Return texts for people about the few grants that expire first."""
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 
 
 def is_foreign_holder(holders: tuple[str, ...]) -> bool:
-    """Return whether ``describe_holders`` described a foreign program."""
+    """Return True if ``describe_holders`` described another program's mutex record."""
     return bool(holders) and holders[0].startswith(_FOREIGN)

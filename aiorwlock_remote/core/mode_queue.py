@@ -2,7 +2,7 @@
 
 However many tasks of a client wait, the store sees one queue entry and one request at a
 time. A ``ModeQueue`` is informed of each event (a task joins or leaves, a reply or a
-wake-up comes, time passes) and returns the request to send. The runtime does the rest
+wake-up comes, time passes) and returns the request to send. The runtime sends it
 (``runtime/wait_queue.py``).
 """
 
@@ -31,18 +31,16 @@ MAX_CLAIMS_PER_ACQUIRE = 500
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One task that waits, and the grant it got.
+    """A task in a ``ModeQueue``, and the grant it got.
 
     Attributes:
-        grant: The grant, once the task has been served.
-        sent_at: Local time from which the lease of the grant counts: when the request
+        sent_at: Local time from which the lease of ``grant`` counts: when the request
             that was granted was sent. If the reply to an earlier request was lost, a
             time no later than when the store carried that one out.
         last_reply: What the store replied last while the task waited; None if nothing.
-        until: Up to this local time a request that was certainly not carried out is
-            repeated.
-        unheard: Number of replies its queue had when the task joined while a request
-            was under way; -1 otherwise.
+        until: Local time up to which a request that was not carried out is repeated.
+        unheard: If the task joined while a request was under way, how many replies the
+            queue had received by then; otherwise -1.
     """
 
     claim: Claim
@@ -56,13 +54,12 @@ class Waiter:
 
     @property
     def ticket(self) -> str:
-        """The secret ticket of the claim."""
         return self.claim.ticket
 
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """What a reply means: tasks that are served or turned away, and what to send."""
+    """What to do after a reply: tasks served or turned away, and a request to send."""
 
     served: list[Waiter] = field(default_factory=list[Waiter])
     turned_away: list[Waiter] = field(default_factory=list[Waiter])
@@ -72,19 +69,19 @@ class Effects:
 class ModeQueue:
     """First-in, first-out queue of one client's tasks for one mode of one resource.
 
-    A queue for writing asks for one ticket at a time, one for reading for all its
-    readers at once. It reads no clock. Invariants, each with the test in
+    A queue of writers asks for one ticket at a time, one of readers for all its readers
+    at once. It reads no clock. Invariants, each with the test in
     ``tests/core/test_mode_queue.py`` that fails without it:
 
     * At most one acquire is under way; ``_asked`` are its tasks
       (test_one_request_at_a_time).
-    * Tasks are served in the order they joined, in batches of readers
+    * Tasks are served in the order they joined; readers ask together
       (test_whatever_happens_nothing_is_left_behind, test_readers_ask_together).
     * A ticket that may have reached the store is withdrawn when its task leaves:
       ``_asked``, and ``_unsure`` after a lost reply
       (test_who_leaves_after_a_lost_answer_is_withdrawn).
-    * The store has at most one entry for all tasks, and the last of them to go gives it
-      back: ``_placed``, and ``_perhaps_placed`` after a lost reply
+    * The store has at most one entry for all tasks, and the last task to leave gives
+      the entry back: ``_placed``, and ``_perhaps_placed`` after a lost reply
       (test_a_place_that_may_have_been_made_is_given_back,
       test_a_place_made_for_tasks_that_left_is_given_back).
     * A withdrawal that follows an acquire under way undoes the entry this acquire may
@@ -117,16 +114,15 @@ class ModeQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether no task waits and no request is under way."""
         return not self.waiters and not self._asked
 
     @property
     def watching(self) -> bool:
-        """Whether the queue has an entry in the store and waits for a wake-up."""
+        """True if tasks wait and have an entry in the store, so wake-ups come."""
         return self._placed and bool(self.waiters)
 
     def join(self, waiter: Waiter) -> Acquire | None:
-        """Add a task to the queue; return the request to send, if any."""
+        """Add a task to the queue; return the request to send, or None."""
         self.waiters.append(waiter)
         if self._placed and not self._asked:
             # The entry in the store is already the new task's, too. Without a last
@@ -138,11 +134,7 @@ class ModeQueue:
         return None if self._asked else self.ask()
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
-        """Return what the store replied last about the resource.
-
-        None if a request is under way for this waiter and the store has not replied
-        since it joined.
-        """
+        """Return the store's last reply; None if none came since the task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
         # (test_who_joins_later_is_told_what_the_store_said).
@@ -151,7 +143,7 @@ class ModeQueue:
         return self._describe_last_answer()
 
     def leave(self, waiter: Waiter) -> Withdraw | None:
-        """Remove a task that gives up; return the withdrawal to send, if any."""
+        """Remove a task that stops waiting; return the withdrawal to send, or None."""
         asked = waiter in self._asked or waiter in self._unsure
         self._unsure.discard(waiter)
         if waiter in self.waiters:
@@ -169,14 +161,14 @@ class ModeQueue:
         return Withdraw(self._client_id, self.mode, tickets, keep=keep)
 
     def wake(self) -> Acquire | None:
-        """Ask again because the store has sent a wake-up, which may be mistaken."""
+        """Take note of a wake-up, which may be mistaken; return the request to send."""
         if self._asked:
             self._woken = True
             return None
         return self.ask()
 
     def ask(self) -> Acquire | None:
-        """Return the request for the waiting tasks, unless one is under way."""
+        """Return the acquire to send for the waiting tasks; None if there is none."""
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]
@@ -197,7 +189,6 @@ class ModeQueue:
             may_queue=True,
             more=len(self.waiters) - len(self._asked),
             waiting=len(self.waiters),
-            # With an entry in the store already, the client is one of the waiters.
             max_waiters=None if self._placed else first.max_waiters,
             entry_ttl=self._entry_ttl,
             claim_window=self._claim_window,
@@ -206,13 +197,10 @@ class ModeQueue:
     def answered(
         self, answer: Answer, sent_at: float, now: float, random: float
     ) -> Effects:
-        """Take the reply to the request under way.
+        """Process the store's reply to the request under way.
 
-        Args:
-            answer: The reply of the store.
-            sent_at: Local time, in seconds, just before the request was sent.
-            now: Local time in seconds.
-            random: Jitter of the next poll, in [0, 1).
+        ``sent_at`` (just before the request was sent) and ``now`` are local times in
+        seconds; ``random``, in [0, 1), is the jitter of the next poll.
         """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
@@ -246,15 +234,13 @@ class ModeQueue:
         return effects
 
     def failed(self, now: float, random: float, *, repeat: bool = False) -> Effects:
-        """Take the failure of the request under way.
+        """Process the failure of the request under way.
 
-        Tasks that have an entry in the store wait on; the others are turned away.
-
-        Args:
-            now: Local time in seconds.
-            random: Jitter of the pause before the next request, in [0, 1).
-            repeat: The request was certainly not carried out, and may succeed soon.
-                Tasks without an entry wait on as well, up to their ``until``.
+        Tasks that have an entry in the store keep waiting; the others are turned away.
+        ``now`` is local time in seconds; ``random``, in [0, 1), is the jitter of the
+        pause before the next request. ``repeat``: the request was certainly not carried
+        out, and may succeed soon; tasks without an entry keep waiting as well, up to
+        their ``until``.
         """
         asked, self._asked = self._asked, ()
         self._failures += 1
@@ -279,7 +265,6 @@ class ModeQueue:
         return self._last_answer
 
     def _remove(self, waiter: Waiter) -> bool:
-        """Remove the waiter from the queue. Return False if it is no longer queued."""
         if self.waiters and self.waiters[0] is waiter:
             self.waiters.popleft()
         elif waiter in self.waiters:
@@ -314,7 +299,6 @@ class ModeQueue:
 
 
 def _seen_from_behind(granted: Granted) -> Waiting:
-    """Return what a grant means to tasks that wait on: its holders, and until when."""
     ends = [grant.expires for grant in granted.grants if grant.expires is not None]
     never = len(ends) < len(granted.grants)
     after = None if never or not ends else max(0, max(ends) - granted.now)

@@ -1,21 +1,21 @@
-"""The rules of the published mutex record: what it says about our own grants.
+"""The rules of the published mutex record: what its value means for our own grants.
 
 * The value we wrote: the grants are ours.
-* No record, or another value, while live grants are recorded: all of them are void and
-  never come back. The reason is ``forced`` if the record is gone, ``stolen`` if it has
-  another value. (A grant past its recorded end has ``expired`` in any case.) The queue
-  and the last fence stay.
-* A value we did not write is foreign: it keeps every mode out, is never joined and
-  never taken over.
-* If the doorman was deleted under a holder, the mutex record looks foreign, and only
-  the holder can prove that it is ours. So a release, withdrawal, renewal or move that
-  answers "not held" removes the record if the asking client's own ticket is in it, in
-  the same step (model Seat, ``NoOrphan``).
-* A reader's ticket is never in the record; ``readers`` is. It is ours only if the
-  doorman says that we wrote that very value; the next step removes it when no reader is
-  left. Without a doorman, ``readers`` may be a foreign program's, which we must not
-  take away (model Seat, ``NotRobbed``): it stays until it expires, in stores whose
-  records do, or until a person breaks it.
+* No record, or another value, while live grants are stored: all grants are void for
+  good. The reason is ``forced`` if the record is gone, ``stolen`` if it has another
+  value. (A grant past its stored end has ``expired`` in any case.) The queue and the
+  last fence stay.
+* A value that another program wrote (``foreign``) keeps every mode out, is never joined
+  and never taken over.
+* If the doorman was deleted while a client held a lock, the mutex record looks foreign,
+  and only the holder's ticket proves that it is ours. So a release, withdrawal, renewal
+  or move that answers "not held" removes the record if the asking client's own ticket
+  is in it, in the same step (model Seat, ``NoOrphan``).
+* While readers hold the resource, the record contains ``readers`` and no ticket. It is
+  ours only if the doorman says that we wrote that very value; the next step removes it
+  when no reader is left. Without a doorman, ``readers`` may be another program's (model
+  Seat, ``NotRobbed``): it stays until it expires, in stores whose records do, or until
+  a person breaks it.
 * Every step ends by making the mutex record agree with the doorman.
 """
 
@@ -40,12 +40,12 @@ MAX_NAMED = 4
 
 
 def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
-    """Return the mutex record if it is not the one we wrote."""
+    """Return the mutex record if another program wrote it, else None."""
     return seat if seat is not None and seat.value != doorman.seat else None
 
 
 def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
-    """Void all live grants if the mutex record is no longer ours, and note why."""
+    """Remove all live grants if the mutex record is gone or not ours, and note why."""
     if not doorman.grants or (seat is not None and seat.value == doorman.seat):
         return doorman
     # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
@@ -59,7 +59,7 @@ def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
 
 
 def expire(doorman: Doorman, now: int) -> Doorman:
-    """Drop grants, queue entries and the upgrader's slot that have run out."""
+    """Remove the grants, queue entries and pending upgrade whose time is over."""
     if any(g.dead(now) for g in doorman.grants):
         dead = [g for g in doorman.grants if g.dead(now)]
         bars = [(g.expires or 0) + g.lock_delay for g in dead if g.lock_delay]
@@ -95,12 +95,12 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
 
 
 def remember(doorman: Doorman, ending: LossNote) -> Doorman:
-    """Add a note why a grant ended early, for its holder to ask; keep the last few."""
+    """Add a note why a grant ended early, which its holder may ask for later."""
     return replace(doorman, endings=(*doorman.endings, ending)[-MAX_LOSS_NOTES:])
 
 
 def why_gone(doorman: Doorman, holder: str) -> LossReason:
-    """Return why this holder has no grant. A lease that ran out needs no note."""
+    """Return why this holder has no grant; "expired" is the answer without a note."""
     for ending in reversed(doorman.endings):
         if ending.holder == holder:
             return ending.reason
@@ -118,7 +118,7 @@ def why_gone(doorman: Doorman, holder: str) -> LossReason:
 def sync_mutex_record(
     doorman: Doorman, foreign: MutexRecord | None, wall: int
 ) -> tuple[str | None, MutexRecord | None]:
-    """Return our value after the step, or None, and the mutex record to be stored."""
+    """Return the new ``Doorman.seat``, and the mutex record that the store keeps."""
     if foreign is not None:
         return None, foreign
     if not doorman.grants:

@@ -1,6 +1,6 @@
-"""A mutex set: many mutexes under one name; take a named one, or any free one.
+"""Names, requests and replies of mutex sets: many mutexes under one name.
 
-The requests and replies of stores that hold such sets. Times are microseconds.
+A client takes a named mutex, or any free one. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ANY_MEMBER = ""
 
 
 class SetMember(Resource):
-    """One mutex of a set: ``type`` is the set's name, ``id`` its own, both unencoded.
+    """One mutex of a set as a resource: ``type`` is the set's name, ``id`` its own.
 
-    Never equal to a ``Resource`` of the same names, which is another lock.
+    Both are unencoded. It never equals a ``Resource`` of the same names.
     """
 
     __slots__ = ()
@@ -38,7 +38,10 @@ class SetMember(Resource):
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """A request for ``target``. ``more``: other tasks of this client want the same."""
+    """Request for the mutex ``target`` of a set, or for any free one (``ANY_MEMBER``).
+
+    ``more``: whether other tasks of this client wait for the same target.
+    """
 
     target: str
     ticket: str = field(repr=False)
@@ -48,7 +51,7 @@ class TakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Granted: the mutex taken, and its score, which is the fence."""
+    """Reply to a ``TakeRequest``: the name of the mutex taken, and its fence."""
 
     name: str
     fence: int
@@ -56,16 +59,16 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Refused; ``retry_after``: when a change may come without a wake-up, or None."""
+    """Reply: refused; ``retry_after``: microseconds to the next expiry, or None."""
 
     retry_after: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TakeReplies:
-    """Replies to requests sent together, in order; an error stands for a reply.
+    """Replies, or errors, to requests that were sent together, in their order.
 
-    ``rung``: targets for which this client has to ask again.
+    ``rung``: targets for which this client has to send its requests again.
     """
 
     answers: tuple[Taken | Busy | BaseException, ...]

@@ -1,4 +1,4 @@
-"""Names: any (type, id) a user may choose → one name that every store accepts.
+"""Names: any (type, id) that a user may choose, as a name that every store accepts.
 
 The encoding is injective, and a plain name comes out exactly as the published layouts
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
@@ -43,7 +43,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class Resource(NamedTuple):
-    """One thing that can be locked. 42 and "42" are the same one.
+    """A thing that can be locked. 42 and "42" name the same one.
 
     ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """
@@ -74,15 +74,13 @@ class Resource(NamedTuple):
 
     @property
     def row(self) -> tuple[str, int]:
-        """The key of the published SQL row: small integers in the integer column."""
+        """Key of the resource's row in the published SQL table: text and integer."""
         # All other ids go into the text column, after a comma. No encoded type has one,
         # so the two forms never meet (test_rows).
         return _row(self.type, self.id)
 
 
 class _Prefixed(Resource):
-    """A resource as a ``Locks`` with a prefix shows it: without the prefix."""
-
     # In the instance's dictionary, because a tuple has no slots; and so no part of
     # comparisons: the resource equals the one a store reads from its keys.
     prefix: str
@@ -94,7 +92,7 @@ class _Prefixed(Resource):
 
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
-    """Return the resource of that name in a ``Locks`` with that prefix."""
+    """Return the resource with this type and id, in a ``Locks`` with this prefix."""
     try:
         return _named(resource_type, resource_id, prefix)
     # A part that is not hashable cannot be looked up in the cache. The plain function
@@ -103,8 +101,7 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
         return _named.__wrapped__(resource_type, resource_id, prefix)
 
 
-# ``typed``: 1 is a name and equals True, which is not
-# (test_what_is_equal_to_a_name_is_none).
+# ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
 @lru_cache(CACHE_SIZE, typed=True)
 def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
     kind = encode_type(resource_type, prefix)
@@ -112,16 +109,16 @@ def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:
-    """Return the first part of a name: prefix and type, encoded as one text."""
+    """Return ``Resource.type``: prefix and type, encoded as one text."""
     check_str("resource type", resource_type)
     return encode(prefix + resource_type if resource_type else "")
 
 
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
-    """Return the resource as a ``Locks`` with that prefix shows it.
+    """Return a stored resource as a ``Locks`` with this prefix shows it, or None.
 
-    None if the resource has no name there. Key pairs and mutexes of a set have the same
-    names everywhere: their store puts the prefix before them.
+    None: it has no name under the prefix. Key pairs and mutexes of a set are returned
+    as they are: their store adds the prefix.
     """
     if found.kind:
         return found
@@ -153,19 +150,19 @@ def resource_from_key(key: str) -> Resource:
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """Return the type and id of a ``type/id`` label; a missing id is empty."""
+    """Return type and id of a ``type/id`` label; the id is "" if there is none."""
     kind, _, name = label.partition("/")
     return type_from_label(kind), name
 
 
 def type_from_label(shown: str) -> str:
-    """Return the type in a label; slashes and percent signs may also be plain there."""
+    """Return the type as the user wrote it from the escaped type in a label."""
     return unquote(shown)
 
 
 @lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
-    """Return one part of a name, percent-encoded, at most 200 bytes long."""
+    """Return a type or an id, percent-encoded and at most 200 bytes long."""
     if not text:
         raise ConfigurationError(what="an empty name cannot be locked")
     check_unicode(quoted(text), text)
@@ -176,9 +173,10 @@ def encode(text: str) -> str:
 
 
 def decode(name: str) -> str:
-    """Return the name as the user wrote it; a cut name keeps eight digits of its hash.
+    """Return an encoded name as the user wrote it.
 
-    Bytes that are not text, as a file's name may contain, become replacement signs.
+    A name that was cut ends in eight digits of its hash. Bytes that are not text, as a
+    file's name may contain, become replacement signs.
     """
     head, mark, digest = name.partition("%~")
     raw = head.encode(errors="surrogateescape")
@@ -187,16 +185,15 @@ def decode(name: str) -> str:
 
 
 def is_cut(shown: str) -> bool:
-    """Return whether ``decode`` made this text of a name that was cut."""
+    """Return True if ``decode`` made this text of a name that was cut."""
     return _SHOWN_CUT.search(shown) is not None
 
 
 def check_prefix(prefix: object) -> str:
-    """Return the prefix with which the text of each type of one ``Locks`` begins.
+    """Return the prefix of a ``Locks`` if it is valid.
 
-    Raises:
-        ConfigurationError: The prefix has a comma, brace, percent sign or control
-            character, is not Unicode text, or is too long.
+    Raise ``ConfigurationError`` if it has a comma, brace, percent sign or control
+    character, is not Unicode text, or is too long.
     """
     text = check_str("prefix", prefix)
     # Braces would move the keys to another slot of a Redis Cluster.
@@ -206,8 +203,7 @@ def check_prefix(prefix: object) -> str:
             hint="no braces, commas, percent signs or control characters",
         )
     check_text("prefix", text)
-    # A type that is cut must still begin with the whole prefix, by which
-    # ``resource_under_prefix`` finds it.
+    # A type that is cut must still begin with the prefix (``resource_under_prefix``).
     if text and len(encode(text).encode()) > _KEPT_WHEN_CUT:
         raise ConfigurationError(
             what=f"prefix {quoted(text)} is too long",
@@ -217,7 +213,7 @@ def check_prefix(prefix: object) -> str:
 
 
 def id_text(resource_id: ResourceId) -> str:
-    """Return an id as text: 42 and "42" are the same."""
+    """Return an id as text, so that 42 and "42" are the same."""
     if isinstance(resource_id, bool) or not isinstance(resource_id, _IDS):
         raise ConfigurationError(
             what="resource id must be int, str or UUID, "
@@ -266,10 +262,10 @@ WRITE_LOCK_PREFIX = "writelock:"
 
 
 class KeyPair(Resource):
-    """A resource locked by two published keys, ``readlock:`` and ``writelock:<name>``.
+    """A resource locked by two published keys, ``readlock:`` and ``writelock:`` + name.
 
-    The name is ``type:id``, not encoded. It never equals a ``Resource`` of the same
-    names, which is another lock.
+    The name is ``type:id``, not encoded. No ``Resource`` of these names equals the
+    pair.
     """
 
     __slots__ = ()
@@ -292,9 +288,8 @@ class KeyPair(Resource):
 
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
-    """Return the pair of that name."""
-    # The keys are published and not encoded: ("a", "b:c") and ("a:b", "c") have the
-    # same keys, so they are the same lock, and equal.
+    """Return the key pair that locks this id of this datatype."""
+    # ("a", "b:c") and ("a:b", "c") have the same keys, so they are the same lock.
     parts = (check_str("datatype", datatype), id_text(resource_id))
     if not all(parts):
         raise ConfigurationError(what="an empty name cannot be locked")
@@ -302,7 +297,7 @@ def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """Return the pair whose keys end in this name."""
+    """Return the key pair of a name such as ``type:id``."""
     check_unicode(quoted(name), name)
     if has_control_character(name):
         raise ConfigurationError(

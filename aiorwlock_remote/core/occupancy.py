@@ -58,7 +58,7 @@ MIN_PENDING = 1.0
 
 
 class Action(Enum):
-    """What a contender does next; BUSY and USING are the last ones."""
+    """Next step of a process that wants an object; ``BUSY`` and ``USING`` end it."""
 
     WRITE = auto()
     LOOK_PENDING = auto()
@@ -75,11 +75,12 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContenderRecord:
-    """Another contender's record in a store.
+    """Record in the store of a process that wants (pending) or has (using) an object.
 
     Attributes:
+        who: Id of the process's attempt.
         age: Seconds by the store's clock.
-        dead: The contender's process has certainly ended.
+        dead: Whether the process has certainly ended.
         mark: Distinguishes the record from a later one of the same ``who``.
         label: Name shown to people, if the store knows a better one than ``who``.
     """
@@ -97,7 +98,7 @@ class ContenderRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryAges:
-    """Seconds after which a record is dead; None: a using record never is."""
+    """Ages in seconds after which records are dead; None: using records never are."""
 
     pending: float = 10.0
     using: float | None = 600.0
@@ -109,9 +110,10 @@ class ExpiryAges:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """The action, and the ``records`` to drop or that are in the way.
+    """Next step of a process that wants an object, as ``next_action`` returns it.
 
-    ``then``: the action after REMOVE.
+    ``records``: the records to drop or in the way. ``then``: the action after
+    ``REMOVE``.
     """
 
     do: Action
@@ -128,10 +130,10 @@ FIRST_ACTION = NextAction(Action.WRITE)
 def next_action(
     move: NextAction, answer: ActionResult, ages: ExpiryAges, *, confirm: bool = False
 ) -> NextAction:
-    """Return the action that follows the result of ``move``.
+    """Return the action that follows the result ``answer`` of ``move``.
 
-    ``confirm``: whether the store's looks may be old. A result that does not belong to
-    the action raises ``ValueError``.
+    ``ages``: when others' records count as dead. ``confirm``: whether the store's looks
+    may be old. A result that does not belong to the action raises ``ValueError``.
     """
     match move.do, answer:
         case Action.WRITE | Action.DROP_PENDING, None:
@@ -166,7 +168,7 @@ def next_action(
 
 
 def object_name(thing: object) -> tuple[str, ResourceId]:
-    """Return the (kind, id) pair of an object, or raise ``ConfigurationError``."""
+    """Return ``thing`` as a (kind, id) pair, or raise ``ConfigurationError``."""
     match thing:
         case (str() as kind, int() | str() | UUID() as object_id):
             return kind, object_id
@@ -189,7 +191,7 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """Return the pattern of record names; its one ``%s`` is the object's name."""
+    """Return the pattern if it has one ``%s`` (for an object's name), else raise."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",
@@ -200,17 +202,17 @@ def check_pattern(what: str, pattern: object) -> str:
 
 
 def check_label(text: str) -> str:
-    """Return a contender's label for people: one line, shortened if need be."""
+    """Return a process's label for people: one line of ``MAX_LABEL`` bytes at most."""
     return one_line(check_str("who", text), MAX_LABEL)
 
 
 def contender_id(label: str, nonce: bytes) -> str:
-    """Return a contender's id in a store, a new one for each attempt."""
+    """Return the id of a process's attempt: its label, a comma, the nonce in hex."""
     return f"{label},{nonce.hex()}"
 
 
 def label_of(who: str) -> str:
-    """Return the label in a contender's id; ids of other programs come back whole."""
+    """Return the label in such an id; another program's id is returned whole."""
     label, _, nonce = who.rpartition(",")
     # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX

@@ -11,12 +11,12 @@ WLock    ``Unlock``                             ``WriteLock``
 WUnlock  ``WriteLock``                          ``Unlock``
 =======  =====================================  ================================
 
-Each step stores a reason. Our steps refuse a row that these steps cannot have made (no
-mark, another word, a count that does not fit the mark): a step on a damaged row could
-leave a lock without holder that no client ever gets.
+Each step stores a reason. A row that these steps cannot have made (no mark, another
+word, a count that does not fit the mark) is refused: a step on a damaged row could
+leave a lock without a holder that no client ever gets.
 
-Steps are plans: a plan yields statements and is sent their results, so that one text
-serves drivers that block, drivers that await, and tests.
+Steps are plans: a plan yields statements and is sent their results, so that the same
+code serves drivers that block, drivers that await, and tests.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ RowKey = int | str | UUID
 
 @dataclass(frozen=True, slots=True)
 class RowTable:
-    """A user's table, and the columns a row lock needs in it.
+    """Name of a user's table (``schema.table`` or ``table``) and of columns in it.
 
-    ``name`` may begin with a schema and a dot. ``key`` is the column that identifies a
-    row.
+    ``key`` identifies a row; the lock uses the others.
     """
 
     name: str
@@ -72,7 +71,7 @@ class RowTable:
 
 
 def table_name_parts(table: str) -> tuple[str, ...]:
-    """Return the table's name, after its schema if there is one."""
+    """Return the parts of a table's name: the schema if there is one, and the name."""
     parts = tuple(check_str("a table's name", table).split("."))
     if len(parts) > 2:
         raise ConfigurationError(
@@ -98,7 +97,7 @@ def check_key(key: RowKey) -> RowKey:
 
 @dataclass(frozen=True, slots=True)
 class RowState:
-    """The state of a row: its mark, the number of readers, the last step's reason."""
+    """State of a row: its lock mark, the number of readers, the last step's reason."""
 
     mark: str
     readers: int
@@ -141,7 +140,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement for a driver. ``tells``: whether it only reads."""
+    """An SQL statement and its parameters. ``tells``: whether it only reads."""
 
     text: str
     values: tuple[object, ...] = field(repr=False)
@@ -150,7 +149,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """The result of a statement: how many rows it changed, and the rows it found."""
+    """Result of a statement: how many rows it changed, and the rows it found."""
 
     count: int = 0
     rows: tuple[tuple[object, ...], ...] = ()
@@ -158,7 +157,7 @@ class StatementResult:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """The result of a step: the ``count`` of rows changed, 1 if it was done.
+    """Result of a plan: ``count`` rows were changed; 1 means that the step was done.
 
     ``found``: mark, count and reason of the row if the step was refused; None: no row.
     """
@@ -168,31 +167,31 @@ class RowStep:
 
     @property
     def done(self) -> bool:
-        """Whether the step changed its row, and no other."""
+        """True if the step changed its row, and no other row."""
         return self.count == 1
 
 
 class RowStatements(Protocol[S_co]):
-    """The published statements for one row, in whatever form a driver takes them."""
+    """SQL statements of the row lock, in the form (``S_co``) that a driver takes."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
-        """Lock the row: RLock or WLock."""
+        """Return the statement that locks the row: RLock or WLock."""
 
     def unlock(self, mode: Mode, reason: str) -> S_co:
-        """Unlock the row: RUnlock or WUnlock."""
+        """Return the statement that unlocks the row: RUnlock or WUnlock."""
 
     def look(self) -> S_co:
-        """Read mark, count and reason."""
+        """Return the statement that reads mark, count and reason."""
 
 
 class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
-    """The published statements, and two more for a row with a column of grants."""
+    """SQL statements for a row lock with leases: the row also has a grants column."""
 
     def read(self) -> S_co:
-        """Read mark, count, reason, grants and the time (see ``micros_at``)."""
+        """Return the query for mark, count, reason, grants and the server's time."""
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
-        """Write the new columns if mark, count and grants still are the old ones."""
+        """Return the UPDATE to ``new`` values if the row has the ``old`` ones."""
 
 
 Plan = Generator[S, StatementResult, T]
@@ -200,7 +199,7 @@ Plan = Generator[S, StatementResult, T]
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
-    """Run a plan with a driver that blocks, and return its result."""
+    """Send a plan's statements to ``run``, which blocks; return the plan's result."""
     try:
         statement = next(plan)
         while True:
@@ -218,9 +217,15 @@ def lock_plan(
     check: bool = False,
     alone: bool = False,
 ) -> Plan[S, RowStep]:
-    """Lock the row; undo the step if it changed several rows.
+    """Return the plan that locks the row; it undoes a lock of several rows.
 
-    ``check``: read the row back. ``alone``: read first whether it is one row.
+    Args:
+        words: Makes the statements for the row.
+        mode: Whether to lock for reading or writing.
+        reason: Text stored in the row, for people.
+        check: Whether to read the row back, to find a mark that does not fit its
+            column.
+        alone: Whether to read first that the key matches one row only.
     """
     # If the key matches several rows, and another program holds one of them, undoing
     # our step would undo that lock, too.
@@ -243,13 +248,13 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Unlock the row, and return the row's state if it was not locked so."""
+    """Return the plan that unlocks a row, or reads it if it was not so locked."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 
 
 def look_plan(words: RowStatements[S]) -> Plan[S, RowStep]:
-    """Read the row, and change nothing."""
+    """Return the plan that only reads the row."""
     return (yield from _step_result(words, 0))
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a database wants its statements, and which columns it gets.
+    """SQL of one database: how it wants names and parameters, and the columns to add.
 
     Attributes:
-        quote: The sign around names.
-        bind: A parameter, by its number from 1.
+        quote: The quote character around names.
+        bind: Format of a parameter, by its number from 1.
         alters: Statements that add the published columns to a table.
         leases: The statement that adds the column for leases.
-        now: The server's time: microseconds of Unix time, or UTC as text.
+        now: Expression of the server's time: Unix time in microseconds, or UTC as text.
         grant: The statement that gives a user the rights.
-        capitals: Names in small letters were made without quotes: they are upper case.
+        capitals: Whether lower-case names must be quoted in upper case (Oracle).
         uuids: Whether the driver takes UUIDs as they are.
-        condition: A condition that is always true, for its side effect.
+        condition: A condition that is always true, evaluated for its side effect.
         freed: End of an UPDATE that may free the row: notifies tasks that wait for it.
     """
 
@@ -34,7 +34,7 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect with a limit to waits for locked rows (PostgreSQL)."""
+        """Return the dialect with a limit to lock waits; same if not PostgreSQL."""
         if self is not POSTGRESQL:
             return self
         # A statement that waits for a row goes on waiting after its client has hung up,
@@ -44,7 +44,6 @@ class Dialect:
         return replace(self, condition=condition)
 
     def quoted(self, name: str) -> str:
-        """Return a checked name of a column or table in quotes."""
         if self.capitals and name == name.lower():
             name = name.upper()
         return f"{self.quote}{name}{self.quote}"
@@ -69,8 +68,7 @@ POSTGRESQL = Dialect(
     now="CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)",
     uuids=True,
     # A waiting client has a shared advisory lock on these two numbers. ``NOTIFY`` locks
-    # the whole server while its transaction commits, so it is sent only if a client
-    # waits.
+    # the server while its transaction commits, so it is sent only to waiting clients.
     freed=(
         f"{WAKES}CASE WHEN {{mark}} = 'Unlock'"
         f" AND NOT pg_try_advisory_xact_lock({_ROW})"

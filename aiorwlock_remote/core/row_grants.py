@@ -2,7 +2,7 @@
 
 The published columns say only how many readers hold the row. A fourth column, NULL in
 rows that only other programs lock, lists our grants: ticket, mode, end by the
-database's clock, fence. Each step reads the row and swaps all of it if nothing has
+database's clock, fence. Each step reads the row, and writes it only if nothing has
 changed since.
 
 * The published columns win: grants for which they leave no room are void
@@ -29,7 +29,7 @@ MAX_KEPT_REASON = 40
 
 @dataclass(frozen=True, slots=True)
 class RowGrant:
-    """A grant on a row. ``expires``: microseconds of Unix time by the database."""
+    """A grant listed in a row; ``expires``: microseconds of the database's clock."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -43,10 +43,10 @@ class RowGrant:
 
 @dataclass(frozen=True, slots=True)
 class RowGrants:
-    """A row with our grants in it.
+    """A row's lock state together with our grants, which its grants column lists.
 
-    ``last``: the highest fence. ``wrote``: the reason we wrote last. ``nonce``: of the
-    last change.
+    ``last``: the highest fence given out. ``wrote``: the reason we wrote last.
+    ``nonce``: random text of the last change.
     """
 
     state: RowState
@@ -59,7 +59,7 @@ class RowGrants:
         return next((g for g in self.grants if g.ticket == ticket), None)
 
     def valid(self) -> RowGrants:
-        """Return the row without grants that the published columns rule out."""
+        """Return the row without our grants if its mark or count contradicts them."""
         # Another program may have unlocked the row under us: then our grants are void,
         # and must not be given back a second time.
         modes = {grant.mode for grant in self.grants}
@@ -70,7 +70,7 @@ class RowGrants:
         return self if fits else replace(self, grants=())
 
     def without(self, gone: Callable[[RowGrant], bool]) -> RowGrants:
-        """Return the row after the matching grants have unlocked it."""
+        """Return the row after a release of the grants for which ``gone`` is True."""
         left = tuple(grant for grant in self.grants if not gone(grant))
         fewer = len(self.grants) - len(left)
         if not fewer:
@@ -82,7 +82,7 @@ class RowGrants:
         )
 
     def kept(self, mine: RowGrant, expires: int) -> RowDecision:
-        """Return the decision that ``mine`` lives until ``expires`` at least."""
+        """Return the decision to extend the grant ``mine`` to ``expires`` at least."""
         kept = replace(mine, expires=max(mine.expires, expires))
         grants = tuple(kept if grant is mine else grant for grant in self.grants)
         return RowDecision(replace(self, grants=grants), self.state, kept, held=True)
@@ -98,9 +98,10 @@ class RowGrants:
 
 @dataclass(frozen=True, slots=True)
 class RowDecision:
-    """What a step decides. ``change``: the row to be swapped in; None: nothing is.
+    """What a step on a row decides.
 
-    ``grant``: what the ticket holds now; ``held``: whether it held something before.
+    ``change``: the row to write, None if nothing changes. ``grant``: what the ticket
+    holds now. ``held``: whether the ticket had a grant before.
     """
 
     change: RowGrants | None
@@ -115,7 +116,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """RLock or WLock with a lease in microseconds; repeatable by its ticket."""
+    """Step that locks a row with a lease in microseconds; a repetition renews it."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -134,8 +135,7 @@ class TakeRow:
         if not (free or (self.mode is Mode.READ and state.mark == READ_LOCK)):
             return RowDecision(None, state)
         joins = self.mode is Mode.READ and bool(current.grants)
-        # At least the database's clock, so that fences rise even if the column was
-        # lost.
+        # At least the database's clock: fences rise even if the column was lost.
         last = current.last if joins else max(current.last + 1, now)
         grant = RowGrant(self.ticket, self.mode, now + self.lease, last)
         readers = state.readers + (self.mode is Mode.READ)
@@ -152,7 +152,7 @@ class TakeRow:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRow:
-    """RUnlock or WUnlock; if it is repeated, it changes nothing."""
+    """Step that unlocks the row for this ticket; a repetition changes nothing."""
 
     ticket: str = field(repr=False)
     reason: str
@@ -170,7 +170,7 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class RenewRow:
-    """Renewal of a lease that has not ended."""
+    """Step that extends the grant of a ticket if its lease has not ended."""
 
     ticket: str = field(repr=False)
     lease: int
@@ -184,7 +184,7 @@ class RenewRow:
 
 
 def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
-    """Return the text of the fourth column."""
+    """Return the text that stores a row's grants; ``nonce`` makes each text unique."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
         for grant in ledger.grants
@@ -194,7 +194,7 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
 
 
 def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
-    """Return the row with the grants in its text; None if we did not write the text."""
+    """Return the row with the grants in a stored text; None if the text is not ours."""
     if not text:
         return RowGrants(state)
     try:

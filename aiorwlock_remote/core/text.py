@@ -1,6 +1,6 @@
 """Checks of texts that users give, and their short forms in errors and logs.
 
-Each check raises ``ConfigurationError`` for what it refuses.
+Each check raises ``ConfigurationError`` if it refuses a text.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_SHOWN = 80
 
 
 def check_str(what: str, value: object) -> str:
-    """Return the value if it is a str; ``what`` names it in the error."""
+    """Return a str unchanged; else raise ``ConfigurationError`` that names ``what``."""
     if not isinstance(value, str):
         raise ConfigurationError(what=f"{what} must be str, not {type(value).__name__}")
     return value
 
 
 def check_unicode(what: str, text: str) -> None:
-    """Refuse text that has no UTF-8 form; ``what`` names it in the error."""
+    """Raise ``ConfigurationError`` about ``what`` if the text has no UTF-8 form."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -33,12 +33,12 @@ def check_unicode(what: str, text: str) -> None:
 
 
 def has_control_character(text: str) -> bool:
-    """Return whether any character is an ASCII or Latin-1 control character."""
+    """Return True if any character is an ASCII or Latin-1 control character."""
     return any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in text)
 
 
 def check_reason(reason: str) -> str:
-    """Return a reason that fits: it is stored beside a lock for people to read."""
+    """Return a text if it can be the reason of a lock, else ``ConfigurationError``."""
     check_str("a reason", reason)
     if len(reason) > MAX_REASON:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def check_reason(reason: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse text that some store cannot hold; ``what`` names it in the error."""
+    """Raise ``ConfigurationError`` about ``what`` for a NUL or invalid Unicode."""
     check_unicode(what, text)
     # PostgreSQL stores no NUL in a text, whatever the client's driver allows.
     if "\0" in text:
@@ -57,7 +57,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def quoted(value: object) -> str:
-    """Return a refused value for an error text: short and on one line."""
+    """Return the repr of a refused value for an error text: short, on one line."""
     if isinstance(value, str):
         value = value[: MAX_SHOWN + 1]
     try:
@@ -70,9 +70,9 @@ def quoted(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *others: str) -> str:
-    """Return the hint for an unknown name: a similar known one, or all known ones.
+    """Return a hint for an unknown name: a similar known name, or a list of all.
 
-    ``others`` may be meant as well, but are not listed.
+    ``others`` may be suggested as well, but are not listed.
     """
     every = sorted(known)
     like = get_close_matches(name, (*every, *others), n=1, cutoff=0.75)
@@ -82,16 +82,13 @@ def nearest(name: str, known: Iterable[str], *others: str) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Return at most ``most`` bytes of the text, on one line.
-
-    Names of hosts and tasks, for example: they are shortened, never refused.
-    """
+    """Return at most ``most`` bytes of the text; unprintable characters become "?"."""
     line = "".join(char if char.isprintable() else "?" for char in text)
     return line.encode()[:most].decode(errors="ignore")
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """Return the path as text, if a file can have that name; nothing is looked up."""
+    """Return the path as text if a file can have that name; do not touch the disk."""
     name: object = os.fspath(path) if isinstance(path, os.PathLike) else path
     text = check_str("a path", name)
     try:

@@ -40,7 +40,7 @@ class Mode(StrEnum):
 
 
 def mode_of(mode: str) -> Mode:
-    """Return the mode of that name, or raise ``ConfigurationError``."""
+    """Return the mode called "read" or "write", or raise ``ConfigurationError``."""
     try:
         return Mode(mode)
     except ValueError:
@@ -72,7 +72,7 @@ def holder_of(ticket: str) -> str:
 
 
 def check_ticket(ticket: str) -> str:
-    """Return a caller's own ticket if the published mutex record can contain it."""
+    """Return a user's own ticket if it fits, or raise ``ConfigurationError``."""
     check_str("ticket", ticket)
     # The word ``readers`` would make the record of this ticket a read phase's.
     if not ticket or len(ticket) > MAX_TICKET or ticket == READERS:

@@ -31,10 +31,9 @@ def micros(seconds: float) -> int:
 def check_seconds(
     name: str, value: float | None, *, least: float = 0.0, endless: bool = True
 ) -> None:
-    """Refuse a value that is not a finite number of seconds from ``least`` up.
+    """Raise ``ConfigurationError`` unless ``value`` is a finite number >= ``least``.
 
-    ``name``: the option, for the error. ``endless``: whether None is allowed. A refused
-    value raises ``ConfigurationError``.
+    ``name``: the option, for the error. ``endless``: whether None is allowed, too.
     """
     given: object = value
     if given is None and endless:
@@ -51,21 +50,21 @@ def check_seconds(
 
 
 def default_margin(lease: float) -> float:
-    """Return the seconds by which a holder stops early: clocks drift and step."""
+    """Return how many seconds early a holder stops relying on a lease: clocks drift."""
     return max(0.01 * lease, 0.05)
 
 
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
-    """Return the local time up to which a holder may rely on its grant.
+    """Return the local time up to which a holder may rely on its grant, in seconds.
 
-    All times are seconds. ``sent_at`` precedes the request; ``margin`` is kept back.
+    ``sent_at`` precedes the request. ``margin``: seconds to stop early; None: default.
     """
     kept_back = default_margin(lease) if margin is None else margin
     return sent_at + lease - kept_back
 
 
 def renew_at(sent_at: float, lease: float) -> float:
-    """Return the local time at which the next renewal is due."""
+    """Return when the next renewal of a lease is due: local time, in seconds."""
     return sent_at + lease / RENEWALS_PER_LEASE
 
 
@@ -74,8 +73,8 @@ class PollPolicy:
     """How a store wants its waiters to wait. All times are seconds.
 
     Attributes:
-        poll_min, poll_max: Range of the jittered poll behind the store's wake-ups. A
-            poll also refreshes the queue entry.
+        poll_min, poll_max: Range of the jittered poll that backs up the store's
+            wake-ups. A poll also refreshes the queue entry.
         entry_ttl: Life of a queue entry without a refresh: at least three polls.
         claim_window: Time to claim an offered resource: a round trip and its jitter.
         sees_ends: Whether the store also wakes waiters when a lease or claim window
@@ -96,9 +95,9 @@ class PollPolicy:
 def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> float:
     """Return the seconds until a waiter polls again; ``random`` is in [0, 1).
 
-    ``retry_after``: seconds until the store expects a change by itself (an expiry, the
-    end of a claim window). The waiter polls right then, and never later than its usual
-    poll.
+    ``retry_after``: seconds until the store expects a change by time alone (an expiry,
+    the end of a claim window): the waiter polls then, unless its usual poll comes
+    first.
     """
     # Such a store wakes the waiter then; a poll at that moment would only be traffic.
     if pace.sees_ends:
@@ -110,9 +109,9 @@ def next_poll(pace: PollPolicy, retry_after: float | None, random: float) -> flo
 def back_off(
     attempt: int, random: float, *, first: float = 0.05, longest: float = 1.5
 ) -> float:
-    """Return the seconds before the next attempt after so many failed ones.
+    """Return the seconds to pause after ``attempt`` failures in a row, with jitter.
 
-    ``random`` is in [0, 1); ``first`` and ``longest`` bound the first and any pause.
+    ``random`` is in [0, 1). The pause doubles from ``first`` up to ``longest`` seconds.
     """
     ceiling = min(longest, first * 2.0 ** min(attempt, 10))
     # "Full jitter" (Brooker, "Exponential backoff and jitter", 2015), but never zero: a

@@ -101,7 +101,10 @@ from aiorwlock_remote.errors import LossReason
 
 @value
 class Step:
-    """What a command made of a doorman. ``wakes``: clients that may claim now."""
+    """Result of a command: the new doorman and mutex record, and the reply.
+
+    ``wakes``: ids of the clients to wake because they may claim the resource now.
+    """
 
     record: Doorman
     seat: MutexRecord | None
@@ -111,9 +114,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Reply to an acquire or upgrade that waits; completed at the end of the step."""
+    """Draft of a reply to an acquire or upgrade that waits, until the step ends."""
 
-    # The rest (entries ahead, when to ask again) depends on what the step leaves.
     client_id: str
     mode: Mode
 
@@ -124,8 +126,6 @@ FastStep = tuple[Doorman, MutexRecord | None, Granted | Released]
 
 @value
 class _ReleaseDraft:
-    """A release whose carried acquires may still be ``MustWait``."""
-
     held: bool
     reason: LossReason
     then: tuple[AcquireReply, ...]
@@ -142,18 +142,17 @@ def transition(
     floor: int,
     wall: int | None = None,
 ) -> Step:
-    """Apply one command to one doorman.
+    """Apply one command to the stored state of a resource; pure and total.
 
     Args:
-        record: What the store keeps of the resource; None if the store has no record.
-        seat: The published mutex record as it stands in the store, None if there is
-            none.
+        record: The stored doorman; None if the store has none.
+        seat: The published mutex record as the store has it; None if there is none.
         command: What a client asks for.
         now: Microseconds of the store's clock, read inside the step. A store that only
-            compares and sets passes the least that clock can show, and refuses the swap
-            if it comes too late for that (``cas/server_time.py``).
-        floor: The least fence of a new phase: the store's wall clock in microseconds,
-            so that fences rise even if the record was lost. A store that numbers its
+            compares and sets passes a lower bound of that clock, and refuses the swap
+            if it comes too late for it (``cas/server_time.py``).
+        floor: The lowest fence of a new phase: the store's wall clock in microseconds,
+            so that fences rise even if the doorman was lost. A store that numbers its
             records otherwise passes 0.
         wall: The store's wall clock in microseconds, for times shown to people. None
             means that ``floor`` is that clock.
@@ -196,8 +195,8 @@ def _step(
             doorman, at, draft = _force(doorman, command, at)
     wakes: tuple[str, ...] = ()
     if at.foreign is None:
-        # While a foreign program holds the mutex record nothing may be offered: a claim
-        # window would open and close unused
+        # Nothing is offered while another program has the mutex record: a claim window
+        # would open and close unused
         # (test_a_window_that_a_foreign_program_sat_through_opens_anew).
         doorman, wakes = offer(doorman, now)
     # The reply comes after the offer: a waiter to which this very step offers the
@@ -216,7 +215,10 @@ def _step(
 def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
-    """Return the doorman as the next step would find it, and the record if foreign."""
+    """Return the doorman as the next step would find it, without what has expired.
+
+    The second item is the mutex record if another program wrote it, else None.
+    """
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
     # As a step does: whether the resource is offered decides what a waiter sees.
@@ -226,17 +228,13 @@ def peek(
 
 
 def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
-    """Return the step with the offer passed on from clients that cannot be reached.
+    """Return the step with its offer passed on from clients that cannot be reached.
 
-    For stores that know whether a wake-up has a receiver. Their entries count as having
-    missed their claim, and ``wakes`` names only the clients called instead. Repeat the
-    call with those until every client is reachable or ``wakes`` is empty. The reply
-    stays as it was. An upgrader that is gone keeps its slot until the slot expires.
-
-    Args:
-        step: The step as the transition made it.
-        client_ids: The clients of ``step.wakes`` that cannot be reached.
-        now: Microseconds of the store's clock.
+    For stores that know whether a wake-up has a receiver. The entries of
+    ``client_ids``, clients in ``step.wakes``, count as having missed their claim, and
+    the new ``wakes`` has only the clients called instead. Call again with those that
+    cannot be reached either, until there is none. The reply stays as it was. A pending
+    upgrade keeps its slot until the slot expires.
     """
     doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
     return Step(doorman, step.seat, step.reply, wakes)
@@ -245,11 +243,11 @@ def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
 def next_attempt(
     record: Doorman, seat: MutexRecord | None, client_id: str, now: int
 ) -> tuple[tuple[object, ...], int] | None:
-    """Return when a client should ask again: its cause and microseconds from now.
+    """Return why and in how many microseconds a client should ask again, or None.
 
-    For stores whose waiters watch the record themselves. None if the client has no
-    entry in the queue, or nothing changes by itself. The cause stays equal as long as
-    the reason is the same, so that a poller does not ask twice for one reason.
+    For stores whose waiters poll the record themselves. None if the client has no queue
+    entry, or nothing changes by time alone. The first item, the cause, stays equal as
+    long as the reason is the same, so that a poller does not ask twice for one reason.
     """
     doorman, foreign = peek(record, seat, now)
     slot = doorman.upgrader
@@ -281,10 +279,9 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the step of a lone writer, or None if the full transition is needed."""
-    # Most locks are free when an acquire comes, and nothing waits when they are
-    # released. These steps take a fraction of the full transition's time, with the same
-    # result (test_fast_path.py compares every field).
+    """Return the step if only one writer is involved; None: use the full transition."""
+    # Most locks have no waiters, and then this gives the full transition's result in a
+    # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
         return None
     if seat is None:
@@ -342,8 +339,7 @@ def _fast_release(
 def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
-    """Grant the claims, or queue their client, or refuse; idempotent by ticket."""
-    # Idempotent by ticket: a client repeats an acquire whose reply was lost.
+    """Grant the claims, queue their client, or refuse; a repetition changes nothing."""
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -490,7 +486,6 @@ def _release(
         held, turns = True, doorman.turns + 1
         doorman = drop_grants(doorman, (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
-        # The doorman was lost; the ticket in the mutex record proves the grant.
         held = cmd.mode is not Mode.READ
         at = replace(at, foreign=None) if held else at
     else:
@@ -571,7 +566,7 @@ def downgrade(
 def upgrade(
     doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """Turn the only reader into the writer; at most one waits to be the only reader."""
+    """Turn the only reader into a writer; if there are others, wait or refuse."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
         return doorman, Granted((done,), at.now)
@@ -608,7 +603,7 @@ def upgrade(
 def adopt(
     doorman: Doorman, cmd: Adopt, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
-    """Give a grant to the claim's ticket; no waiter enters, because no holder left."""
+    """Move a grant to the claim's ticket; no waiter enters, since no holder leaves."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None:
         return doorman, Granted((done,), at.now)

@@ -4,7 +4,7 @@ The rule of all stores, locks and recipes: a failed request may have been carrie
 in part or whole, unless its error proves the contrary. Proof is ``nothing_done`` of a
 ``BackendError``, set where the driver's error is mapped, or another type of
 ``LockError``: a store raises those (``ConfigurationError``, ``Closed``) before it
-changes anything. A request in doubt is withdrawn.
+changes anything. A request that may have been carried out is withdrawn.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from aiorwlock_remote.errors import BackendError, BackendUnavailable, LockError
 
 
 def is_uncertain(error: BaseException | None) -> bool:
-    """Return True unless ``error`` proves that the request was not carried out."""
+    """Return False if there is no error or it proves that nothing was carried out."""
     if error is None:
         return False
     if isinstance(error, BackendError):
         return not error.nothing_done
-    # Any other exception is a bug or a driver's error that was not mapped: it proves
-    # nothing about the store.
+    # Any other exception, such as a driver's that was not mapped, proves nothing.
     return not isinstance(error, LockError | IllegalCommand)
 
 
 def may_be_repeated(error: BaseException) -> bool:
-    """Return True if the same request may succeed soon, and was certainly not done."""
+    """Return True if the request was certainly not done, and may soon succeed."""
     return (
         isinstance(error, BackendUnavailable)
         and error.nothing_done
@@ -36,7 +35,7 @@ def may_be_repeated(error: BaseException) -> bool:
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
-    """Return the error of a request that failed after it had changed something."""
+    """Return an error for a request that failed after it had changed something."""
     doubtful = BackendUnavailable(
         what=error.what, hint=error.hint, retry_after=error.retry_after
     )
@@ -45,10 +44,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without its proof that nothing was done.
-
-    For a request that was sent twice: the first attempt may have been carried out.
-    """
+    """Return the error without ``nothing_done``: an earlier attempt may be done."""
     if is_uncertain(error):
         return error
     # The error itself stays as it is: other tasks may raise it, too.

@@ -27,9 +27,8 @@ _MAX_DIGITS = 18
 class Address:
     """A parsed store URL. Its ``repr`` and ``str`` never show a password.
 
-    ``query`` holds the options as text; backends read those they know and refuse the
-    rest. Each method that reads an option raises ``ConfigurationError`` if its text
-    does not fit.
+    ``query`` holds the options as text. The methods that read an option raise
+    ``ConfigurationError`` if its text does not fit.
     """
 
     scheme: str
@@ -46,10 +45,9 @@ class Address:
         return f"{self.scheme}://{user}{self.host}{port}{self.path}"
 
     def only(self, *known: str) -> None:
-        """Refuse options other than these; the error names the known ones."""
+        """Raise ``ConfigurationError`` if the URL has another option than these."""
         for name in self.query:
-            # A misspelt option that was ignored would leave a lock with other settings
-            # than its owner believes.
+            # A misspelt option must not leave a lock with the default unnoticed.
             if name not in known:
                 ours = f"say connect(url, {name}=…)" if name in CONNECT_OPTIONS else ""
                 raise ConfigurationError(
@@ -58,13 +56,10 @@ class Address:
                 )
 
     def without_prefix(self, given: str) -> tuple[Address, str]:
-        """Return the address without ``?prefix=``, and the prefix.
+        """Return the address without the option ``prefix``, and the prefix to use.
 
-        The prefix is an option of ``connect``, whatever the store. ``given``: the
-        prefix passed to ``connect`` itself.
-
-        Raises:
-            ConfigurationError: The two prefixes differ.
+        ``given``: the prefix passed to ``connect``. ``ConfigurationError`` if the two
+        differ.
         """
         in_url = self.query.get("prefix")
         if in_url is None:
@@ -78,7 +73,7 @@ class Address:
         return replace(self, query=rest), in_url
 
     def number(self, name: str, default: float) -> float:
-        """Return an option that is a number."""
+        """Return the number in the option ``name``, or ``default`` if it is missing."""
         text = self.query.get(name)
         if text is None:
             return default
@@ -92,12 +87,12 @@ class Address:
     def seconds(
         self, name: str, default: float, *, least: float = 0.0, most: float = 86_400.0
     ) -> float:
-        """Return an option that is a time in seconds, from ``least`` to ``most``."""
+        """Return the option ``name``: seconds, from ``least`` to ``most``."""
         number = self.number(name, default)
         return in_range(f"{self.scheme}: {name}", number, least, most)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Return an option that is a whole number, from ``least`` to ``most``."""
+        """Return the option ``name``: a whole number, from ``least`` to ``most``."""
         text = self.query.get(name, str(default))
         number = whole_number(text)
         if number is not None and least <= number <= most:
@@ -108,7 +103,7 @@ class Address:
         )
 
     def choice(self, name: str, default: str, known: tuple[str, ...]) -> str:
-        """Return an option that is one of the known words."""
+        """Return the option ``name``, which must be one of the ``known`` words."""
         text = self.query.get(name, default)
         if text not in known:
             raise ConfigurationError(
@@ -118,7 +113,7 @@ class Address:
         return text
 
     def yes(self, name: str, *, default: bool) -> bool:
-        """Return an option that is yes or no."""
+        """Return whether the option ``name`` is "yes" rather than "no"."""
         return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
 
 
@@ -139,12 +134,7 @@ def in_range(what: str, seconds: float, least: float, most: float) -> float:
 
 
 def parse(url: str) -> Address:
-    """Return the parts of a store URL.
-
-    Raises:
-        ConfigurationError: No scheme, a bad port, an option given twice, a NUL, or text
-            that is not Unicode.
-    """
+    """Return the parts of a store URL, or raise ``ConfigurationError``."""
     check_str("a store URL", url)
     check_text("the store URL", url)
     try:
@@ -173,7 +163,7 @@ def parse(url: str) -> Address:
 
 
 def with_prefix(url: str, prefix: str) -> str:
-    """Return the URL with ``?prefix=`` added; refuse a URL with another prefix."""
+    """Return the URL with ``?prefix=`` added; raise if it has another prefix."""
     if "prefix" in parse(url).query:
         parse(url).without_prefix(prefix)
         return url
@@ -195,7 +185,6 @@ def _options(query: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _split(url: str) -> SplitResult:
-    """Split the URL; ``urlsplit`` of Python 3.13.4 refuses several bracketed hosts."""
     scheme, mark, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     user, at, hosts = authority.rpartition("@")

@@ -25,7 +25,7 @@ def _copier(cls: type) -> Callable[[Any], Any]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Make a slotted, hashable dataclass that type checkers take for a frozen one."""
+    """Class decorator: slotted, hashable dataclass, frozen for type checkers only."""
     # Frozen for type checkers only. Every request makes a handful of values, and a
     # frozen dataclass of eleven fields takes 1.2 µs to create, this one 0.2 µs.
     made = dataclass(slots=True, unsafe_hash=True)(cls)
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 else:
 
     def replace(old: T, /, **changes: object) -> T:
-        """Return a copy with some fields changed, without running ``__post_init__``.
-
-        It takes a fifth of the time of ``dataclasses.replace``.
-        """
+        """Return a copy with some fields changed, without running ``__post_init__``."""
         new = _COPY[type(old)](old)
         for name, changed in changes.items():
             setattr(new, name, changed)

@@ -1,1 +1,1 @@
-"""Stores in local files: this library changes them in threads, under file locks."""
+"""Stores in local files, which threads of this process change under file locks."""

@@ -1,4 +1,4 @@
-"""Which boot of the host the times of a store are of, and by which clock."""
+"""Boot and clock by which the times in a local store are counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEVER_READABLE = FileNotFoundError, NotADirectoryError, PermissionError
 
 @dataclass(frozen=True, slots=True)
 class BootId:
-    """Identity of the clock that a store's times are of; empty parts are unknown."""
+    """Value object: identifies the boot clock of a host. An empty part is unknown."""
 
     # Changes with each boot of the host.
     id: str = ""
@@ -26,11 +26,10 @@ class BootId:
     shift: str = ""
 
     def joining(self, kept: BootId | None, path: str) -> BootId:
-        """Return what the store at ``path`` must keep; ``kept`` is what it kept so far.
+        """Return the boot id that the store at ``path`` must store from now on.
 
-        Raises:
-            ConfigurationError: the store's users have another clock than this process,
-                or know their boot while this process does not.
+        ``kept`` is what it has stored so far. Raises ``ConfigurationError`` if its
+        users have another clock than this process, or only they know their boot.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self
@@ -53,8 +52,7 @@ class BootId:
 def this_boot() -> BootId:
     """Return the boot and clock of this process.
 
-    Raises:
-        BackendUnavailable: the system has a boot id that cannot be read at the moment.
+    Raises ``BackendUnavailable`` if the boot id cannot be read at the moment.
     """
     try:
         return BootId(_boot_id(), _shift())
@@ -66,14 +64,14 @@ def this_boot() -> BootId:
 
 
 def is_another_boot(written: str, boot: str) -> bool:
-    """Return True if both boots are known, and differ."""
+    """Return True if both boot ids are known (not empty), and differ."""
     return bool(written and boot) and written != boot
 
 
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
-    """Return the record as it counts in ``boot``, at ``now`` of its clock.
+    """Return the record as it is valid in ``boot`` at ``now`` (boot clock, µs).
 
-    Another boot than the one in which it was ``written`` ended all its grants.
+    If it was ``written`` in another boot, its grants and queue entries have ended.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

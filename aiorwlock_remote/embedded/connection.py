@@ -1,4 +1,4 @@
-"""What a store in local files must offer to the threads of ``embedded``."""
+"""Interfaces that a store in local files implements for the threads of ``embedded``."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class KeptLocked(BackendUnavailable):
 
 
 class WakeEvent(Protocol):
-    """Event on which one thread sleeps until something may have changed."""
+    """Event on which one thread sleeps until the store may have changed."""
 
     @property
     def hears(self) -> bool:
-        """Whether changes of the files set the event, so that polling may be rare."""
+        """Whether changes by other processes set the event: then polling is rare."""
 
     def set(self) -> None:
         """Wake the thread that waits, or that waits next. Callable in any thread."""
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for ``set`` or a change, so long at most; None: for ``set`` alone."""
+        """Wait for ``set`` or a change, ``seconds`` at most; None: for ``set`` only."""
 
     def close(self) -> None:
-        """Release what the event uses; no thread waits any more."""
+        """Release the event's resources. Called when no thread waits any more."""
 
 
 class PlainWakeEvent:
-    """Event of ``threading``: no change of the files sets it."""
+    """``WakeEvent`` that only ``set`` sets, and no change of the store."""
 
     hears: bool = False
 
@@ -64,72 +64,56 @@ class PlainWakeEvent:
 
 
 class LocalConnection(Protocol):
-    """A blocking connection to the files, for one thread; not open until ``open``."""
+    """Interface: a blocking connection to a local store, for one thread."""
 
     def open(self, timeout: float) -> None:
         """Open the store; create it if it is new and may be created.
 
-        Raises:
-            ConfigurationError: it cannot be opened, or belongs to another program.
-            BackendError: locked by others for ``timeout`` seconds, or damaged.
+        Raises ``ConfigurationError`` if it belongs to another program, ``BackendError``
+        if it is damaged, or locked by others for ``timeout`` seconds.
         """
 
     def close(self) -> None:
         """Close the connection; do nothing if it is not open."""
 
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
-        """Carry out commands, those of one resource in order.
+        """Carry out commands, those of one resource in order; return their outcomes.
 
         Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
-        for one record: the outcome of its commands is ``KeptLocked``.
-
-        Returns:
-            The outcome of each command, in their order.
-
-        Raises:
-            BackendError: it is not known which commands were carried out.
+        for one record: the outcome of its commands is ``KeptLocked``. After a
+        ``BackendError`` it is not known which commands were carried out.
         """
 
     def look(self, resource: Resource) -> Snapshot:
-        """Read one resource.
-
-        Raises:
-            KeptLocked: another process is in the middle of a step there.
-        """
+        """Read one resource; raise ``KeptLocked`` if another process has it locked."""
 
     def scan(self, seen: Seen) -> None:
-        """Add every resource with a record or a mutex record that is not ``seen`` yet.
+        """Add to ``seen`` every resource in the store that is not in it yet.
 
-        Raises:
-            KeptLocked: some resources could not be read; the others were added.
+        Raises ``KeptLocked`` if some could not be read, after the others were added.
         """
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Returns:
-            The key after which to go on soon; None: this was the last portion.
+        Starts after the key ``after``; returns the key to start from next, or None.
         """
 
     def alarm(self) -> WakeEvent:
-        """Return the event on which the watcher of this open connection sleeps."""
+        """Return a new event that changes of this open store set, if it can notify."""
 
     def version(self) -> object:
-        """Return a value, cheap to get, that changes whenever the store changes."""
+        """Return a value that differs when the store has changed; cheap to call."""
 
 
 class DecodeCache:
-    """The records that were read or written lately, by their stored text."""
+    """Cache of the records that were read or written lately, by their stored text."""
 
     def __init__(self) -> None:
         self._records: dict[str, Doorman] = {}
 
     def __call__(self, text: str) -> Doorman:
-        """Return the record of a stored text.
-
-        Raises:
-            BadRecord: the text is not a record.
-        """
+        """Return the record that is stored as ``text``, or raise ``BadRecord``."""
         return self._records.get(text) or self.keep(text, loads(text))
 
     def keep(self, text: str, record: Doorman) -> Doorman:
@@ -140,7 +124,7 @@ class DecodeCache:
 
 
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
-    """Run one command of a batch; return ``BadRecord`` if its record is damaged.
+    """Return ``carry_out()``, or ``BadRecord`` if the resource's record is damaged.
 
     ``carry_out`` must write nothing before it has failed.
     """

@@ -21,7 +21,7 @@ _RECOVERS = Path("/sys/module/nfs/parameters/recover_lost_locks")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mounted file system."""
+    """Value object: a mounted file system."""
 
     # Its type, as ``nfs4``; empty: unknown.
     kind: str = ""
@@ -32,12 +32,12 @@ class Mount:
 
     @property
     def network(self) -> bool:
-        """Whether other hosts may see the same files."""
+        """Whether the file system is one that other hosts may mount, too."""
         return self.kind in _NETWORK
 
 
 def recovers_lost_locks() -> bool:
-    """Return True if NFS treats a lock that it lost for a while as one it kept."""
+    """Return True if the NFS client uses a lock that it lost as if it had kept it."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -45,7 +45,7 @@ def recovers_lost_locks() -> bool:
 
 
 def mount_of(path: str) -> Mount:
-    """Return the mount that ``path`` is on; an empty one where it is unknown."""
+    """Return the mount that ``path`` is on; an empty ``Mount`` if that is unknown."""
     try:
         table = _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -54,7 +54,10 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """Return the mount of a path without links in the text of ``/proc/…/mountinfo``."""
+    """Return the mount that holds a path, from the text of ``/proc/…/mountinfo``.
+
+    ``path`` is absolute and without symbolic links.
+    """
     best, found = -1, Mount()
     for line in table.splitlines():
         before, dash, after = line.partition(" - ")
@@ -73,9 +76,8 @@ def find_mount(path: str, table: str) -> Mount:
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse a file system whose locks do not exclude other hosts.
 
-    Raises:
-        ConfigurationError: a network file system, but the URL names it not ``shared``.
-        Unsupported: the file system's locks do not reach other hosts.
+    Raises ``ConfigurationError`` for a network file system that is not ``shared``, as
+    the URL says, and ``Unsupported`` for one whose locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

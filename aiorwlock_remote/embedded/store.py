@@ -1,4 +1,4 @@
-"""A store in local files, as the event loop sees it: its methods never block."""
+"""A store in local files for the event loop: threads do all that blocks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class EmbeddedStore:
         """Start the worker thread, called ``name``.
 
         ``connect`` returns a new connection, not open, for the worker, the watcher or
-        the lease keeper. ``intervals`` are the watcher's.
+        the lease keeper. ``wake`` is called in ``loop`` to wake waiters.
         """
         self._connect = connect
         self._loop = loop
@@ -79,7 +79,7 @@ class EmbeddedStore:
         self._purger = Purger(self._purge, loop.spawn)
 
     async def open(self) -> None:
-        """Open the worker's connection; see ``LocalConnection.open``."""
+        """Open the worker's connection; raises what ``LocalConnection.open`` does."""
         timeout = self._settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
@@ -134,7 +134,7 @@ class EmbeddedStore:
 
 
 class ConnectionRenewer:
-    """Renewals by the lease keeper's thread, over a connection of its own."""
+    """Renews leases in the lease keeper's thread, over a connection of its own."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Open ``connection`` at the first renewal; ``first`` holds the worker back."""
+        """Open ``connection`` at the first renewal; ``first`` makes the worker wait."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing
@@ -151,7 +151,7 @@ class ConnectionRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all in one batch; try again for a moment where a record is locked."""
+        """Renew leases in one batch; retry briefly those whose record is locked."""
         # Only for a moment: the keeper learns that the other leases were renewed when
         # the whole batch is done, and they must not run out meanwhile
         # (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).

@@ -1,4 +1,4 @@
-"""Waking between processes: one thread per process polls the store's version."""
+"""Wakes waiters after changes by other processes, by one polling thread per process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAUSE_AFTER_FAILURE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between two looks: when our turn is near, and when nothing changes."""
+    """Seconds between polls: ``shortest`` if our turn is near, ``longest`` if not."""
 
     shortest: float = 0.002
     longest: float = 0.020
@@ -46,9 +46,9 @@ class WatchIntervals:
 class ChangeWatcher:
     """Wakes the tasks of one process that wait for resources of a local store.
 
-    A thread of its own looks at the connection's version, as long as a task waits:
-    often when the turn of this process is near and no ``WakeEvent`` hears changes,
-    seldom otherwise. Only after a change does it read the watched records.
+    A thread of its own polls the version of the store as long as a task waits: often
+    when the turn of this process is near and no ``WakeEvent`` is set by changes, seldom
+    otherwise. Only after a change does it read the watched records.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ChangeWatcher:
         wake: WakeCallback,
         intervals: WatchIntervals,
     ) -> None:
-        """Call ``wake`` in the loop when the client with that id may enter.
+        """Call ``wake`` in the loop when the client ``client_id`` may acquire a lock.
 
         The thread starts with the first ``watch``, and opens and closes ``connection``.
         """
@@ -97,7 +97,7 @@ class ChangeWatcher:
             self._fresh.discard(resource)
 
     def close(self) -> None:
-        """Let the thread end; it closes the connection."""
+        """End the thread, which closes the connection."""
         with self._lock:
             self._closed = True
             self._alarm.set()
@@ -153,7 +153,7 @@ class ChangeWatcher:
             return self._connection.version()
 
     def _look(self, resources: list[Resource]) -> bool:
-        """Wake where it is time; return True if the turn is near anywhere."""
+        # Wakes where it is time; returns True if the turn is near anywhere.
         near = False
         self._kept.clear()
         for resource in resources:

@@ -37,7 +37,7 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """One command. ``kept_since``: when its record was first found kept locked."""
+    """A queued command. ``kept_since``: when its record was first found locked."""
 
     of: Resource
     command: Command
@@ -47,7 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """Any other call, in the order of one resource, or (None) of the whole store."""
+    """A queued call with the connection, in order with the jobs of resource ``of``."""
 
     of: Resource | None
     call: Call
@@ -60,14 +60,14 @@ Job = StepJob | CallJob
 
 @dataclass(slots=True)
 class PutBack:
-    """Jobs of one resource, in order, that wait for its record until ``at``."""
+    """Jobs of one resource, in order, to be tried again at the local time ``at``."""
 
     jobs: list[Job]
     at: float
 
 
 class RenewalsFirst:
-    """Lets renewals go before the worker's next batch, where both need one lock."""
+    """Makes the worker wait while leases are renewed, where both need one lock."""
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases
@@ -79,7 +79,7 @@ class RenewalsFirst:
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """Hold the worker back while the keeper's thread renews in this context."""
+        """Context in which the lease keeper's thread renews, and the worker waits."""
         self._none.clear()
         try:
             yield
@@ -87,7 +87,7 @@ class RenewalsFirst:
             self._none.set()
 
     def wait(self) -> None:
-        """Wait until no renewal is under way, ``BUSY_TIMEOUT`` at most."""
+        """Wait until no renewal is under way, at most ``BUSY_TIMEOUT`` seconds."""
         self._none.wait(BUSY_TIMEOUT)
 
 
@@ -106,8 +106,8 @@ class Worker:
     * A record that another process keeps locked (a shell script under ``flock``, a
       stopped process, a silent lock service) delays the jobs of no other resource
       (test_kept_locked.py: test_unrelated_locks_go_on).
-    * A job waits ``BUSY_TIMEOUT`` for a kept record, no longer (test_kept_locked.py:
-      test_a_request_is_bounded_and_names_the_file).
+    * A job waits at most ``BUSY_TIMEOUT`` seconds for a locked record
+      (test_kept_locked.py: test_a_request_is_bounded_and_names_the_file).
     * A renewal that is under way goes before the next batch, where both need one lock
       (tests/embedded/test_renewals_first.py:
       test_a_step_waits_for_the_renewal_that_has_begun).
@@ -123,18 +123,10 @@ class Worker:
         wakes: WakeClients,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Start the thread, which uses and closes ``connection``.
+        """Start the thread ``name``, which uses and closes ``connection``.
 
-        Args:
-            connection: Not open yet; a job opens it.
-            loop: The event loop in which answers are given.
-            name: Of the thread.
-            wakes: Called in the loop with the ids of clients that have something to
-                claim.
-            first: The renewals that need the same lock of the system.
-
-        Raises:
-            BackendUnavailable: no thread could be started.
+        ``wakes`` is called in ``loop`` with the ids of clients that may claim a
+        resource. ``first`` are the renewals that need the same lock of the system.
         """
         self._connection = connection
         self._first = first
@@ -148,15 +140,15 @@ class Worker:
         flush_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Queue one command; others may be carried out in the same batch."""
+        """Queue a command; the reply is settled in the event loop."""
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue any other call with the connection, after the steps of ``of``."""
+        """Queue ``function(connection)``, called after the steps of resource ``of``."""
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:
-        """Finish what is queued, then close the connection."""
+        """Finish the queued jobs, close the connection, and end the thread."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -207,7 +199,7 @@ class Worker:
         self._call(CallJob(None, lambda one: one.close(), self._ended))
 
     def _next_jobs(self) -> list[Job | None]:
-        """Return the jobs to try now; wait until there is one. None ends the queue."""
+        # Returns the jobs to try now; waits until there is one. None ends the queue.
         jobs: list[Job | None] = []
         left: float | None = None
         if self._put_back:
@@ -259,7 +251,7 @@ class Worker:
             self._loop.call_soon(job.pending.set_result, outcome)
 
     def _postpone(self, job: Job) -> bool:
-        """Put the job back; return False if its record was locked for too long."""
+        # Puts the job back; returns False if its record was locked for too long.
         now = self._loop.clock.now()
         if job.kept_since is None:
             job.kept_since = now

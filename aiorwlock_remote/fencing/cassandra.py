@@ -1,4 +1,4 @@
-"""Rows of Cassandra that refuse old fences, by ``IF fence <= ?`` in a session of yours.
+"""Cassandra rows that refuse old fences, by ``IF fence <= ?`` in a session of yours.
 
 The statements contain ``?``, as prepared statements do. A row needs a fence from the
 start (``INSERT … (…, fence) VALUES (…, 0) IF NOT EXISTS``), because a comparison with
@@ -30,11 +30,17 @@ _COLUMN = re.compile(_WORD)
 def fenced_update(
     table: str, columns: Sequence[str], key: Sequence[str], *, fence: str = "fence"
 ) -> str:
-    """Return ``UPDATE … SET …, fence = ? WHERE … IF fence <= ?``.
+    """Return ``UPDATE … SET …, fence = ? WHERE … IF fence <= ?``, to be prepared.
 
     Bind the statement to what ``fenced_values`` returns. Without columns the statement
     only raises the fence: send it before a read, and read at a SERIAL consistency, or
     the read may miss the last transaction.
+
+    Args:
+        table: The table, with its keyspace if needed.
+        columns: The columns to set.
+        key: All columns of the primary key.
+        fence: The column that keeps the highest fence.
 
     Raises:
         ConfigurationError: A name cannot be used, or ``key`` is empty.
@@ -56,7 +62,12 @@ def fenced_update(
 def fenced_values(
     values: Sequence[object], key: Sequence[object], fence: int
 ) -> tuple[object, ...]:
-    """Return what to bind to ``fenced_update``, given values in the order of its names.
+    """Return the values to bind to the statement that ``fenced_update`` returned.
+
+    Args:
+        values: The new values, in the order of its ``columns``.
+        key: The values of the primary key, in the order of its ``key``.
+        fence: The fence of the grant, such as ``Held.fence``.
 
     Raises:
         BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
@@ -71,7 +82,7 @@ def accepted(rows: Iterable[Any], resource: str, fence: int) -> bool:
     Args:
         rows: The result of the statement. Its first row begins with ``[applied]``,
             followed by the stored fence if the update was refused.
-        resource: What the error calls the row.
+        resource: Names the row in the error.
         fence: The fence that was bound.
 
     Raises:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def check_fence(fence: int) -> int:
-    """Return the fence, or refuse anything but an integer from 0 to ``MAX_FENCE``."""
+    """Return the fence; raise ``BadFence`` unless it is an int, 0 to ``MAX_FENCE``."""
     # A bool is an int in Python, but True as a fence is a mistake of the caller.
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise BadFence(what=f"a fence must be an int, not {type(fence).__name__}")
@@ -27,7 +27,7 @@ def check_fence(fence: int) -> int:
 
 
 def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    """Refuse a name of a table or column that does not match the pattern."""
+    """Raise ``ConfigurationError`` unless a table or column name is valid."""
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise ConfigurationError(
             what=f"{quoted(name)} cannot be used as the name of a {kind}",
@@ -36,7 +36,7 @@ def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
-    """Return the column names as a tuple, because an iterator can be read only once."""
+    """Return valid column names as a tuple, or raise ``ConfigurationError``."""
     columns = as_tuple("columns", names)
     for name in columns:
         check_name("column", name, pattern)
@@ -44,7 +44,7 @@ def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...
 
 
 def check_distinct(*names: str) -> None:
-    """Refuse two names of one column; databases ignore case in unquoted names."""
+    """Raise ``ConfigurationError`` if two names are equal, apart from case."""
     folded = [name.lower() for name in names]
     for name in names:
         if folded.count(name.lower()) > 1:
@@ -55,7 +55,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return an iterable argument as a tuple; refuse a text. ``what`` names it."""
+    """Return an iterable argument, called ``what``, as a tuple; refuse a text."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

@@ -25,20 +25,20 @@ _STORED_FENCE = re.compile(rb"[0-9]{1,16}\n")
 
 @final
 class FencedFile:
-    """A file, and beside it the highest fence that came with an access.
+    """A file that refuses old fences, for the processes of one machine.
 
     The file itself has the content that is written, so other programs may read it. The
-    fence is stored in ``.<name>.fence``. During an access ``.<name>.lock`` is locked by
-    ``flock``, which the kernel ends with the process. Do not use it on a network file
-    system.
+    highest fence that came with an access is stored in ``.<name>.fence``. During an
+    access ``.<name>.lock`` is locked by ``flock``, which the kernel ends with the
+    process. Do not use it on a network file system.
 
     All calls block, on the disk and on each other: call them by ``anyio.to_thread``. A
-    thread inside ``admitted`` may read and write without waiting for itself. A child
-    that is forked inside ``admitted`` is not inside.
+    thread inside ``admitted`` may call ``read`` and ``write`` without waiting for
+    itself. A child process that is forked inside ``admitted`` does not have the lock.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Name the file. Its folder must exist; the file need not.
+        """Use the file at ``path``. Its folder must exist; the file need not.
 
         Raises:
             ConfigurationError: The path cannot be the name of a file.
@@ -50,12 +50,13 @@ class FencedFile:
 
     @contextmanager
     def admitted(self, fence: int) -> Iterator[None]:
-        """Run the body before any higher fence is admitted, or refuse the fence.
+        """Run the body before any higher fence is admitted, or refuse ``fence``.
 
-        The fence is on the disk when the body begins. Keep the body short: all others
-        wait, even while this process is paused. The same thread may enter again with an
-        equal fence; other threads wait, so a body that waits for work in another thread
-        deadlocks if that work enters too. Run the whole body in one thread.
+        The fence is on the disk when the body begins. Keep the body short: all other
+        accesses wait, even while this process is paused. The same thread may enter
+        again with an equal fence; other threads wait, so a body that waits for work in
+        another thread deadlocks if that work enters too. Run the whole body in one
+        thread.
 
         Raises:
             StaleFence: A higher fence was admitted before.
@@ -72,6 +73,8 @@ class FencedFile:
     def read(self, fence: int) -> bytes | None:
         """Return the content of the file, None if it does not exist.
 
+        Lower fences are refused from then on.
+
         Raises:
             StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
         """
@@ -82,7 +85,7 @@ class FencedFile:
                 return None
 
     def write(self, fence: int, data: bytes) -> None:
-        """Replace the file as a whole. When this returns, it is on the disk.
+        """Replace the file's content as a whole; when this returns, it is on the disk.
 
         Raises:
             StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
@@ -130,11 +133,9 @@ class FencedFile:
 
 
 def _replace_file(path: Path, data: bytes) -> None:
-    """Write the data beside the path, then rename, with a sync after each.
-
-    One temporary name is enough, as the caller has the lock: what a killed process left
-    under that name is overwritten.
-    """
+    # Writes the data beside the path, then renames, with a sync after each. One
+    # temporary name is enough, as the caller has the lock: what a killed process left
+    # under that name is overwritten.
     beside = path.with_name(f".{path.name}.new")
     # O_NOFOLLOW: a link laid under that name must not lead the write elsewhere.
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -164,15 +165,12 @@ class FileLockHold:
     """The ``flock`` of one thread, from its first entry to its last exit.
 
     Entries may end in any order: two tasks of one event loop run on one thread, and the
-    first to enter need not be the last to leave (test_file_lock.py).
-
-    Attributes:
-        fence: The fence that was admitted; None: none yet.
-        entries: How many bodies are inside.
+    first to enter need not be the last to leave (test_file_lock.py). ``fence`` is the
+    one that was admitted; ``entries`` counts the bodies of ``admitted`` that run.
     """
 
     def __init__(self, lock: Path) -> None:
-        """Wait until no other thread or process has the lock."""
+        """Lock the file at ``lock``; wait until no other thread or process has it."""
         self.fence: int | None = None
         self.entries = 0
         # A file description of its own each time: `flock` belongs to the description,
@@ -186,7 +184,7 @@ class FileLockHold:
             raise
 
     def end(self) -> None:
-        """Unlock and close the file; nothing in a child forked since."""
+        """Unlock and close the file; do nothing in a child process forked since."""
         _open_holds.discard(self)
         # Negative in a child, whose parent goes on holding the lock.
         if self._file < 0:
@@ -199,7 +197,7 @@ class FileLockHold:
             os.close(self._file)
 
     def disown(self) -> None:
-        """Close the file in a forked child, and leave the lock to the parent."""
+        """Close the file in a forked child process; the parent keeps the lock."""
         os.close(self._file)
         self._file = -1
 
@@ -218,10 +216,9 @@ _thread = _ThreadHolds()
 
 @contextmanager
 def exclusively(lock: Path) -> Iterator[FileLockHold]:
-    """Exclude other threads and processes; enter again at once in the same thread.
+    """Context that excludes other threads and processes by the lock file ``lock``.
 
-    Raises:
-        OSError: The disk failed.
+    The thread that is inside may enter again at once.
     """
     holds = _thread.by_path  # of the entering thread, whichever thread leaves
     hold = holds.get(lock)

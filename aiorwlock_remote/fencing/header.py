@@ -27,14 +27,14 @@ class HasFence(Protocol):
 
 
 def fence_header(held: HasFence) -> dict[str, str]:
-    """Return the header to send with a request that is made under the grant."""
+    """Return ``{"Lock-Fence": …}``, to send with a request made under the grant."""
     return {HEADER: str(held.fence)}
 
 
 def read_fence(values: Sequence[str]) -> int:
     """Return the fence of a request, given the values of its ``Lock-Fence`` headers.
 
-    The caller of the request chooses the number: accept it only from callers that you
+    The sender of the request chooses the number: accept it only from senders that you
     trust with the resource, and let the resource compare it with the highest one seen.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Strings of Redis that refuse old fences: two scripts, run by a client of yours."""
+"""Redis strings that refuse old fences: two scripts, run by a client of yours."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ async def fenced_set(
     """Set a string unless the key has seen a higher fence.
 
     A client may repeat the call after a lost reply, because an equal fence is accepted.
-    If the caller is cancelled, the value may be set or not. The value expires after
-    ``ttl`` seconds, its fence never.
+    If the caller is cancelled, the value may be set or not.
+
+    Args:
+        client: Runs the script.
+        key: The key of the string; ``fence_key(key)`` keeps the fence.
+        value: The new value.
+        fence: The fence of the grant, such as ``Held.fence``.
+        ttl: Seconds after which the value expires, at least 0.001; its fence never
+            does.
 
     Raises:
         StaleFence: The key has seen a higher fence.
@@ -51,7 +58,7 @@ async def fenced_set(
 
 
 async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa: ANN401 - str or bytes, as the client decodes
-    """Return a string, None if there is none, unless the key has seen a higher fence.
+    """Return a string, None if there is none; raise if the key saw a higher fence.
 
     The key refuses lower fences from then on.
 

@@ -43,7 +43,7 @@ _SQLITE = {8: "SQLITE_READONLY", 19: "SQLITE_CONSTRAINT"}
 
 
 class Cursor(Protocol):
-    """A cursor of DB-API, as far as ``FencedTable`` needs it."""
+    """The members of a DB-API cursor that ``FencedTable`` uses."""
 
     @property
     def rowcount(self) -> int: ...
@@ -95,9 +95,9 @@ class FencedTable:
     def read(
         self, cursor: Cursor, row: object, fence: int, columns: Sequence[str]
     ) -> Any:  # noqa: ANN401 - a row is whatever the driver makes of it
-        """Raise the fence of a row, then return these columns; None if there is no row.
+        """Raise a row's fence, then return these columns; None if there is no row.
 
-        ``row`` is the value of the key.
+        ``row`` is the value of the key column. The transaction is yours to commit.
 
         Raises:
             StaleFence: The row has seen a higher fence.
@@ -115,7 +115,8 @@ class FencedTable:
     ) -> bool:
         """Change columns of a row and raise its fence; return False if there is no row.
 
-        ``row`` is the value of the key, ``values`` has the new values by column.
+        ``row`` is the value of the key column, ``values`` maps columns to new values.
+        The transaction is yours to commit.
 
         Raises:
             StaleFence: The row has seen a higher fence.
@@ -154,7 +155,7 @@ class FencedTable:
     def update_statement(
         self, row: object, fence: int, values: Mapping[str, object]
     ) -> Statement:
-        """Return ``UPDATE … SET … WHERE key = … AND fence <= …``, sent by ``write``.
+        """Return the ``UPDATE … WHERE key = … AND fence <= …`` that ``write`` executes.
 
         The update changes no row if the row has seen a higher fence, or is missing.
 
@@ -219,7 +220,7 @@ class FencedTable:
 
 
 def driver_code(error: object) -> str:
-    """Return the code of a driver's error: SQLSTATE, number or name; empty: none."""
+    """Return the code in a driver's error (SQLSTATE, number or name); empty if none."""
     if isinstance(error, OSError):
         return ""  # its number is the operating system's
     first: object = next(iter(getattr(error, "args", ())), None)
@@ -239,10 +240,10 @@ def driver_code(error: object) -> str:
 def narrow_column_error(
     error: object, table: str, column: str, fence: int, others: Iterable[object]
 ) -> ConfigurationError | None:
-    """Return our error if the fence did not fit its column; None: another cause.
+    """Return our error if a fence was too large for its column, else None.
 
-    Drivers do not always say which value was out of range. So if one of ``others``, the
-    other values of the statement, may be too large as well, the cause is unknown.
+    Drivers do not always say which value was out of range. So the result is also None
+    if one of ``others``, the other values of the statement, may be too large as well.
     """
     if fence < FITS_EVERY_INTEGER or any(_may_be_large(other) for other in others):
         return None

@@ -1,1 +1,1 @@
-"""Ways in from other libraries; each needs the library it is named after."""
+"""Integrations with other libraries; each needs the library that its name says."""

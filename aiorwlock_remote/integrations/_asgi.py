@@ -1,4 +1,4 @@
-"""What ``add_locks`` adds to an ASGI application and to each of its requests."""
+"""The ASGI middleware of FastAPI's ``add_locks``, and its state for each request."""
 
 from __future__ import annotations
 
@@ -13,29 +13,25 @@ from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.locks.client import Locks
 
 KEY = "aiorwlock_remote"
-"""Of the scope, and of the application's state."""
+"""Key in the ASGI scope, and attribute of the application's state."""
 
 MAX_READ_AHEAD = 64 * 1024
-"""Bytes of a body that are read ahead while a request waits for its lock."""
+"""Bytes of a request body that are read ahead while a request waits for its lock."""
 
 MESSAGE_SIZE = 512
-"""Bytes that each message counts beside its body, which may be a single byte."""
+"""Bytes counted for each message in addition to its body, which may be one byte."""
 
 MOUNTED = "call add_locks for the outermost application: mounted ones share its locks"
 
 
 class AppLocks:
-    """The ``Locks`` of one application, which are open while it runs."""
+    """Keeps the ``Locks`` of one application, open while the application runs."""
 
     opened: Locks | None = None
 
     @property
     def locks(self) -> Locks:
-        """The open ``Locks``.
-
-        Raises:
-            ConfigurationError: the lifespan of the application did not run.
-        """
+        """The open ``Locks``; ``ConfigurationError`` if the lifespan did not run."""
         if self.opened is None:
             raise ConfigurationError(
                 what="the application has no locks yet",
@@ -54,16 +50,16 @@ class RequestLocks:
     * A call of the server's ``receive`` that was made to read ahead is not cancelled
       while the application runs: Starlette's ``BaseHTTPMiddleware`` loses what such a
       call has read already (test_no_receive_is_cancelled).
-    * There is one such call at a time, the application's own included, and messages
-      and errors reach the application once and in their order
-      (test_messages_come_once_and_in_order).
+    * Only one call of the server's ``receive`` is under way at a time, the
+      application's own included, and messages and errors reach the application once and
+      in their order (test_messages_come_once_and_in_order).
     * At most ``MAX_READ_AHEAD`` bytes and one more message are kept
       (test_what_is_read_ahead_is_bounded).
     * A client that waits for "100 Continue" is not invited to send its body before the
       application reads the body (test_no_body_is_invited_by_waiting).
 
-    ``receive`` and ``send`` are the server's; ``outer`` is of the application in which
-    this one is mounted, if both have locks of their own.
+    ``receive`` and ``send`` are the server's; ``outer`` belongs to the application in
+    which this one is mounted, if both have locks of their own.
     """
 
     def __init__(
@@ -87,7 +83,7 @@ class RequestLocks:
         self._cut_off = False
 
     async def serve(self, app: ASGIApp, scope: Scope) -> None:
-        """Call the application for this HTTP request, and raise what it raises."""
+        """Call ``app`` for this HTTP request, and raise the error that it raises."""
         self._uninvited = any(name == b"expect" for name, _ in scope["headers"])
         error: Exception | None = None
         async with anyio.create_task_group() as self._tasks:
@@ -108,7 +104,7 @@ class RequestLocks:
                 del error  # this frame is in its traceback
 
     async def receive(self) -> Message:
-        """Return the next message to the application, in place of the server's call."""
+        """ASGI's ``receive``: return the next message, read ahead or new."""
         # Behind the call that reads ahead: servers do not expect two calls at a time
         # (test_messages_come_once_and_in_order).
         while self._under_way is not None and not self._read_ahead:
@@ -124,9 +120,9 @@ class RequestLocks:
         return await self._read(self._under_way)
 
     async def gone(self) -> None:
-        """Return when the client has left.
+        """Wait until the client has disconnected.
 
-        Never return if that cannot be known: ``receive`` failed, or too much of the
+        Wait for ever if that cannot be known: ``receive`` failed, or too much of the
         body would have to be kept.
         """
         while not self._left:
@@ -138,16 +134,17 @@ class RequestLocks:
             await self._under_way.wait()
 
     def fail(self, error: Exception) -> None:
-        """Record the error of the request, so that no partial answer looks complete."""
+        """Record the request's error, so that ``send`` cuts off a begun response."""
         self._error = error
         self._cut_off = self.begun
         if self._outer is not None:
             self._outer.fail(error)
 
     async def send(self, message: Message) -> None:
-        """Send a message of the application, in place of the server's call.
+        """Pass a message of the application on to the server; ASGI's ``send``.
 
-        Raise the error that cut the answer off in place of its last message.
+        If ``fail`` was called after the response had begun, raise that error in place
+        of sending the last message, so that the client sees an incomplete body.
         """
         kind = message["type"]
         if kind in ("http.response.start", "websocket.accept"):
@@ -184,12 +181,10 @@ class RequestLocks:
         )
 
     def _own(self, error: Exception) -> Exception:
-        """Return our error if Starlette has wrapped it in one of its own.
-
-        If an answer has begun when the error reaches the exception handlers, as in a
-        mounted application that has answered 500, Starlette raises a ``RuntimeError``
-        in place of the error (test_a_bug_in_a_mounted_application_is_raised_as_it_is).
-        """
+        # If an answer has begun when the error reaches the exception handlers, as in a
+        # mounted application that has answered 500, Starlette raises a ``RuntimeError``
+        # in place of the error
+        # (test_a_bug_in_a_mounted_application_is_raised_as_it_is).
         cause = error.__cause__
         if type(error) is RuntimeError and isinstance(cause, LockError):
             return cause if cause is self._error else error
@@ -197,10 +192,10 @@ class RequestLocks:
 
 
 class LocksMiddleware:
-    """The outermost middleware: gives each request its ``RequestLocks``.
+    """The outermost ASGI middleware, which gives each request its ``RequestLocks``.
 
-    It is around all other middlewares, in whatever order they were added, so that they
-    get the messages that were read ahead. ``app``: the application with the others.
+    ``app``: the application with all other middlewares, in whatever order they were
+    added, so that they get the messages that were read ahead.
     """
 
     def __init__(self, app: ASGIApp, app_locks: AppLocks) -> None:
@@ -221,21 +216,15 @@ class LocksMiddleware:
 
 
 def request_locks_of(scope: Scope) -> RequestLocks:
-    """Return the ``RequestLocks`` of a request.
-
-    Raises:
-        ConfigurationError: ``add_locks`` was not called for the application.
+    """Return a request's ``RequestLocks``; ``ConfigurationError`` without
+    ``add_locks``.
     """
     here = scope.get(KEY)
     return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """Return the ``AppLocks`` of an application.
-
-    Raises:
-        ConfigurationError: ``add_locks`` was not called for the application.
-    """
+    """Return the app's ``AppLocks``; ``ConfigurationError`` without ``add_locks``."""
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()
 

@@ -1,4 +1,4 @@
-"""What the web integrations share: names of locks, and answers to errors."""
+"""For the web integrations: lock names from paths, HTTP responses to errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ParameterType = type[str] | type[int] | type[UUID]
 PROBLEM = "application/problem+json"
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds that a request waits for its lock."""
+"""Seconds that a request waits for its lock by default."""
 
 PARAMETER_TYPES: dict[str, ParameterType] = {
     "": str,
@@ -39,14 +39,14 @@ PARAMETER_TYPES: dict[str, ParameterType] = {
     "int": int,
     "uuid": UUID,
 }
-"""By what may follow the colon in ``{id:int}``."""
+"""The types of path parameters, by their names in templates: ``{id:int}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathParameter:
-    """``{name}`` or ``{name:int}`` in a template: a parameter of the path.
+    """A parameter of the path, written ``{name}`` or ``{name:int}`` in a template.
 
-    ``kind``: the type it is converted to; ``bare``: the template names no type.
+    ``kind``: the type its text is converted to; ``bare``: the template names no type.
     """
 
     name: str
@@ -84,12 +84,10 @@ class LockNameTemplate:
         self._between = set("".join(part for part in self._parts if type(part) is str))
 
     def resource_id(self, values: Mapping[str, object]) -> ResourceId:
-        """Return the resource id for these values of the path's parameters.
+        """Return the resource id, given the values of the path's parameters by name.
 
-        Raises:
-            KeyError: a value is missing.
-            ValueError: a text cannot be converted to its parameter's type.
-            ConfigurationError: a value is empty, or of another type.
+        Raise ``ValueError`` if a text cannot be converted to its parameter's type, and
+        ``ConfigurationError`` if a value is empty or of another type.
         """
         read = {p.name: _read(p, values[p.name]) for p in self.parameters}
         if len(self._parts) == 1 and self.parameters:
@@ -168,17 +166,11 @@ def _read(parameter: PathParameter, value: object) -> ResourceId:
 
 
 class PathNamesNoLock(Exception):
-    """The path names no lock: the request is answered by 404."""
+    """A path's parameter has a wrong type: the request is answered by 404."""
 
 
 class HoldSpec:
-    """The lock that a handler holds while it runs.
-
-    Its arguments are those of ``hold``, checked long before the first request.
-
-    Raises:
-        ConfigurationError: an argument is not valid.
-    """
+    """The arguments of one ``hold``; ``ConfigurationError`` if one is not valid."""
 
     def __init__(
         self,
@@ -202,7 +194,7 @@ class HoldSpec:
         self._options = options
 
     def acquisition(self, locks: Locks, values: Mapping[str, object]) -> Acquisition:
-        """Return an attempt to get the lock that the path's parameters name.
+        """Return an attempt to get the lock; ``values``: the path's parameters by name.
 
         Raises:
             PathNamesNoLock: a parameter cannot be converted to its type.
@@ -219,8 +211,8 @@ class HoldSpec:
     def check(self, path: str, kinds: Mapping[str, object]) -> None:
         """Raise ``ConfigurationError`` unless the template fits the path of a route.
 
-        ``kinds``: the path's parameters, and the type that the handler reads each as;
-        None: converted by the path itself.
+        ``kinds``: the path's parameters by name, each with the type as which the
+        handler reads it; None if the path itself converts the parameter.
         """
         template = self.template
         for parameter in template.parameters:
@@ -243,11 +235,7 @@ class HoldSpec:
 
 
 def check_connecting(given: object) -> None:
-    """Refuse what ``add_locks`` could not open when the application starts.
-
-    Raises:
-        ConfigurationError: a URL was passed, or ``connect`` without its parentheses.
-    """
+    """Raise ``ConfigurationError`` unless ``given`` is a result of ``connect(…)``."""
     if not isinstance(given, AbstractAsyncContextManager):
         raise ConfigurationError(
             what=f"no locks can be opened from {type(given).__name__}",
@@ -257,7 +245,7 @@ def check_connecting(given: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The HTTP response to an error."""
+    """The HTTP response to an error; ``body`` is JSON, of the type ``PROBLEM``."""
 
     status: int
     headers: dict[str, str]
@@ -265,9 +253,10 @@ class ErrorResponse:
 
 
 def answer(error: LockError) -> ErrorResponse | None:
-    """Return the response to an error; None if it is a bug that the server must log.
+    """Return the HTTP response to a lock error, or None for a bug.
 
-    The text of an error names hosts and processes, so it is logged and not sent
+    A bug is left to the server, which logs it and answers 500. The text of an error
+    names hosts and processes, so it is logged and not sent
     (test_not_in_time_is_423_and_says_when_but_not_who).
     """
     status = error.status_hint

@@ -67,14 +67,14 @@ _LOST = re.compile(
 _CLOSED = re.compile(r"connection is closed\Z")
 """What asyncpg and psycopg raise before they send anything."""
 _REFUSALS = {"DataError", "NotSupportedError", "ProgrammingError"}
-"""Classes of DB-API, which have a code if it is the server that refused."""
+"""Exception classes of DB-API; without a code, the driver itself has refused."""
 _SQLITE_TABLES = re.compile("no such (table|column)")
 
 
 def from_driver_codes(
     driver: object, where: str, *, asked: bool = True, lost: bool = False
 ) -> BackendError | ConfigurationError:
-    """Return our error for what a driver raised for one request.
+    """Return this library's error for an exception that a database driver raised.
 
     Args:
         driver: The driver's exception.
@@ -117,10 +117,9 @@ class PlanRunner(Generic[S]):
     """Runs plans over a user's connections, each in an asyncio task of its own.
 
     A caller that is cancelled does not cancel its plan: a statement that is cut off may
-    have been carried out.
-
-    ``run`` runs one plan and raises ``LockError`` only; ``timeout``: seconds until a
-    plan is given up; ``where``: the database, for messages.
+    have been carried out. ``run`` runs one plan and raises ``LockError`` only;
+    ``timeout``: seconds until a plan is given up; ``where``: the database, for
+    messages.
     """
 
     def __init__(
@@ -197,8 +196,10 @@ class RowLockManagers(Generic[S]):
     ) -> RowLockManager[S]:
         """Return the manager of the running asyncio loop for a database.
 
-        Raises ``RuntimeError`` outside of asyncio. ``database`` identifies the database
-        as long as its runner lives; ``checked_kinds``: see ``RowRequests``.
+        Raise ``RuntimeError`` outside of asyncio. ``database`` identifies the database
+        as long as its runner lives, which ``make_runner`` creates. ``checked_kinds``:
+        kinds of rows whose columns are known to store marks unchanged; the manager adds
+        more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)

@@ -63,16 +63,17 @@ _HELD = _key("HELD")
 _BEGUN = _key("BEGUN")
 _HOLD = "__aiorwlock_remote_hold__"
 _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
-"""Handlers, and the functions that ``hold`` has put around them."""
+"""Handlers, and the functions that ``hold`` has wrapped around each."""
 
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
 def add_locks(app: web.Application, connecting: Connecting) -> None:
-    """Open the ``Locks`` of an application while it runs, before all other contexts.
+    """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
-    Every ``LockError`` is answered, also in applications that were added to this one.
-    When the application starts, each ``hold`` is compared with the path of its route.
+    They are opened before all other ``cleanup_ctx``. Every ``LockError`` gets an HTTP
+    response, also in applications that were added to this one. When the application
+    starts, each ``hold`` is compared with the path of its route.
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``
@@ -159,7 +160,7 @@ def hold(
             cannot be read so is answered by 404.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
-        reason: Shown to others who want the lock.
+        reason: Shown to other programs that want the lock.
         **options: As those of ``locks.rwlock``.
 
     Raises:
@@ -277,7 +278,6 @@ def _routes(
 
 
 def _layers(handler: object) -> Iterator[object]:
-    """Yield the handler and the functions that its decorators have wrapped."""
     while handler is not None:
         yield handler
         handler = getattr(handler, "__wrapped__", None)

@@ -12,8 +12,6 @@
 A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
 lock that is lost or a store that is down by 503, and a fence that is too old by 412,
 each as ``application/problem+json``.
-
-Every ``hold`` of a FastAPI application, and whether it fits where it stands.
 """
 
 from __future__ import annotations
@@ -87,20 +85,21 @@ CLIENT_CLOSED_REQUEST = 499
 """The status in the server's log for a client that left; no client receives it."""
 
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
-"""By the dependencies that ``hold`` made."""
+"""The ``HoldSpec`` of each dependency that ``hold`` made."""
 
 _Handlers = Mapping[Any, Callable[..., Any]]
 
 _CONVERTED_BY_HANDLER = (StringConvertor, PathConvertor, FloatConvertor)
-"""Convertors of a path after which the handler decides what ``007`` is equal to."""
+"""Convertors that leave text as it is: the handler decides whether 007 equals 7."""
 
 
 def add_locks(app: FastAPI, connecting: Connecting) -> None:
-    """Open the ``Locks`` of an application while it runs, around its own lifespan.
+    """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
-    Every ``LockError`` is answered, also in applications that are mounted in this one,
-    unless they have handlers of their own. When the application starts, each ``hold``
-    is compared with the path of its route.
+    They are open around its own lifespan. Every ``LockError`` gets an HTTP response,
+    also in applications that are mounted in this one, unless they have handlers of
+    their own. When the application starts, each ``hold`` is compared with the path of
+    its route.
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or has started,
@@ -176,7 +175,7 @@ async def _fence(request: Request) -> int:
 
 
 FenceDep = Annotated[int, Depends(_fence)]
-"""The type of a handler's parameter that gets the fence; without one: 400."""
+"""The type of a handler's parameter that gets the request's fence; if missing: 400."""
 
 
 def hold(
@@ -191,14 +190,14 @@ def hold(
     """Return a dependency that holds a lock while the handler runs; it is the ``Held``.
 
     If the lock is lost, the handler is cancelled. If the client disconnects, waiting
-    for the lock ends, but a handler that has begun goes on.
+    for the lock ends, but a handler that has begun continues.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
             ``{id:int}`` or ``{id:uuid}`` where the handler reads them so.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
-        reason: Shown to others who want the lock.
+        reason: Shown to other programs that want the lock.
         scope: ``"function"`` releases the lock before the answer is sent, so that a
             loss is answered by 503. With ``"request"`` a streamed body is sent under
             the lock, and a loss cuts it off.
@@ -233,9 +232,8 @@ def hold(
 
 
 def _signature(spec: HoldSpec) -> Signature:
-    """Return the dependency's signature: FastAPI converts the path's parameters by it
-    and answers 422 if they cannot be converted.
-    """
+    # By the signature FastAPI converts the path's parameters, and answers 422 if they
+    # cannot be converted.
     keyword = Parameter.KEYWORD_ONLY
     request = Parameter("aiorwlock_request", keyword, annotation=Request)
     unseen = Path(include_in_schema=False)
@@ -287,11 +285,8 @@ def _check_routes(
     handlers: _Handlers,
     outside: Mapping[str, Any] | None = None,
 ) -> None:
-    """Compare each ``hold`` with its route, also in mounted applications.
-
-    Mounted applications get the handlers: their errors do not reach the outer ones.
-    ``outside``: the parameters of the path on which the application is mounted.
-    """
+    # Mounted applications get the handlers: their errors do not reach the outer ones.
+    # ``outside``: the parameters of the path on which the application is mounted.
     for route in _flat_routes(routes):
         kinds = {**(outside or {}), **_path_parameters(str(getattr(route, "path", "")))}
         if (mounted := _mounted(route)) is not None:
@@ -305,7 +300,6 @@ def _check_routes(
 
 
 def _check_mounted(routes: Sequence[BaseRoute]) -> None:
-    """Refuse mounted applications whose ``Locks`` are not opened."""
     # The lifespan of a mounted application runs only if the outer lifespan calls it
     # (test_locks_of_a_mounted_application_that_nothing_opens).
     for route in _flat_routes(routes):
@@ -323,7 +317,6 @@ def _check_mounted(routes: Sequence[BaseRoute]) -> None:
 
 
 def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kind
-    """Return what is mounted there, without the middlewares of the mount."""
     original = getattr(route, "original_route", route)
     if not isinstance(original, Mount | Host):
         return None
@@ -353,7 +346,7 @@ def _check_route(route: Any, dependant: Dependant, kinds: dict[str, Any]) -> Non
 
 
 def _path_parameters(path: str) -> dict[str, Any]:
-    """Return the path's parameters: str, or None if the path itself converts one."""
+    # The type of a parameter is None if the path itself converts the text.
     _, _, convertors = compile_path(path)
     return {
         name: str if isinstance(convertor, _CONVERTED_BY_HANDLER) else None

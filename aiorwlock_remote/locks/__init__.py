@@ -1,1 +1,1 @@
-"""The public classes: thin, final, and the same for every store."""
+"""The public classes: ``Locks``, ``Mutex``, ``RWLock``, ``Held`` and others."""

@@ -19,14 +19,15 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 
 @final
 class SingleEntry:
-    """A guard of an object that only one ``async with`` at a time may enter.
+    """Guard of an object that only one ``async with`` at a time may enter.
 
-    A second entry would replace what the first one has to leave. Used as ``with
-    guard:`` around the entering; the object then counts as entered until ``left``, or
-    until the entering fails.
+    A second entry would overwrite the state of the first. Use ``with guard:`` around
+    the code that enters the object: it raises ``ConfigurationError`` if the object is
+    entered already. The object then counts as entered until ``left()`` is called, or
+    until that code fails.
 
-    If the object was made to be used at once and is never used, the guard warns of
-    that with ``RuntimeWarning``, as Python does for coroutines.
+    A guard given ``unused`` warns with ``RuntimeWarning`` if the object is dropped
+    before it was entered or awaited, as Python does for coroutines.
     """
 
     __slots__ = ("_entered", "_unused", "_what")
@@ -34,15 +35,17 @@ class SingleEntry:
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
         """Begin as not entered.
 
-        ``what``: how the object is made, for messages: ``"acquire()"``. ``unused()``:
-        what to say was never awaited; None: say nothing.
+        Args:
+            what: how the object is made, for error messages: ``"acquire()"``.
+            unused: called for the text before "was never awaited" in the warning; None:
+                do not warn.
         """
         self._what = what
         self._unused = unused
         self._entered = False
 
     def used(self) -> None:
-        """Note that the object is awaited: no warning is needed."""
+        """Note that the object is awaited, so that no warning is needed."""
         self._unused = None
 
     def __enter__(self) -> None:
@@ -64,7 +67,6 @@ class SingleEntry:
             self.left()
 
     def left(self) -> None:
-        """Allow the object to be entered again."""
         self._entered = False
 
     # The default argument: at the end of the interpreter modules may be gone already.
@@ -83,7 +85,13 @@ async def acquire_grant(
     *,
     owned_by_task: bool,
 ) -> HeldState:
-    """Wait for a grant. If the caller is cancelled, no grant or queue entry remains."""
+    """Wait for a grant by ``obtain(request)``; return its state, not yet renewed.
+
+    If the caller is cancelled, no grant and no queue entry remain. The owner is the
+    running task if ``owned_by_task``, else the ``Held`` to be made. Raise
+    ``WouldDeadlock`` if the running task holds the resource already, else the errors of
+    ``obtain``.
+    """
     followers = session.asked(request)
     try:
         await session.may_ask(request.resource)
@@ -97,7 +105,7 @@ async def acquire_grant(
 async def try_acquire_grant(
     session: Session, request: AcquireRequest, options: Options, acquirer: BaseAcquirer
 ) -> Held | None:
-    """Return a grant if the lock is free now, else None."""
+    """Return a ``Held``, already being renewed, if the lock is free; else None."""
     with session.asked(request) as followers:
         await session.may_ask(request.resource)
         lease = await acquirer.try_acquire(request)
@@ -109,15 +117,16 @@ async def try_acquire_grant(
 
 @final
 class Acquisition(Coroutine[Any, Any, Held]):
-    """One attempt to get a lock; used once.
+    """One attempt to get a lock, made by ``lock.acquire()``; used once.
 
-    ``await`` it for a ``Held`` that lives as long as it is referred to; give it to
-    ``asyncio.create_task`` or ``wait_for``, as it is a coroutine; or enter it with
-    ``async with``: then the grant belongs to the entering task, losing it cancels the
-    body and raises ``LockLost``, and leaving releases the newest grant it was moved to.
+    ``await`` it for a ``Held``, whose grant lives as long as the program refers to it;
+    give it to ``asyncio.create_task`` or ``wait_for``, as it is a coroutine; or enter
+    it with ``async with``. Then the grant belongs to the entering task, losing the
+    grant cancels the body and raises ``LockLost``, and leaving releases the grant, or
+    the one it was moved to.
 
     If the caller is cancelled while it waits, no grant and no queue entry remain. In a
-    forked child leaving releases nothing: the grant is the parent's.
+    forked child process leaving releases nothing: the grant is the parent's.
     """
 
     def __init__(
@@ -127,7 +136,6 @@ class Acquisition(Coroutine[Any, Any, Held]):
         options: Options,
         obtain: Obtain | None = None,
     ) -> None:
-        """Prepare an attempt (made by the locks, not by users)."""
         self._session = session
         self._obtain: Obtain = session.acquirer.acquire if obtain is None else obtain
         self._options = options
@@ -151,14 +159,15 @@ class Acquisition(Coroutine[Any, Any, Held]):
         return self._started().throw(*error)
 
     def close(self) -> None:
-        """End the coroutine; if it has not returned a ``Held``, nothing is held."""
+        """Close the coroutine; unless it has returned a ``Held``, no grant remains."""
         self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
-        """Give up waiting as soon as ``over()`` returns, with ``AcquireAbandoned``.
+        """Give up waiting, with ``AcquireAbandoned``, as soon as ``over()`` returns.
 
-        Nothing is held then. ``over`` is cancelled when the wait ends. For
-        integrations, where a client may hang up.
+        Nothing is held then. ``over()`` is awaited during the wait for the lock, and
+        cancelled at its end. Return this object. For integrations, whose client may
+        hang up.
         """
         self._obtain = partial(obtain_unless, self._obtain, self._session.client, over)
         return self

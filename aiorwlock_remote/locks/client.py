@@ -1,4 +1,4 @@
-"""``Locks``: the connection to a store, and everything made from it."""
+"""``Locks``: an open store, and the factory of all locks in it."""
 
 from __future__ import annotations
 
@@ -49,26 +49,19 @@ T = TypeVar("T")
 
 @final
 class Locks(TicketCalls, RecipeFactories):
-    """The locks of one store, for one process and event loop; see ``connect``.
+    """The locks of one store, for one process and one event loop; made by ``connect``.
 
     Leaving ``async with connect(…)``, or ``aclose()``, ends every wait with ``Closed``
     and releases every grant that was not detached. A ``Locks`` that is dropped without
-    being closed keeps its connections, with a ``ResourceWarning``.
+    being closed keeps its connections open, with a ``ResourceWarning``.
     """
 
     def __init__(self, session: Session, options: Options, where: str) -> None:
-        """Begin with no lock held (made by ``connect``, not by users).
-
-        Args:
-            session: the open store.
-            options: the defaults of all locks.
-            where: the store as ``repr`` shows it, without a password.
-        """
         self._where = where
         TicketCalls.__init__(self, session)
         RecipeFactories.__init__(self, session, options)
         self.published: TicketCalls = TicketCalls(session)
-        """The six published calls, with tickets of your own, apart from all else."""
+        """The six calls of the published design, each with a ticket that you choose."""
 
     def mutex(
         self,
@@ -79,9 +72,9 @@ class Locks(TicketCalls, RecipeFactories):
         """Return a mutex; no I/O.
 
         Args:
-            resource_type: kind of the resource: ``"order"``.
-            resource_id: which one: 42.
-            options: in place of the defaults; see ``OptionArgs``.
+            resource_type: kind of the resource, such as ``"order"``.
+            resource_id: the one resource of that kind, such as 42.
+            options: replace the defaults given to ``connect``; see ``OptionArgs``.
 
         Raises:
             ConfigurationError: a name or an option is not valid.
@@ -97,7 +90,12 @@ class Locks(TicketCalls, RecipeFactories):
         resource_id: ResourceId,
         **options: Unpack[OptionArgs],
     ) -> RWLock:
-        """Return a readers-writer lock; no I/O. The arguments are those of ``mutex``.
+        """Return a readers-writer lock; no I/O.
+
+        Args:
+            resource_type: kind of the resource, such as ``"order"``.
+            resource_id: the one resource of that kind, such as 42.
+            options: replace the defaults given to ``connect``; see ``OptionArgs``.
 
         Raises:
             ConfigurationError: a name or an option is not valid; ``fair`` is an option
@@ -109,33 +107,35 @@ class Locks(TicketCalls, RecipeFactories):
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
     ) -> Multi:
-        """Acquire all of several locks, or none.
+        """Return one attempt to acquire all of several locks, or none; no I/O.
 
-        ``async with locks.multi(a, b, rw.writer)``, or ``await`` the result, for a
-        tuple of ``Held`` in the order of the locks. If the caller is cancelled, no
-        grant and no queue entry remain.
+        Use the result in ``async with locks.multi(a, b, rw.writer)``, or ``await`` it,
+        for a tuple of ``Held`` in the order of the locks. If the caller is cancelled,
+        no grant and no queue entry remain.
 
         Args:
-            locks: of this ``Locks``; each keeps its own options.
-            timeout: seconds to wait for all together; None: for ever; 0: only try.
-            reason: shown to those who wait for the locks.
+            locks: made by this ``Locks``; each keeps its own options.
+            timeout: seconds to wait for all of them together; None: for ever; 0: only
+                try.
+            reason: shown to tasks that wait for these locks.
 
         Raises:
-            ConfigurationError: no lock, one resource twice, or a lock of another
-                ``Locks``; at once. What ``acquire`` raises, when awaited or entered.
+            ConfigurationError: no lock was given, two locks have the same resource, or
+                a lock is of another ``Locks``. Awaiting or entering the result raises
+                what ``Mutex.acquire`` raises.
         """
         return Multi(self._session, locks, timeout, reason)
 
     async def list(
         self, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Yield every resource that is held or waited for, with our prefix.
+        """Yield each resource that is held or waited for, under this prefix.
 
         Wrap the generator into ``contextlib.aclosing`` if the loop over it may be left
         early or cancelled.
 
         Args:
-            resource_type: only of this type.
+            resource_type: yield only resources of this type; None: of every type.
 
         Raises:
             BackendError: the store failed.
@@ -157,12 +157,17 @@ class Locks(TicketCalls, RecipeFactories):
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
     ) -> AsyncGenerator[LockInfo, None]:
-        """Yield resources with holders that look left behind, and only those holders.
+        """Yield resources whose holders look abandoned, listing only those holders.
 
-        These are grants that never expire, leases that ran out without a request since,
-        and records of other programs, if at least ``older_than`` seconds old; and all
-        holders of a resource that was not renewed since the store's clock was set
-        back. None of this proves that a holder is dead.
+        A holder looks abandoned if its grant never expires, or if its lease ran out and
+        no request has come since; records of other programs count, too. If the store's
+        clock was set back since the last change of a resource, all its holders are
+        listed. None of this proves that a holder is dead. ``force_release`` ends the
+        grants.
+
+        Args:
+            older_than: seconds; younger grants do not look abandoned.
+            resource_type: yield only resources of this type; None: of every type.
         """
         check_seconds("older_than", older_than, endless=False)
         async with aclosing(self.list(resource_type)) as listed:
@@ -172,19 +177,19 @@ class Locks(TicketCalls, RecipeFactories):
                     yield left
 
     async def force_release(self, seen: LockInfo, *, reason: str) -> int:
-        """Break the holders listed in ``seen``, if they are still the ones holding.
+        """End the grants of the holders in ``seen``, if they still hold the lock.
 
-        This compares and deletes: holders that came since stay. If the caller is
-        cancelled, some may have been broken. A holder that is alive gets
+        Holders that came later are not touched. A holder that is alive gets
         ``LockLost("forced")`` at its next renewal, and its fence is refused as soon as
-        the next holder uses its own.
+        the next holder uses its own. If the caller is cancelled, some grants may have
+        been ended.
 
         Args:
-            seen: from ``list`` or ``stale``.
+            seen: a result of ``list`` or ``stale``.
             reason: written with each holder to the log ``aiorwlock_remote.audit``.
 
         Returns:
-            The number of holders broken.
+            The number of grants ended.
 
         Raises:
             BackendError: the store failed.
@@ -213,9 +218,9 @@ class Locks(TicketCalls, RecipeFactories):
         return broken
 
     def examine(self) -> AsyncIterator[Finding]:
-        """Yield findings about the store: latency, version, settings, rights.
+        """Yield findings about the store: its latency, version, settings and rights.
 
-        Changes nothing. ``rwlock doctor`` prints them.
+        Nothing is changed. ``rwlock doctor`` prints these findings.
 
         Raises:
             BackendUnavailable: the store does not answer.
@@ -226,25 +231,25 @@ class Locks(TicketCalls, RecipeFactories):
     def statistics(self) -> Statistics:
         """Return counters and ages of this ``Locks`` since it was opened; no I/O.
 
-        Only this process is counted: other processes' waiters and holders are shown by
-        ``list``.
+        Only this process is counted: ``list`` shows waiters and holders of other
+        processes.
         """
         return collect_statistics(self._session)
 
     async def adopt(self, ticket: str) -> Held:
-        """Take over a grant that ``held.detach()`` gave away, here or elsewhere.
+        """Take over a grant whose ticket ``held.detach()`` returned in any process.
 
-        In one step the grant becomes a new one: with this task's name and a lease of
-        its own, and a writer's with a new fence, so that late writes of the former
-        owner are refused. If several tasks adopt one ticket, one of them gets the
-        grant. Tasks that wait for the lock go on waiting.
+        The store replaces the grant in one step by a new one with this task's name and
+        a lease of its own; a writer's has a new fence, so that late writes of the
+        former owner are refused. If several tasks adopt one ticket, one of them gets
+        the grant. Tasks that wait for the lock go on waiting.
 
-        The ticket that ``rwlock run --export-ticket`` hands to a command is a shared
-        one: any number of tasks may adopt it. Each has the very grant of ``rwlock
-        run``, with its fence, and the first release ends it for all.
+        A ticket that ``rwlock run --export-ticket`` hands to a command is a shared one:
+        any number of tasks may adopt it. All of them then hold the same grant as
+        ``rwlock run``, with its fence, and the first release ends it for all.
 
-        If the caller is cancelled, the lock is released if it had been taken over; if
-        not, the ticket can still be adopted, until its lease ends.
+        If the caller is cancelled after the store made the new grant, the lock is
+        released; before that, the ticket can still be adopted until its lease ends.
 
         Raises:
             ConfigurationError: not a ticket made by ``detach``.
@@ -282,8 +287,8 @@ class Locks(TicketCalls, RecipeFactories):
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.
 
-        Bodies of ``async with`` that other tasks run under these grants are cancelled
-        and raise ``Closed``, unless ``on_lost`` says that a loss does not cancel them.
+        If another task is inside an ``async with`` of one of these grants, its body is
+        cancelled and raises ``Closed`` (with ``on_lost="raise"``, the default).
 
         If the caller is cancelled, the releases are carried out all the same. A second
         call does nothing.
@@ -349,5 +354,5 @@ class Locks(TicketCalls, RecipeFactories):
 
 
 def session_of(locks: Locks) -> Session:
-    """Return the session of a ``Locks``, for the test tools."""
+    """Return the internal ``Session`` of a ``Locks``, for the test tools."""
     return locks._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -1,4 +1,4 @@
-"""``connect``: from a URL to ``Locks``."""
+"""``connect``: opens a store, from a URL or a client of your own, as ``Locks``."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def connect(
     Args:
         store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
             or a ``Backend`` around a client of your own.
-        prefix: the beginning of the text of every type; also as ``?prefix=`` in the
-            URL. With ``"shop-"``, ``mutex("web", 1)`` is the lock that is called
-            ``("shop-web", 1)`` without a prefix.
-        connect_timeout: seconds the store may take to answer; importing its driver
-            does not count.
+        prefix: put before every resource type; also as ``?prefix=`` in the URL. With
+            ``"shop-"``, ``mutex("web", 1)`` is the lock that is called ``("shop-web",
+            1)`` without a prefix.
+        connect_timeout: seconds the store may take to answer; importing its driver does
+            not count.
         fence_memory: seconds for which the last fence of an idle resource is kept.
         min_replicas: (Redis) a grant that fewer replicas acknowledge in time is given
             back, with ``BackendUnavailable``.
@@ -87,7 +87,7 @@ def connect(
 
 @final
 class Connecting:
-    """The result of ``connect``: await it for ``Locks``, or enter it."""
+    """The result of ``connect``: ``await`` it for ``Locks``, or use ``async with``."""
 
     def __init__(
         self,
@@ -96,7 +96,6 @@ class Connecting:
         options: Options,
         observers: tuple[Observer, ...],
     ) -> None:
-        """Keep what ``connect`` was given (made by it, not by users)."""
         self._store = store
         self._settings = settings
         self._options = options
@@ -107,7 +106,7 @@ class Connecting:
     if not TYPE_CHECKING:  # type checkers find the missing `await` by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what was forgotten if a method of ``Locks`` is used unawaited."""
+            # If a method of ``Locks`` is used, the `await` was forgotten.
             hint = " before `await`, or `async with`" if hasattr(Locks, name) else ""
             message = f"connect(…) has no attribute {name!r}{hint}"
             raise AttributeError(message, name=name, obj=self)
@@ -164,14 +163,12 @@ class Connecting:
 
     @property
     def _where(self) -> str:
-        """The store as users wrote it, without a password."""
         if isinstance(self._store, str):
             return str(parse(self._store))
         return type(self._store).__name__
 
     @property
     def _prefix(self) -> str:
-        """The prefix that was given to ``connect``, or in the URL."""
         given = self._settings.prefix
         if not isinstance(self._store, str):
             return given
@@ -180,7 +177,6 @@ class Connecting:
     def _opening(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[Store]:
-        """Import the store's backend; return what opens the store when awaited."""
         if not isinstance(self._store, str):
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__

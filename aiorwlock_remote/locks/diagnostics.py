@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHECKS = 20
-"""Round trips that are timed."""
+"""Round trips to the store that are timed."""
 _SCANNED = 1000
 _SCANS_FOR = 2.0
-"""Resources of which the last change is looked at, and for how long (seconds)."""
+"""Limits of the search for a clock that was set back: resources, and seconds."""
 _SLOW_REPLY = 0.05
-"""Seconds: the shortest claim window is two of these."""
+"""Seconds; a slower round trip is reported. The shortest claim window has two of it."""
 
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Close an asynchronous generator at the end of a block, also if left early."""
+    """Context manager: give ``items``, and close that generator at the end."""
     try:
         yield items
     finally:
@@ -52,14 +52,20 @@ async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 class Statistics:
     """What one ``Locks`` does now, and has done since it was opened. Ages in seconds.
 
-    ``waiting``, ``held``: tasks that wait and grants that are held now, by mode.
-    ``oldest_waiter``, ``oldest_held``: for how long; None: there is none.
-    ``renewals_due``, ``renewals_sent``, ``renewals_failed``: renewals by the keeper, by
-    grant; a failed one is repeated. ``requests_sent``, ``requests_retried``: requests
-    to the store, and how many of them were repetitions after a failure. ``wakeups``:
-    how often waiters asked again, by cause: ``message`` (the store sent a wake-up),
-    ``timer`` (a lease in the way was to end), ``poll`` (the poll interval was over).
-    ``connections``: the state of each connection by name, if the store reports them.
+    Attributes:
+        waiting: number of tasks that wait now, by mode.
+        held: number of grants that are held now, by mode.
+        oldest_waiter: age of the longest wait; None: no task waits.
+        oldest_held: age of the oldest grant; None: no grant is held.
+        renewals_due: background renewals that became due, counted by grant.
+        renewals_sent: those sent to the store.
+        renewals_failed: those that failed; each is repeated.
+        requests_sent: requests to the store.
+        requests_retried: those that repeated a request after a failure.
+        wakeups: how often waiters asked again, by cause: ``message`` (the store sent a
+            wake-up), ``timer`` (a lease in the way was to end), ``poll`` (the poll
+            interval was over).
+        connections: the state of each connection by name, if the store reports them.
     """
 
     waiting: Mapping[ModeName, int]
@@ -76,7 +82,7 @@ class Statistics:
 
 
 def collect_statistics(session: Session) -> Statistics:
-    """Return the figures of one session."""
+    """Return the ``Statistics`` of one session, now; no I/O."""
     runtime, client = session.runtime, session.client
     store, leases = runtime.store, session.leases()
     # ``acquirers`` is a weak set: mutex sets that are no longer used have no waiters.
@@ -108,7 +114,7 @@ def _age(clock: Clock, times: Sequence[float]) -> float | None:
 
 
 async def diagnose(runtime: Runtime) -> AsyncIterator[Finding]:
-    """Yield what can be found out about every store, then what this one adds."""
+    """Yield findings that apply to every store, then those of this store itself."""
     store = runtime.store
     yield await _latency(store, runtime.clock)
     yield _waiting(store)
@@ -135,7 +141,6 @@ async def _latency(store: Store, clock: Clock) -> Finding:
 
 
 async def _set_back(store: Store) -> Finding | None:
-    """Return a finding if a record was changed later than the store's clock shows."""
     most = looked = 0
     # A store without this right, or with millions of records, has other findings still.
     with suppress(BackendError), anyio.move_on_after(_SCANS_FOR):

@@ -1,4 +1,4 @@
-"""``Held``: a grant as users have it."""
+"""``Held``: the object through which users see and end a grant."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Held:
     """A grant of a lock, valid until it is released, moved, given away or lost.
 
     ``async with lock`` and ``await lock.acquire()`` return one. The grant is renewed in
-    the background until it ends or its owner is gone: the task that entered ``async
-    with`` has ended, or nothing refers to a ``Held`` from ``await acquire()`` any more
-    (``ResourceWarning``). Once it is not renewed, the grant ends with its lease, or
-    when the ``Locks`` is closed.
+    the background until it ends or its owner is gone. The owner is the task that
+    entered ``async with``, until that task ends; of a grant from ``await
+    lock.acquire()`` it is the program's last reference to the ``Held`` (dropping it
+    warns with ``ResourceWarning``). A grant that is no longer renewed ends with its
+    lease, or when the ``Locks`` is closed.
     """
 
     __slots__ = ("__weakref__", "_lease", "_state")
 
     def __init__(self, state: HeldState) -> None:
-        """Begin to be renewed (made by the locks, not by users)."""
         self._state = state
         self._lease = state.lease
         state.shown_as(self)
@@ -64,12 +64,12 @@ class Held:
 
     @property
     def resource(self) -> str:
-        """``type/id``, without the prefix; a slash in the type is written ``%2F``."""
+        """``type/id`` without the prefix; a slash in the type is written ``%2F``."""
         return self._lease.resource.label
 
     @property
     def name(self) -> str:
-        """The id alone, or the name of a mutex of a set."""
+        """The id without the type; of a mutex of a set, the name of the mutex."""
         return self._lease.resource.shown[1]
 
     @property
@@ -79,7 +79,7 @@ class Held:
 
     @property
     def acquired_at(self) -> datetime:
-        """The time of the grant, by this host's clock."""
+        """When the granted request was sent, by the wall clock of this host."""
         clock = self._state.session.loop.clock
         ago = clock.now() - self._lease.since
         return datetime.fromtimestamp(clock.wall() - ago, UTC)
@@ -102,29 +102,29 @@ class Held:
 
     @property
     def valid(self) -> bool:
-        """Whether ``check()`` would pass."""
+        """Whether the grant is still held, so that ``check()`` would not raise."""
         return not self._lease.expired() and self._lease.state is LeaseState.HELD
 
     def check(self) -> None:
-        """Raise unless the grant is still held; no I/O.
+        """Raise an error unless the grant is still held; no I/O.
 
         Raises:
-            LockLost: its lease may have run out, or it is known to be gone.
+            LockLost: the lease may have run out, or the store reported the grant as
+                gone.
             NotOwner: it was released, moved or given away.
         """
         self._state.check()
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
-        """Await something that is cancelled if the grant is lost.
+        """Await ``awaitable`` and return its result; cancel it if the grant is lost.
 
-        The grant is checked before and after; if ``awaitable`` moves it (``upgrade``),
-        the new grant is checked. If the caller is cancelled, ``awaitable`` is cancelled
-        and the grant stays.
+        The grant is checked before and after. If ``awaitable`` moves the grant
+        (``upgrade``), the new grant is checked. If the caller is cancelled,
+        ``awaitable`` is cancelled and the grant stays.
 
         Raises:
-            LockLost: the grant was or got lost; ``awaitable`` was cancelled or not
-                started.
-            NotOwner: it was released, moved or given away.
+            LockLost: the grant is lost; ``awaitable`` was cancelled or not started.
+            NotOwner: the grant was released, moved or given away.
         """
         state = self._state
         try:
@@ -150,10 +150,11 @@ class Held:
         """Renew the grant now; the remaining time is never shortened.
 
         If the caller is cancelled, the grant may have been renewed; the renewals in the
-        background go on either way.
+        background continue either way.
 
         Args:
-            lease: seconds; by default the grant's own lease.
+            lease: seconds the grant lives from now; None: the lease it was acquired
+                with.
 
         Raises:
             LockLost: the grant is gone.
@@ -175,14 +176,14 @@ class Held:
             raise NotOwner(resource=self.resource, action="extend")
 
     async def release(self) -> bool:
-        """Release the grant. Return False if it had been released before.
+        """Release the grant. Return True if this call ended it, False if it had ended.
 
         The request is sent before anything is awaited, so that cancelling the caller
         does not stop it. If another task is moving the grant (``upgrade``), the new
         grant is released as well, and that task gets ``NotOwner``.
 
         Raises:
-            LockLost: it had been lost (with ``on_lost="raise"``).
+            LockLost: the grant had been lost (only with ``on_lost="raise"``).
             NotOwner: it was moved or given away.
             BackendError: the store failed. The release is repeated in the background,
                 and the grant ends with its lease at the latest.
@@ -190,36 +191,37 @@ class Held:
         return await self._state.release()
 
     async def downgrade(self) -> Held:
-        """Make a reader of this writer, without a gap. This ``Held`` ends.
+        """Turn a writer's grant into a reader's without a gap; return the new ``Held``.
 
-        If the caller is cancelled while the request is under way, the grant is given
-        up.
+        No writer can come in between. This ``Held`` ends. If the caller is cancelled
+        while the request is under way, the grant is given up.
 
         Raises:
             LockLost: the grant is gone.
             NotOwner: it was released, moved or given away.
-            ConfigurationError: it is a reader.
+            ConfigurationError: it is a reader's grant already.
         """
         client = self._state.session.client
         mover = partial(conversion.downgrade, client, self._lease)
-        # The old grant ends in the same step as the new one begins: no writer can come
-        # in between.
+        # The old grant ends in the same step as the new one begins.
         new = await self._state.move(Mode.READ, mover)
         assert new is not None, "a writer's downgrade is granted or lost"
         return self._moved(new)
 
     async def try_upgrade(self) -> Held | None:
-        """Make a writer of this reader if there is no other reader now; else None.
+        """Turn a reader's grant into a writer's if there is no other reader now.
 
-        Cancellation and errors are those of ``upgrade``.
+        Return the new ``Held``, or None if there are other readers; this one stays
+        then. Cancellation and errors are those of ``upgrade``.
         """
         return await self._upgrade(0)
 
     async def upgrade(self, timeout: float | None = None) -> Held:
-        """Make a writer of this reader once all others have left. This ``Held`` ends.
+        """Turn a reader's grant into a writer's once all other readers have left.
 
-        If the caller is cancelled while it waits for the others, this stays a reader;
-        if it is cancelled while a request is under way, the grant is given up.
+        Return the new ``Held``; this one ends. If the caller is cancelled while it
+        waits for the other readers, this stays a reader; if it is cancelled while a
+        request is under way, the grant is given up.
 
         Args:
             timeout: seconds; None: wait for ever. A request that is under way when the
@@ -231,7 +233,7 @@ class Held:
             LockLost: the grant is gone.
             NotOwner: it was released, moved or given away, also during the wait.
             Closed: the ``Locks`` was closed.
-            ConfigurationError: it is a writer.
+            ConfigurationError: it is a writer's grant already.
         """
         upgraded = await self._upgrade(timeout)
         if upgraded is None:
@@ -241,10 +243,10 @@ class Held:
         return upgraded
 
     def detach(self) -> str:
-        """Give the grant away. Return an opaque ticket for ``locks.adopt`` anywhere.
+        """Give the grant away; return an opaque ticket for ``locks.adopt`` anywhere.
 
-        The grant is not renewed until it is adopted, and its lease runs. Treat the
-        ticket as a secret: the first to adopt it has the lock.
+        From now on the grant is not renewed: the ticket has to be adopted before the
+        lease ends. Treat the ticket as a secret: the first to adopt it has the lock.
 
         Raises:
             LockLost: the grant is gone.
@@ -278,11 +280,11 @@ class Held:
         return f"<Held {self.resource} {self.mode} fence={self.fence} {state}>"
 
     def __bool__(self) -> bool:
-        """Always true, so that ``if held := await lock.try_acquire()`` reads well."""
+        # So that ``if held := await lock.try_acquire()`` reads well.
         return True
 
     def __reduce__(self) -> NoReturn:
-        """Refuse copies: dropping one would end the renewals of the other."""
+        # Dropping one copy would end the renewals of the other.
         raise TypeError(
             "a Held can be neither copied nor pickled; detach() gives it to others"
         )
@@ -308,10 +310,9 @@ class Held:
 
 
 def state_of(held: Held) -> HeldState:
-    """Return the state of a ``Held``, for the recipes.
+    """Return the internal ``HeldState`` of a ``Held``, for the recipes.
 
-    Raises:
-        ConfigurationError: ``held`` is something else.
+    Raise ``ConfigurationError`` if ``held`` is something else.
     """
     given: object = held
     if not isinstance(given, Held):
@@ -320,5 +321,5 @@ def state_of(held: Held) -> HeldState:
 
 
 def share_ticket(held: Held) -> str:
-    """Return a ticket to share the grant with other tasks, while ``held`` keeps it."""
+    """Return a ticket by which other tasks share the grant, while ``held`` keeps it."""
     return tickets.write(state_of(held).lease, shared=True)

@@ -1,4 +1,4 @@
-"""The state behind a ``Held``: one grant, its owner, and the scopes it protects."""
+"""``HeldState``: the grant behind a ``Held``, its owner, and the bodies it protects."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from aiorwlock_remote.runtime.store_client import was_held
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
-"""Moves the grant to another mode; ``conversion.upgrade`` and ``downgrade``."""
+"""Asks the store for the grant in another mode: ``conversion.upgrade``, ``downgrade``.
+Returns None if that was not possible."""
 Sender = Callable[[Lease], Pending[Reply]]
-"""Sends the release of a lease."""
+"""Sends the release of a grant and returns the reply that will come."""
 
 
 class LossScopes:
-    """The cancel scopes that one grant protects. Belongs to the loop's thread."""
+    """Cancels the watched scopes when a grant is lost. For the loop's thread."""
 
     __slots__ = ("_happened", "_scopes")
 
@@ -54,28 +55,27 @@ class LossScopes:
             scope.cancel()
 
     def unwatch(self, scope: anyio.CancelScope) -> None:
-        """Leave ``scope`` alone from now on."""
         if scope in self._scopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel all scopes: the grant is lost."""
+        """Cancel all scopes, as the grant is lost; ``watch`` then cancels at once."""
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
 
     def pass_on(self, other: LossScopes) -> None:
-        """Give all scopes to the grant that this one was moved to."""
+        """Move all scopes to ``other``, the ``LossScopes`` of the new grant."""
         scopes, self._scopes = self._scopes, []
         for scope in scopes:
             other.watch(scope)
 
 
 class ReleasesBody(Protocol):
-    """A function that releases what protected a body; see ``end_body``."""
+    """Function that releases a grant when the body it protected ends."""
 
     async def __call__(self, *, quietly: bool) -> None:
-        """Release; if ``quietly``, raise nothing."""
+        """Release the grant. Unless ``quietly``, raise if it was lost or that fails."""
 
 
 async def end_body(
@@ -87,22 +87,18 @@ async def end_body(
 ) -> bool:
     """Leave the cancel scope of a body that a grant protected, and release the grant.
 
-    What the caller gets, the first of these that there is (tests/runtime/test_loss.py):
+    Of several errors the caller gets the first of these (tests/runtime/test_loss.py):
 
     1. the body's own error, or a cancellation from outside;
     2. the loss of the grant, in place of the cancellation that it caused;
     3. the error of the release.
 
-    Args:
-        scope: entered before the body, and cancelled by the loss.
-        exc_type: with ``exc`` and ``traceback`` the arguments of ``__aexit__``.
-        exc: what the body raised.
-        traceback: where.
-        release: raises the loss or its own error, unless called ``quietly``.
+    ``scope`` was entered before the body, and a loss cancels it. ``exc_type``, ``exc``
+    and ``traceback`` are the arguments of ``__aexit__``. ``release`` raises the loss or
+    its own error, unless called with ``quietly=True``.
 
-    Returns:
-        Whether the body ended by the scope's own cancellation. Then the caller must
-        raise: ``release`` has found the reason.
+    Return True if the body ended only because ``scope`` was cancelled, and ``release``
+    raised nothing: the caller has to raise an error.
     """
     try:
         swallowed = scope.__exit__(exc_type, exc, traceback)
@@ -114,26 +110,25 @@ async def end_body(
 
 
 class _MoveChain:
-    """What several grants became, one after the other; keeps none of those between."""
-
     newest: HeldState
 
 
 class HeldState:
-    """A grant, its owner, and what happens when it ends.
+    """One grant, its owner, and what happens when it ends.
 
-    ``owned_by_task``: the owner is the task that obtained the grant, as in ``async
-    with``; else it is ``face``, the user's ``Held``. ``shared``: the process that
-    passed the ticket on goes on holding the grant, too.
+    How a grant ends, and whether a release is sent to the store:
 
-    How a grant ends, and whether the store is asked:
+    - sent, and the reply awaited: ``release``; ``exit`` of an ``async with``
+    - sent, and the reply not awaited: ``give_back``; ``close`` with the ``Locks``;
+      ``on_lost`` of a grant that was held for too long
+    - not sent: ``detach`` for another holder; ``abandon`` when the ``Held`` is dropped;
+      ``on_lost`` otherwise
+    - moved to another mode: ``newest`` is the state of the grant that replaced it
 
-    - asked, and the answer awaited: ``release``; ``exit`` of an ``async with``
-    - asked, not awaited: ``give_back``; ``close`` with the ``Locks``; ``on_lost`` of a
-      grant that was held for too long
-    - not asked: ``detach`` for another holder; ``abandon`` when the ``Held`` is
-      dropped; ``on_lost`` otherwise
-    - moved: ``newest`` is what the grant has become
+    Attributes:
+        owned_by_task: the owner is the task that obtained the grant, as in ``async
+            with``; otherwise ``face``, a weak reference to the user's ``Held``.
+        shared: the process that passed the ticket on holds the same grant as well.
     """
 
     def __init__(
@@ -159,7 +154,7 @@ class HeldState:
         self._chain: _MoveChain | None = None
 
     def shown_as(self, face: object) -> None:
-        """Begin to be the state of this ``Held``, renewed by the keeper."""
+        """Take ``face`` as the user's ``Held`` of this grant; begin the renewals."""
         self.face = weakref.ref(face)
         self.session.admit(self)
         if self._followers is not NO_OBSERVERS:
@@ -167,18 +162,18 @@ class HeldState:
 
     @property
     def newest(self) -> HeldState:
-        """This grant, or what it was moved to."""
+        """This state, or that of the newest grant into which this one was moved."""
         return self if self._chain is None else self._chain.newest
 
     def check(self) -> None:
-        """Raise unless the grant is held; no I/O."""
+        """Raise ``LockLost``, ``NotOwner`` or ``Closed`` unless the grant is held."""
         if self._closed_under or self.lease.expired():
             raise self.error()
         if self.lease.state is not LeaseState.HELD:
             raise NotOwner(resource=self.lease.resource.label, action="use")
 
     def error(self) -> LockLost | Closed:
-        """Return the error that says how the grant was lost."""
+        """Return the error of a lost grant, or ``Closed`` if ``close`` ended it."""
         if self._closed_under:
             return Closed()
         lease = self.lease
@@ -190,11 +185,7 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Refuse an action that a mutex of a set does not have.
-
-        Raises:
-            ConfigurationError: the grant is of such a mutex.
-        """
+        """Raise ``ConfigurationError`` about ``action`` if this is a mutex of a set."""
         resource = self.lease.resource
         if isinstance(resource, SetMember):
             raise ConfigurationError(
@@ -202,7 +193,7 @@ class HeldState:
             )
 
     def enter(self) -> None:
-        """Begin the body of an ``async with``: losing the grant cancels the body."""
+        """Enter a scope that a loss of the grant cancels, if ``on_lost="raise"``."""
         self._scope = scope = self.session.loop.new_scope()
         scope.__enter__()
         if self.options.on_lost == "raise":
@@ -214,12 +205,7 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the body: release the grant that this one has become.
-
-        Raises:
-            LockLost: the grant was lost; see ``end_body``.
-            BackendError: the store failed.
-        """
+        """Leave the scope of ``enter``; release the newest grant, as ``end_body``."""
         assert self._scope is not None
         grant, scope = self.newest, self._scope
         self._scope = None
@@ -236,11 +222,6 @@ class HeldState:
         assert not swallowed, "a lost grant raised when it was released"
 
     async def release(self, send: Sender | None = None) -> bool:
-        """Release the grant, see ``Held.release``.
-
-        Args:
-            send: sends the request, in place of ``StoreClient.release``.
-        """
         lease, client = self.lease, self.session.client
         if self.newest is not self or lease.state is LeaseState.DETACHED:
             raise NotOwner(resource=lease.resource.label, action="release")
@@ -267,10 +248,11 @@ class HeldState:
         return False
 
     def give_back(self) -> None:
-        """Release without waiting for the answer, unless detached or in a child.
+        """Send the release without waiting for the reply.
 
-        Also called for a lost grant: the local deadline lies before the store's, so
-        the store may still count it as held.
+        Does nothing for a detached grant or in a forked child process. A lost grant is
+        released, too: the local deadline lies before the store's, so the store may
+        still count it as held.
         """
         if self.session.forked:
             return
@@ -283,10 +265,9 @@ class HeldState:
             self._followers.ended(self.lease.reason or "released")
 
     def close(self, task: object) -> None:
-        """Release the grant because ``task`` closes the ``Locks``.
-
-        Bodies that other tasks run under the grant are cancelled, as nothing protects
-        them any more; what ``task`` itself does is left to the task.
+        """Release the grant because ``task`` closes the ``Locks``. If another task is
+        inside an ``async with`` of the grant, its body is cancelled, as nothing
+        protects it any more. The body of ``task`` itself is not cancelled.
         """
         lease = self.lease
         mine = lease.owner is not None and lease.owner() is task
@@ -296,15 +277,16 @@ class HeldState:
             self.loss.happened()
 
     def detach(self) -> None:
-        """End the grant here; the store keeps it for its next owner."""
+        """End the grant in this process; the store keeps it for the adopting task."""
         if self._end(LeaseState.DETACHED):
             self._followers.ended("detached")
 
     async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
-        """Downgrade or upgrade. Return None if that failed and the grant is held still.
+        """Downgrade or upgrade the grant to ``mode``; return the new grant's state.
 
-        Raises:
-            LockLost, NotOwner, Closed: the grant is not held, or ended meanwhile.
+        Return None if the store refused and the old grant is still held. Raise
+        ``LockLost``, ``NotOwner`` or ``Closed`` if the grant is not held, or ended
+        meanwhile. ``mover`` sends the request to the store.
         """
         self.session.check()
         self.check()
@@ -351,8 +333,7 @@ class HeldState:
         return new
 
     def abandon(self) -> None:
-        """End the care for the grant: the user's ``Held`` was dropped.
-
+        """Stop the renewals, as the user's ``Held`` was dropped. Called in any thread.
         The grant ends with its lease, or when the ``Locks`` is closed.
         """
         self.lease.owner_gone = _always
@@ -366,16 +347,15 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Stay with the task that entered, although another task may have moved it."""
+        """Keep the owner of ``old``, which moved to this grant, if that is a task."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
-        """Handle a loss in the loop: cancel the bodies, then call the user.
-
-        A grant that was held for too long is released in the store, unless others
-        share its ticket and go on holding it.
+        """Handle a loss in the loop: cancel the bodies, call the user's callback. A
+        grant that was held for too long is released in the store, unless other
+        processes share its ticket and still hold it.
         """
         lease = self.lease
         self.session.forget(lease)

@@ -1,4 +1,4 @@
-"""Who holds a resource, since when, and who waits: what users see."""
+"""``LockInfo``: who holds a resource, since when, and who waits, as users see it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 
 _SECONDS = re.compile(r"[0-9]{1,11}(\.[0-9]{1,6})?")
-"""A time since 1970; no more digits than a date can have."""
+"""Seconds since 1970 in a record of another program, with a date's digits at most."""
 
 _LAST = 250_000_000_000 * MICROS
 """The last time that is shown as a date, in the year 9892; microseconds."""
@@ -24,13 +24,16 @@ NO_RESOURCE = Resource("", "")
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A grant of a resource.
+    """Value object: one grant of a resource.
 
-    ``holder`` is the public name of the ticket (12 hex digits of its SHA-256).
-    ``age`` and ``expires_in`` are seconds. ``expires_in`` is None if the grant never
-    expires, and negative if it ran out and no request has come since. If ``foreign``,
-    the holder is a program that uses the published mutex record without this library;
-    its ``fence`` is None.
+    Attributes:
+        holder: the public name of the ticket (12 hex digits of its SHA-256).
+        fence: the fencing number; None if ``foreign``.
+        age: seconds since the grant.
+        expires_in: seconds; None: the grant never expires; negative: it ran out, and no
+            request has come since.
+        foreign: the holder is a program that uses the published mutex record without
+            this library.
     """
 
     holder: str
@@ -53,7 +56,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A process that waits: how many of its tasks, and since how many seconds."""
+    """Value object: a process that waits for a resource in one mode.
+
+    ``waiting`` is the number of its tasks, ``age`` how many seconds it has waited.
+    """
 
     mode: ModeName
     waiting: int
@@ -65,12 +71,15 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """A resource as it stood when the store was asked.
+    """Value object: a resource as it stood when the store was asked.
 
-    The field names are those of the published doorman, with holders in place of
-    tickets. ``fence`` is the last one handed out. ``clock_set_back``: seconds by which
-    the store's clock was set back since the last change, 0.0 if it was not. A holder
-    that is dead keeps the resource longer by that time.
+    The fields are named as in the published record, with public holder names in place
+    of tickets.
+
+    Attributes:
+        fence: the last fencing number handed out.
+        clock_set_back: seconds by which the store's clock was set back since the last
+            change, else 0.0. A dead holder keeps the resource longer by that time.
     """
 
     resource_type: str
@@ -88,15 +97,16 @@ class LockInfo:
 
     @property
     def locked(self) -> bool:
-        """Whether the resource is held: a grant has not run out."""
+        """Whether the resource is held, by a grant that has not run out."""
         return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
 
     def stale(self, older_than: float = 0.0) -> LockInfo | None:
-        """Return a copy with those holders that look left behind; None if none does.
+        """Return a copy with only the holders that look abandoned; None if none does.
 
-        These are grants that never expire, leases that ran out without a request
-        since, and records of foreign programs, if at least ``older_than`` seconds old.
-        All holders, if the store's clock was set back: they were not renewed since.
+        A holder looks abandoned if its grant is at least ``older_than`` seconds old,
+        and never expires, or ran out and no request has come since; records of other
+        programs count, too. After the store's clock was set back, every holder looks
+        abandoned.
         """
         left = tuple(
             holder
@@ -111,7 +121,7 @@ class LockInfo:
 
 
 def lock_info(snapshot: Snapshot) -> LockInfo:
-    """Return what users see of a snapshot of the store."""
+    """Convert a snapshot of a resource, as read from the store, to a ``LockInfo``."""
     record = snapshot.record
     live, foreign = peek(record, snapshot.seat, snapshot.now)
     holders = [_holder(grant, snapshot) for grant in _shown(record, live)]
@@ -178,7 +188,6 @@ def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
 
 
 def _record_time(seat: MutexRecord, wall: int) -> int:
-    """Return the time in a foreign record; the present time if there is none."""
     found = _SECONDS.fullmatch(seat.value.rpartition(",")[2])
     return wall if found is None else round(float(found[0]) * MICROS)
 
@@ -209,7 +218,6 @@ def _queued(place: QueueEntry, at: Snapshot) -> Queued:
 
 
 def _when(store_time: int, at: Snapshot) -> datetime:
-    """Return a time of the store's clock as a date, by way of its age."""
     return _moment(at.wall - (at.now - store_time))
 
 
@@ -218,5 +226,4 @@ def _date(wall: int) -> datetime | None:
 
 
 def _moment(wall: int) -> datetime:
-    """Return a date; the nearest one for a number in a damaged record."""
     return datetime.fromtimestamp(min(max(0, wall), _LAST) / MICROS, UTC)

@@ -1,4 +1,4 @@
-"""The locks: a mutex, and the two sides of a readers-writer lock."""
+"""``Mutex`` and ``RWLock``, whose two sides are ``ReaderLock`` and ``WriterLock``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
 
 TRANSACTION_LEASE = 5.0
-"""Seconds after which the lock of a holder that died is free. The lock of a transaction
-that is under way does not end by it: the row is locked in the database."""
+"""Lease in seconds of a lock ``in_transaction``: how soon the lock of a dead holder is
+free. While the transaction runs, its row lock keeps the lock beyond the lease."""
 MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.002, 0.25
-"""Seconds between two looks whether a transaction has ended; they grow."""
+"""Seconds between two checks whether a transaction has ended: first, and at most."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
@@ -49,18 +49,22 @@ OnLost = Literal["raise", "flag"] | Callable[[Held], object]
 
 
 class OptionArgs(TypedDict, total=False):
-    """The options that ``connect``, locks and ``acquire`` take. Times in seconds.
+    """The options that ``connect``, locks and ``acquire`` take. Times are in seconds.
 
-    ``lease``: how long a grant lives unless it is renewed; 30 by default, at least
-    0.2; None: it never expires. ``policy``: who goes first when readers and writers
-    wait. ``fair``: False lets a mutex pass the queue; a readers-writer lock has no such
-    option. ``on_lost``: ``"raise"`` cancels the body and raises ``LockLost``,
-    ``"flag"`` only sets ``held.lost``, a callable is called with the ``Held``.
-    ``max_stall``: a grant is lost if the event loop hangs for longer. ``max_hold``: the
-    longest holding time. ``margin``: how long before the end of its lease a holder
-    stops. ``slow_wait``: log who is in the way after waiting so long. ``max_waiters``:
-    longer queues are refused. ``lock_delay``: the lock stays closed for so long after a
-    grant EXPIRED.
+    Attributes:
+        lease: how long a grant lives unless it is renewed; 30 by default, at least 0.2;
+            None: it never expires.
+        policy: who goes first when readers and writers wait; see ``RWLock``.
+        fair: False lets a mutex be acquired ahead of the queue; not for a ``RWLock``.
+        on_lost: ``"raise"`` cancels the body and raises ``LockLost``; ``"flag"`` only
+            sets ``held.lost``; a callable is called with the ``Held`` in the event
+            loop.
+        max_stall: a grant is lost if the event loop hangs for longer.
+        max_hold: a grant is lost if it is held for longer.
+        margin: how long before the end of its lease a holder counts it as lost.
+        slow_wait: after this wait, log the holders and the place in the queue.
+        max_waiters: ``TooManyWaiters`` is raised if the queue is as long as this.
+        lock_delay: after a grant EXPIRED, the lock is not granted for so long.
     """
 
     lease: float | None
@@ -76,12 +80,9 @@ class OptionArgs(TypedDict, total=False):
 
 
 class _Lock:
-    """What every lock can do. Made without I/O, cheap, may be shared between tasks."""
-
     _mode: Mode
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
-        """Prepare a lock (made by ``Locks``, not by users); no I/O."""
         self._session = session
         self._resource = resource
         self._options = options
@@ -95,7 +96,7 @@ class _Lock:
 
     @property
     def key(self) -> str:
-        """The encoded name; locks of one resource have the same."""
+        """The encoded name of the resource, the same for all locks of one resource."""
         return self._resource.key
 
     @property
@@ -110,14 +111,14 @@ class _Lock:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> Acquisition:
-        """Wait for the lock: ``await`` the result, or use it in ``async with``.
+        """Return an attempt to get the lock: ``await`` it, or use it in ``async with``.
 
         If the caller is cancelled, no grant and no queue entry remain.
 
         Args:
             timeout: seconds to wait; None: for ever; 0: only try.
-            reason: shown to those who wait for the lock.
-            options: in place of those of the lock; see ``OptionArgs``.
+            reason: shown to tasks that wait for the lock.
+            options: replace those of the lock; see ``OptionArgs``.
 
         Raises (when awaited or entered):
             LockTimeout: not obtained in time; ``.holders`` says who had it.
@@ -141,10 +142,10 @@ class _Lock:
     async def try_acquire(
         self, *, reason: str = "", **options: Unpack[OptionArgs]
     ) -> Held | None:
-        """Return the lock if it is free and has no queue; else None.
+        """Return a ``Held`` if the lock is free and has no queue; else None.
 
-        If the caller is cancelled, no grant remains. Raises what ``acquire`` raises,
-        except ``LockTimeout``.
+        If the caller is cancelled, no grant remains. Raises what awaiting ``acquire()``
+        raises, except ``LockTimeout``.
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
@@ -153,19 +154,11 @@ class _Lock:
         )
 
     async def locked(self) -> bool:
-        """Return whether the resource is held, in any mode, at this moment.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return whether the resource is held, in any mode. Raises ``BackendError``."""
         return (await self.info()).locked
 
     async def info(self) -> LockInfo:
-        """Return who holds the resource and who waits for it; changes nothing.
-
-        Raises:
-            BackendError: the store failed.
-        """
+        """Return who holds the resource and who waits. Raises ``BackendError``."""
         self._session.check()
         client = self._session.client
         look = partial(client.runtime.store.look, self._resource)
@@ -220,21 +213,19 @@ class _Lock:
 
 
 class _Exclusive(_Lock):
-    """A lock with one holder, whose ticket stands in the mutex record."""
-
     _mode = Mode.WRITE
 
     def in_transaction(
         self, transaction: object, timeout: float | None = None, *, reason: str = ""
     ) -> InTransaction:
-        """Hold the lock until a transaction of the caller's ends.
+        """Return an ``async with`` block: a lock held until your transaction ends.
 
-        ``async with`` waits in the queue as ``acquire`` does, and gives a ``Held``. If
-        the caller is cancelled during that wait, no grant and no queue entry remain.
-        Once entered, the lock stays until the transaction has been committed or rolled
-        back, however long that takes, even if the lock cannot be renewed: its row is
-        locked in the transaction. Leaving the ``async with`` does not wait for the
-        end; the lock is released as soon as the transaction has ended.
+        Entering the block waits in the queue as ``acquire`` does, and gives a ``Held``.
+        If the caller is cancelled during that wait, no grant and no queue entry remain.
+        Once the block is entered, the lock stays until the transaction has been
+        committed or rolled back, even if the lock cannot be renewed: its row is locked
+        in the transaction. Leaving the block does not wait for the transaction; the
+        lock is released as soon as that has ended.
 
         The lock's ``lease`` and ``on_lost`` do not apply. If this process dies, the
         server rolls back, and the lock is free a few seconds later.
@@ -244,7 +235,7 @@ class _Exclusive(_Lock):
                 with a transaction begun, or an ``AsyncSession`` or ``AsyncConnection``
                 of SQLAlchemy over it, to the server with the locks.
             timeout: seconds to wait; None: for ever; 0: only try.
-            reason: shown to those who wait for the lock.
+            reason: shown to tasks that wait for the lock.
 
         Entering raises what ``acquire`` raises, and these.
 
@@ -272,7 +263,7 @@ class Mutex(_Exclusive):
 
     A resource has one lock, and a mutex is its exclusive mode: it also excludes the
     readers and the writer of ``rwlock`` of the same name, and programs that use the
-    published mutex record.
+    published mutex record. Tasks may share one object.
     """
 
     def _but(self, options: Mapping[str, object]) -> Options:
@@ -295,11 +286,11 @@ class WriterLock(_Exclusive):
 
 
 AnyLock = Mutex | ReaderLock | WriterLock
-"""What ``multi`` takes."""
+"""A lock that ``Locks.multi`` can acquire together with others."""
 
 
 def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
-    """Return the session, the request and the options of a lock, for ``multi``."""
+    """Return the session, the request and the options of a lock, for ``Multi``."""
     return lock._session, lock._request, lock._options  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
@@ -307,13 +298,13 @@ def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
 class RWLock:
     """A readers-writer lock; ``policy`` says who goes first when both sides wait.
 
-    ``"fair"`` is phase-fair FIFO: after a writer all readers that wait at that moment,
-    after the readers the oldest writer, so that neither side starves. ``"writer"`` and
-    ``"reader"`` starve the other side by design.
+    ``"fair"`` alternates: after a writer all readers enter that wait at that moment,
+    after these readers the oldest writer, so that neither side starves. With
+    ``"writer"`` waiting writers always enter first, with ``"reader"`` readers do: the
+    other side may starve.
     """
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
-        """Prepare both sides (made by ``Locks.rwlock``, not by users)."""
         self._resource = resource
         self._reader = ReaderLock(session, resource, options)
         self._writer = WriterLock(session, resource, options)
@@ -330,20 +321,20 @@ class RWLock:
 
     @property
     def reader_lock(self) -> ReaderLock:
-        """The same as ``reader``, by the name that aiorwlock uses."""
+        """The same lock as ``reader``, under the name that aiorwlock uses."""
         return self._reader
 
     @property
     def writer_lock(self) -> WriterLock:
-        """The same as ``writer``, by the name that aiorwlock uses."""
+        """The same lock as ``writer``, under the name that aiorwlock uses."""
         return self._writer
 
     async def locked(self) -> bool:
-        """Return whether the resource is held, in any mode; see ``Mutex.locked``."""
+        """Return whether the resource is held, in any mode. Raises ``BackendError``."""
         return await self._reader.locked()
 
     async def info(self) -> LockInfo:
-        """Return who holds the resource and who waits; see ``Mutex.info``."""
+        """Return who holds the resource and who waits. Raises ``BackendError``."""
         return await self._reader.info()
 
     def __repr__(self) -> str:
@@ -352,7 +343,7 @@ class RWLock:
 
 @final
 class InTransaction:
-    """A grant that ends with a transaction; see ``Mutex.in_transaction``."""
+    """A lock held until a transaction ends; ``async with`` it for a ``Held``."""
 
     def __init__(
         self,
@@ -361,7 +352,6 @@ class InTransaction:
         options: Options,
         transaction: object,
     ) -> None:
-        """Prepare the wait (made by ``Mutex.in_transaction``, not by users)."""
         self._session = session
         self._request = request
         self._options = options
@@ -429,7 +419,6 @@ class InTransaction:
             self._session.outlasting.pop(state.lease, None)
 
     async def _over(self) -> bool:
-        """Return whether transaction or grant has ended, and then release the grant."""
         store, state = self._session.runtime.store, self._state
         assert isinstance(store, SupportsTransactions)
         assert state is not None

@@ -1,4 +1,4 @@
-"""Several locks at once: all or none, in an order without deadlocks."""
+"""``Multi``: several locks at once, all or none, acquired without deadlocks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from aiorwlock_remote.runtime.request import AcquireRequest
 class Multi:
     """One attempt to get all of several locks, or none; awaited or entered once.
 
-    All locks are asked for together. If not all are free, they are acquired one by one
-    in the order of their names, so that two ``multi`` can never wait for each other;
-    what was obtained is released if a later lock is not obtained. The result is a tuple
-    of grants in the order in which the locks were passed; losing any of them cancels
-    the body.
+    First all locks are requested together. If not all are free, they are acquired one
+    by one in the order of their names, so that no two attempts wait for each other; if
+    a later lock is not obtained, the earlier ones are released. The result is a tuple
+    of ``Held`` in the order in which the locks were passed. In ``async with``, losing
+    any of these grants cancels the body.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class Multi:
         timeout: float | None,
         reason: str,
     ) -> None:
-        """Check the locks (made by ``Locks.multi``, not by users)."""
         check_seconds("timeout", timeout)
         self._session = session
         self._locks = locks
@@ -128,13 +127,13 @@ class Multi:
         return ((lock, acquisition(lock)) for lock in ordered)
 
     async def _try_all(self) -> dict[AnyLock, Lease]:
-        """Return a grant of each lock if all are free now, else no grant."""
         requests: list[AcquireRequest] = []
         for lock in self._locks:
             session, request, _ = parts_of(lock)
             await session.may_ask(request.resource)
             requests.append(request.once(None, self._reason))
-        # One lock is waited for at once: trying it first would cost a request.
+        # All locks if they are free now, else none. One lock is waited for at once:
+        # trying it first would cost a request.
         if len(requests) == 1:
             return {}
         leases = None

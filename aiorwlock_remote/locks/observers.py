@@ -1,6 +1,6 @@
 """Observers of attempts and grants, for metrics and traces.
 
-``integrations.prometheus`` and ``integrations.otel`` are such observers.
+``integrations.prometheus`` and ``integrations.otel`` contain such observers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.runtime.request import AcquireRequest
 
 GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
-"""How a grant ended.
+"""How a grant ended: a reason of ``LockLost``, or one of these.
 
-A reason of ``LockLost``: it was lost. ``moved``: it became the grant of another mode,
-by ``upgrade`` or ``downgrade``. ``detached``: it was given away. ``dropped``: nothing
-referred to its ``Held`` any more.
+``moved``: replaced by a grant of another mode (``upgrade``, ``downgrade``).
+``detached``: given away. ``dropped``: nothing referred to its ``Held`` any more.
 """
 
 OBSERVER_FAILED = "an observer failed"
@@ -33,11 +32,13 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 
 @value
 class Attempt:
-    """A wish for a lock, before its request is sent.
+    """Value object: a request for a lock, before it is sent to the store.
 
-    ``resource_type`` is one of few names, fit for a label of a metric; ``resource`` is
-    the type with the id. ``mode``: ``read`` or ``write``. ``timeout``: seconds; None:
-    for ever; 0: only try.
+    Attributes:
+        resource_type: the type alone; as there are few, it fits as a label of a metric.
+        resource: the type with the id, ``type/id``.
+        mode: ``read`` or ``write``.
+        timeout: seconds to wait; None: for ever; 0: only try.
     """
 
     resource_type: str
@@ -48,16 +49,20 @@ class Attempt:
 
 
 class AttemptObserver(Protocol):
-    """A follower of one attempt: ``failed``, or ``obtained`` and later ``ended``."""
+    """Follower of one attempt, returned by ``Observer.asked``.
+
+    Called once with ``failed``, or with ``obtained`` and later ``ended``.
+    """
 
     def obtained(self, resource: str, fence: int) -> None:
-        """Note that the lock is held from now on."""
+        """Note that the lock ``resource`` (``type/id``) is held from now on."""
 
     def failed(self, error: BaseException | None) -> None:
         """Note that the lock was not obtained.
 
         Args:
-            error: why, also a cancellation. None: it was only tried, and not free.
+            error: why, also a cancellation; None: the lock was only tried, and is not
+                free.
         """
 
     def ended(self, how: GrantEnd) -> None:
@@ -65,23 +70,29 @@ class AttemptObserver(Protocol):
 
 
 class Observer(Protocol):
-    """An observer of all attempts of a ``Locks``: ``connect(…, observers=[…])``.
+    """Observer of all attempts of a ``Locks``: ``connect(…, observers=[…])``.
 
-    These are attempts for mutexes, readers-writer locks, ``multi`` and mutex sets,
-    moves and adopted grants; not row locks, occupied objects and the published calls.
+    Observed are requests for mutexes, readers-writer locks, ``multi`` and mutex sets,
+    upgrades, downgrades and adopted grants; not row locks, occupied objects and the
+    published calls (``acquire_mutex_lock`` …).
 
-    Observers are called in the event loop and must not block; ``asked``, ``obtained``
-    and ``failed`` in the task that asks. What an observer raises is logged and changes
-    nothing, ``SystemExit`` included.
+    Methods are called in the event loop and must not block; ``asked``, ``obtained`` and
+    ``failed`` in the task that requests the lock. What an observer raises, even
+    ``SystemExit``, is logged and changes nothing.
     """
 
     def asked(self, attempt: Attempt) -> AttemptObserver | None:
-        """Note an attempt, before its request; return its follower, if it needs one."""
+        """Note an attempt before its request is sent.
+
+        Return an object that is called with the outcome; None: no call is needed.
+        """
 
 
 @final
 class AttemptObservers:
-    """The followers of one attempt; as a context manager it reports its failure."""
+    """The followers of one attempt: hands each call on to all of them. As a context
+    manager it calls ``failed`` with the error that leaves the block.
+    """
 
     __slots__ = ("_each",)
 
@@ -97,8 +108,8 @@ class AttemptObservers:
             _call(one, "failed", error)
 
     def ended(self, how: GrantEnd) -> None:
-        """Report the end of the grant; only the first call counts."""
-        # Once: a grant may be released and found lost at the same time.
+        # Only the first call counts: a grant may be released and found lost at the
+        # same time.
         each, self._each = self._each, ()
         for one in each:
             _call(one, "ended", how)
@@ -122,7 +133,7 @@ NO_OBSERVERS: AttemptObservers = AttemptObservers()
 def begin_attempt(
     observers: Sequence[Observer], request: AcquireRequest
 ) -> AttemptObservers:
-    """Call the observers with a new attempt; return those that follow it."""
+    """Call ``asked`` of each observer; return the followers they returned."""
     resource = request.resource
     attempt = Attempt(
         resource_type=resource.shown[0],
@@ -145,12 +156,7 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return the observers as a tuple.
-
-    Raises:
-        ConfigurationError: an object without ``asked``, or one observer alone that is
-            not in a list.
-    """
+    """Return them as a tuple; ``ConfigurationError`` if one has no ``asked``."""
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(
@@ -172,9 +178,9 @@ def _call(one: AttemptObserver, what: str, *args: object) -> None:
 
 
 def outcome_of(error: BaseException | None) -> str:
-    """Return the word of metrics and traces for a request that obtained nothing.
-
-    ``busy`` (no error), ``timeout``, ``cancelled``, or the name of the error's class.
+    """Return the label, in metrics and traces, of an attempt that obtained nothing. It
+    is ``busy`` without an error, ``timeout``, ``cancelled``, or the name of the error's
+    class.
     """
     if error is None:
         return "busy"

@@ -1,6 +1,6 @@
-"""The options of locks, resolved; users give them as ``OptionArgs`` (locks/lock.py).
+"""``Options``: the options of a lock, checked; users pass them as ``OptionArgs``.
 
-Options of ``connect`` are the defaults of a lock's, those of a lock of an acquire's.
+Options of ``acquire`` replace those of the lock, which replace those of ``connect``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ELSEWHERE = {
     "reason": "acquire",
     **dict.fromkeys(sorted(CONNECT_ONLY_OPTIONS), "connect"),
 }
-"""Options that only one other call takes, and that call."""
+"""Options that only one call takes, mapped to that call."""
 
 _HERE = {
     "blocking": "try_acquire()",
@@ -45,12 +45,12 @@ _HERE = {
     "ttl": "lease=…",
     "wait": "acquire(timeout=…)",
 }
-"""Names of other libraries, and what to write instead."""
+"""Option names of other libraries, mapped to what to write instead."""
 
 
 @value
 class Options:
-    """Resolved options; ``OptionArgs`` explains them."""
+    """Value object: all options of a lock, checked; ``OptionArgs`` explains them."""
 
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
@@ -64,17 +64,12 @@ class Options:
     lock_delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, before a request is sent."""
         for name, check in _CHECKS.items():
             check(getattr(self, name))
         self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
-        """Return these options with some changed.
-
-        Raises:
-            ConfigurationError: an unknown option, or a value out of range.
-        """
+        """Return a copy with ``changes``; ``ConfigurationError`` if one is wrong."""
         if not changes:
             return self
         for name, given in changes.items():
@@ -92,12 +87,12 @@ class Options:
         return changed
 
     def mutex_policy(self) -> Policy:
-        """Return the policy of a mutex: if not ``fair``, it passes the queue."""
+        """Return the policy of a mutex, which is ``BARGE`` if ``fair`` is False."""
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
     def terms(self) -> LeaseTerms:
-        """The part of the options that the keeper needs."""
+        """The options that concern the lease of a grant, for the lease keeper."""
         return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
 
     def _check_margin(self) -> None:
@@ -111,12 +106,7 @@ class Options:
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """Return changed options of a readers-writer lock, as ``Options.but``.
-
-    Raises:
-        ConfigurationError: ``fair`` is among the changes: a readers-writer lock has a
-            policy instead. And as ``but``.
-    """
+    """Return ``options.but(changes)``; refuse ``fair`` with ``ConfigurationError``."""
     if "fair" in changes:
         raise ConfigurationError(
             what="fair is an option of a mutex",
@@ -166,11 +156,7 @@ def _hint(name: str, known: set[str]) -> str:
 
 
 def check_count(name: str, value: object, *, least: int) -> None:
-    """Refuse a value that is not a whole number from ``least`` up to 2**31.
-
-    Raises:
-        ConfigurationError: with ``name`` and the value.
-    """
+    """Raise ``ConfigurationError`` unless ``least <= value < 2**31``, an integer."""
     whole = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not least <= whole < _MAX_WAITERS:
         raise ConfigurationError(what=f"{name}={quoted(value)} is not a count")
@@ -188,4 +174,4 @@ _CHECKS: Mapping[str, Callable[[Any], None]] = {
     "on_lost": _check_on_lost,
     "max_waiters": _check_max_waiters,
 }
-"""A check of each option, by name. A margin also depends on the lease."""
+"""A function for each option that raises ``ConfigurationError`` for a bad value."""

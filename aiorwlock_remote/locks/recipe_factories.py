@@ -1,4 +1,4 @@
-"""The methods of ``Locks`` that make the recipes, if the store can hold them."""
+"""Methods of ``Locks`` that make mutex sets, row locks and other special locks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
 
 REVALIDATE = 1.25
-"""Seconds between two polls; with its jitter, that of every other waiter."""
+"""Seconds between two polls of a waiter for a mutex of a set: default and minimum."""
 
 _REDIS = "redis:// can"
 _SQL = "sqlite://, postgresql://, mariadb:// and oracle:// can"
@@ -36,12 +36,15 @@ _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 
 class OccupancyArgs(TypedDict, total=False):
-    """The keys and ages of occupied objects. Times in seconds.
+    """The key names and ages of occupied objects. Times in seconds.
 
-    ``pending``, ``using``: the names of an object's two keys, with ``%s`` for the
-    object; by default ``"pending:%s"`` and ``"using:%s"``. A pending record older than
-    ``pending_age`` (10) counts as dead, a using record older than ``using_age`` (600;
-    None: never); other processes remove it.
+    Attributes:
+        pending: name of the key of an object that is about to be used, with ``%s`` for
+            the object; ``"pending:%s"`` by default.
+        using: name of the key of an object in use; ``"using:%s"`` by default.
+        pending_age: an older pending record counts as dead, and other processes remove
+            it; 10 by default.
+        using_age: the same for a using record; 600 by default; None: never.
     """
 
     pending: str
@@ -51,10 +54,9 @@ class OccupancyArgs(TypedDict, total=False):
 
 
 class RecipeFactories:
-    """The other published locks, for the stores that can hold them."""
+    """Base of ``Locks``: makes the locks that only some stores can hold."""
 
     def __init__(self, session: Session, options: Options) -> None:
-        """Begin without any recipe in use."""
         self._session = session
         self._options = options
         self._pools = SetAcquirers(session)
@@ -71,17 +73,17 @@ class RecipeFactories:
         on_lost: OnLost | None = None,
         max_hold: float | None = None,
     ) -> MutexSet:
-        """Return many mutexes in one sorted set of Redis; no I/O.
+        """Return a set of named mutexes, kept in one sorted set of Redis; no I/O.
 
         Args:
-            name: of the set.
-            lease: seconds a grant lives from its last update, the published
+            name: name of the set.
+            lease: seconds a grant lives from its last renewal, the published
                 ``timeout_seconds``: the same in every program that uses the set.
             revalidate_seconds: how often a waiter polls if no wake-up comes; at least
                 1.25.
-            keep: whether grants are updated in the background.
-            on_lost: see ``OptionArgs``.
-            max_hold: see ``OptionArgs``.
+            keep: whether grants are renewed in the background.
+            on_lost: see ``OptionArgs``; None: as given to ``connect``.
+            max_hold: seconds; a grant is lost if it is held for longer.
 
         Raises:
             Unsupported: this store cannot hold one.
@@ -104,12 +106,12 @@ class RecipeFactories:
     def set_rwlock(
         self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]
     ) -> RWLock:
-        """Return a readers-writer lock on a Redis set and a string; no I/O.
+        """Return a readers-writer lock stored in a Redis set and a string key; no I/O.
 
-        The keys are ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``:
-        programs that use the published statements on them exclude ours and are
-        excluded. ``policy`` is ``"reader"`` if not given here, the published rule:
-        readers starve writers.
+        The keys are ``readlock:<datatype>:<id>`` and ``writelock:<datatype>:<id>``: the
+        lock and programs that use the published statements on these keys exclude each
+        other. ``policy`` is ``"reader"`` if not given here, the published rule: readers
+        starve writers.
 
         Raises:
             Unsupported: this store cannot hold one.
@@ -136,21 +138,21 @@ class RecipeFactories:
         lease: float | None = None,
         grants: str = "lock_grants",
     ) -> RowLock:
-        """Return a readers-writer lock in the resource's own row; no I/O.
+        """Return a readers-writer lock stored in a row of your own table; no I/O.
 
-        Programs that use the published UPDATEs on the columns of the lock exclude ours
-        and are excluded. The prefix and the lease of this ``Locks`` do not apply.
+        The lock and programs that use the published UPDATEs on its columns exclude each
+        other. The prefix and the lease of this ``Locks`` do not apply.
 
         Args:
             table: one of your own tables, if need be as ``schema.table``.
-            row_id: the value of ``key`` in the row.
+            row_id: the value of the column ``key`` in the row.
             key: the column that identifies a row.
             mark: the column with the mark of the holder.
             count: the column with the number of readers.
             reason: the column with the last holder's reason.
-            lease: seconds a grant of ours lives unless it is renewed; None: for ever,
-                as published.
-            grants: one more column, for the grants with a lease.
+            lease: seconds a grant lives unless it is renewed; None: for ever, as
+                published.
+            grants: the additional column for grants with a lease.
 
         Raises:
             Unsupported: this store cannot hold one.
@@ -172,18 +174,23 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return ``occupancies(…).of(kind, object_id)``: one existing object; no I/O.
+        """Return an existing object to occupy: ``occupancies(**names).of(…)``; no I/O.
 
-        Errors are those of ``occupancies``.
+        Args:
+            kind: kind of the object, such as ``"book"``.
+            object_id: the one object of that kind.
+            names: as for ``occupancies``, with the same errors.
         """
         return self.occupancies(**names).of(kind, object_id)
 
     def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
-        """Return a way to occupy existing objects, by pending → using; no I/O.
+        """Return a factory of marks that an existing object is in use; no I/O.
+
+        An object becomes pending, then using, while a task occupies it.
 
         Args:
-            names: the two keys of an object, and the ages; see ``OccupancyArgs``. They
-                are the same in every program that occupies the same objects.
+            names: the two keys of an object and the ages, the same in every program
+                that occupies these objects; see ``OccupancyArgs``.
 
         Raises:
             Unsupported: this store cannot hold any.

@@ -1,4 +1,4 @@
-"""What all locks of one ``Locks`` share: the store client, and who of us holds what."""
+"""``Session``: what all locks of one ``Locks`` share, such as the store client."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from aiorwlock_remote.locks.observers import (
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 if TYPE_CHECKING:
@@ -32,14 +34,14 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Session:
-    """The grants of one ``Locks``: one process, one event loop, one store."""
+    """The store client of one ``Locks``, and its grants with their owners."""
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
-        self.runtime = client.runtime
-        self.loop = client.runtime.loop
+        self.runtime: Runtime = client.runtime
+        self.loop: TaskEventLoop = client.runtime.loop
         self.acquirer: LockAcquirer = LockAcquirer(client)
-        self.closed = False
+        self.closed: bool = False
         self.prefix: str = client.runtime.prefix
         # Grants whose block was left before their transaction ended, each with a
         # function that looks whether it has.
@@ -60,15 +62,11 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a child of the one that opened the ``Locks``."""
+        """Whether this process is a forked child of the one that called ``connect``."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Refuse use after close, after a fork, or from another loop.
-
-        Raises:
-            Closed: for any of these reasons.
-        """
+        """Raise ``Closed`` after ``aclose``, after a fork, or in another event loop."""
         # One test for the usual case: this runs in each acquire and each release.
         if os.getpid() == self._pid and not self.closed and self.loop.here():
             return
@@ -77,7 +75,7 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Return what users see of a snapshot; log once a clock that was set back."""
+        """Return ``lock_info(snapshot)``; log once if the store's clock went back."""
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True
@@ -90,21 +88,17 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
-        """Call the observers with a request; return those that follow it."""
+        """Call ``asked`` of each observer; return the followers of the attempt."""
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)
 
     async def may_ask(self, resource: Resource) -> None:
-        """Refuse a request that could not succeed.
+        """Raise ``WouldDeadlock`` if the running task holds the resource, in any mode.
 
-        If the running task left an ``in_transaction`` block of this resource, look
-        first whether that transaction has ended.
-
-        Raises:
-            WouldDeadlock: the running task holds the resource, in any mode.
-            Closed: see ``check``.
-            BackendError: the store failed.
+        If the task left an ``in_transaction`` block of this resource, check first
+        whether that transaction has ended, and if so release its lock. Raise ``Closed``
+        as ``check``, and ``BackendError`` if the store failed.
         """
         self.check()
         mine = self._mine.get((self._task(), resource))
@@ -120,8 +114,7 @@ class Session:
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: HeldState) -> None:
-        """Have a new grant renewed and watched from now on.
-
+        """Register a new grant, to be renewed from now on, and its loss to be handled.
         Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
         self._check_dropped()
@@ -136,7 +129,7 @@ class Session:
         self.client.keeper.add(lease)
 
     def forget(self, lease: Lease) -> None:
-        """Remove a grant that ended: its task may ask for the resource again."""
+        """Unregister a grant that ended: its task may ask for the resource again."""
         entry = self._grants.pop(lease, None)
         if entry is not None:
             mine = entry[0], lease.resource
@@ -144,11 +137,9 @@ class Session:
                 del self._mine[mine]
 
     def grants(self) -> list[HeldState]:
-        """Return every grant that has not ended."""
         return [grant for _, grant in self._grants.values()]
 
     def leases(self) -> list[Lease]:
-        """Return the lease of every grant that has not ended."""
         return list(self._grants)
 
     def _check_dropped(self) -> None:

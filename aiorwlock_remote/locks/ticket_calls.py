@@ -1,4 +1,4 @@
-"""The published calls: locks with tickets of the caller's own, on every store."""
+"""The calls of the published design: locks under tickets that the caller chooses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiorwlock_remote.locks.session import Session
 
 
 class TicketCalls:
-    """Non-blocking calls that may be repeated with the same ticket."""
+    """Base of ``Locks``: calls that do not wait and may be repeated with one ticket."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -23,7 +23,7 @@ class TicketCalls:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to hold the resource alone under a ticket of your own.
+        """Try to hold the resource alone under a ticket of your own; do not wait.
 
         The grant is not renewed and has by default no lease: it lasts until it is
         released or forced. Do not use a ticket again after its release: a copy of the
@@ -38,8 +38,8 @@ class TicketCalls:
 
         Returns:
             True if this ticket holds the resource now; it may have held it before.
-            False if it is held by another ticket or in another mode, or others are
-            first.
+            False if another ticket holds it, this one holds it in another mode, or
+            other tasks are before it in the queue.
 
         Raises:
             ConfigurationError: a name, ticket or lease is not valid.
@@ -54,7 +54,7 @@ class TicketCalls:
     async def release_mutex_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Release what ``acquire_mutex_lock`` got. Return whether this ticket held it.
+        """Release a mutex. Return True if this ticket held it, else False.
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
@@ -69,9 +69,10 @@ class TicketCalls:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to read under a ticket of your own; refused while a writer is pending.
+        """Try to become a reader under a ticket of your own; do not wait.
 
-        In all else the same as ``acquire_mutex_lock``.
+        Return True if this ticket is a reader now, False if a writer holds the resource
+        or is pending. Otherwise the same as ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.READ, lease)
@@ -79,7 +80,7 @@ class TicketCalls:
     async def release_readers_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop reading. Return whether this ticket was a reader.
+        """End a reader's grant. Return True if this ticket was a reader, else False.
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
@@ -94,10 +95,11 @@ class TicketCalls:
         *,
         lease: float | None = None,
     ) -> bool:
-        """Try to write; if refused, be the pending writer for three poll intervals.
+        """Try to become the writer under a ticket of your own; do not wait.
 
-        Repeat the call with the same ticket within that time to enter. In all else the
-        same as ``acquire_mutex_lock``.
+        Return True if this ticket is the writer now. If not, it is the pending writer
+        for three poll intervals, which keeps new readers out: repeat the call with the
+        same ticket within that time. Otherwise the same as ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(
@@ -107,7 +109,7 @@ class TicketCalls:
     async def release_writer_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
     ) -> bool:
-        """Stop writing. Return whether this ticket was the writer.
+        """End a writer's grant. Return True if this ticket was the writer, else False.
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
@@ -124,7 +126,6 @@ async def _acquire(
     *,
     pending: bool = False,
 ) -> bool:
-    """Ask once; ``pending``: a writer that is refused becomes the pending writer."""
     session.check()
     target = resource(*name, session.prefix)
     check_seconds("lease", lease, least=MIN_LEASE)
@@ -132,8 +133,9 @@ async def _acquire(
     # Only the ticket is the caller's: a repeated call finds its own grant by it, so
     # that nothing has to be undone after a failure.
     claim = Claim(check_ticket(ticket), length, session.client.requester())
-    # A pending writer cannot be woken: it repeats the call in its own time. So its
-    # claim window is as long as its entry lives.
+    # A writer that is refused becomes the pending writer, which cannot be woken: it
+    # repeats the call in its own time. So its claim window is as long as its entry
+    # lives.
     entry_ttl = micros(session.runtime.store.pace.entry_ttl)
     command = Acquire(
         (claim,),

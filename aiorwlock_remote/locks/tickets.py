@@ -1,7 +1,8 @@
-"""Tickets for ``detach``/``adopt``: a grant as opaque text. Secret, like the grant.
+"""Tickets of ``detach`` and ``adopt``: a grant as opaque text, as secret as the grant.
 
-Adopting a ticket takes the grant over. A *shared* ticket is that of a grant which its
-holder keeps, for the command that ``rwlock run`` runs: any number may hold it together.
+Adopting a ticket takes the grant over. A *shared* ticket, made by ``rwlock run`` for
+its command, is that of a grant which its holder keeps: any number of tasks may hold the
+grant together.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ _DAMAGED = (
     *(ValueError, TypeError, KeyError, AttributeError, OverflowError),
     *(RecursionError, ConfigurationError),
 )
-"""The errors that reading another text may raise."""
+"""The errors that decoding a text may raise if it is no ticket."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTicket:
-    """A grant on its way to another owner, or to one more if ``shared``.
-
-    ``lease`` and ``lock_delay`` are seconds.
+    """Value object: a decoded ticket, from which its grant can be taken over or shared.
+    ``lease`` and ``lock_delay`` are seconds; ``shared``: its holder keeps the grant.
     """
 
     resource: Resource
@@ -47,7 +47,7 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """Return the ticket of a lease, for another owner."""
+    """Return the text by which another owner adopts, or shares, the grant."""
     fields = [
         lease.resource.type,
         lease.resource.id,
@@ -66,11 +66,7 @@ def write(lease: Lease, *, shared: bool = False) -> str:
 
 
 def read(ticket: str) -> TransferTicket:
-    """Return what a ticket stands for.
-
-    Raises:
-        ConfigurationError: the text was not made by ``detach``.
-    """
+    """Decode a ticket; ``ConfigurationError`` if ``write`` did not make the text."""
     # One error for all that can be wrong, without any part of the text: it is secret.
     refused = ConfigurationError(
         what="this is no ticket made by detach()", hint="pass it on unchanged"

@@ -1,8 +1,7 @@
 """What the runtime asks of a store, and a store of the runtime: small Protocols.
 
-A backend is one function, ``open(address, host, bell, settings)``, that returns a
-``Store``. It needs to know the core and this module only; backends never know each
-other.
+A backend is one function, ``open(address, loop, wake, settings)``, that returns a
+``Store``. It imports the core and this module only, and no other backend.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from aiorwlock_remote.core.url import Address
 
 
 class Capability(Flag):
-    """What a store can do; selects the conformance cases that apply to it."""
+    """What a store can do; decides which conformance cases apply to the store."""
 
     NONE = 0
     MANY_PROCESSES = auto()
@@ -41,55 +40,53 @@ class Capability(Flag):
 
 
 class Clock(Protocol):
-    """Local time, in seconds."""
+    """Source of local time, in seconds."""
 
     def now(self) -> float:
-        """Return monotonic seconds that go on while the host is suspended."""
+        """Return monotonic seconds; the clock runs on while the host is suspended."""
 
     def wall(self) -> float:
         """Return Unix time in seconds."""
 
 
 class EventLoop(Protocol):
-    """The event loop a ``Locks`` belongs to."""
+    """Adapter of the asyncio or trio event loop in which a ``Locks`` runs."""
 
     @property
     def clock(self) -> Clock: ...
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run the function in the loop's thread, soon; from any thread.
+        """Run the function in the loop's thread soon; callable from any thread.
 
-        A loop that has ended drops it.
+        If the loop has ended, the function is dropped.
         """
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run the function as a task that no caller's cancellation reaches."""
+        """Run the function as a task that no cancellation of a caller reaches."""
 
 
 @runtime_checkable
 class SocketEventLoop(Protocol):
-    """An event loop that calls back when a socket can be read."""
+    """An event loop that can watch sockets."""
 
     def reads(
         self, sock: socket, function: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call the function whenever ``sock`` can be read; return what ends that.
+        """Call the function whenever ``sock`` can be read; return a function to stop.
 
-        Both run in the loop's thread. The loop handles what the function raises.
-
-        Raises:
-            NotImplementedError: This loop cannot watch sockets.
+        Both run in the loop's thread. The loop handles what the function raises. Raises
+        ``NotImplementedError`` if this loop cannot watch sockets.
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run the function after this turn's tasks; from the loop's thread only."""
+        """Run the function at the end of this turn of the loop; loop's thread only."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
 
 WakeCallback = Callable[[Resource, float], None]
-"""``bell(resource, seconds)``: a waiter may be granted in so many seconds."""
+"""``wake(resource, seconds)``: a waiter may be granted in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +95,8 @@ class StoreSettings:
 
     Attributes:
         client_id: Random id of this ``Locks``, in its queue entries and messages.
-        prefix: The types of resources begin with it already. A store puts it only
-            before keys made of unencoded names (mutex sets, key pairs, occupied
-            objects).
+        prefix: To be put before keys made of unencoded names only (mutex sets, key
+            pairs, occupied objects); ``Resource.type`` begins with the prefix already.
         connect_timeout: Time to open the store.
         fence_memory: How long after its last use a resource is remembered.
         min_replicas: A ``Replicated`` store reports no grant that fewer replicas have.
@@ -115,9 +111,9 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ForeignHolder:
-    """A holder that another program wrote, by its ``value``; its age is not known.
+    """A holder that another program wrote; ``value`` is what the store has for it.
 
-    ``expires``: microseconds of the store's clock; None: never.
+    ``expires``: microseconds of the store's clock; None: never. Its age is not known.
     """
 
     value: str = field(repr=False)
@@ -127,10 +123,11 @@ class ForeignHolder:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a resource. Times are microseconds of the store's clock.
+    """State of a resource when ``Store.look`` read it. Times are microseconds.
 
-    ``wall``: the store's wall clock at ``now``, to show times to people. ``guests``:
-    foreign holders of stores in which several can hold at once.
+    ``now``: the store's clock; ``wall``: its wall clock at that moment, to show times
+    to people. ``record``: the doorman; ``seat``: the mutex record. ``guests``: holders
+    that other programs wrote, in stores in which several can hold at once.
     """
 
     resource: Resource
@@ -143,16 +140,15 @@ class Snapshot:
     @property
     def set_back(self) -> int:
         """Microseconds by which the store's clock was set back since the last step."""
-        # 0 where leases do not count by a wall clock, and for small differences,
-        # because the nodes of a cluster may differ. A live holder renews by the new
-        # time, and so changes the record.
+        # 0 if leases do not count by a wall clock, and for small differences: the nodes
+        # of a cluster may differ.
         ahead = self.record.updated - self.now
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """A grant to renew. ``lease`` in microseconds; None: the grant has no end."""
+    """Request to renew a grant. ``lease``: microseconds; None: the grant has no end."""
 
     resource: Resource
     ticket: str = field(repr=False)
@@ -160,46 +156,40 @@ class Renewal:
 
 
 class Renewer(Protocol):
-    """Blocking renewals over an own connection; used by one thread at a time."""
+    """Renews grants over its own connection, blocking; used by one thread at a time."""
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all grants; return outcomes in order, an exception for a failed one.
+        """Renew all grants, within ``timeout`` seconds.
 
-        Gives up after ``timeout`` seconds.
-
-        Raises:
-            BackendError: It is not known which grants were renewed.
+        Returns outcomes in the order of ``batch``: an exception for a failed renewal.
+        Raises ``BackendError`` if it is not known which grants were renewed.
         """
 
-    def close(self) -> None:
-        """Close the connection, if it was opened."""
+    def close(self) -> None: ...
 
 
 @runtime_checkable
 class ParallelRenewer(Protocol):
     """A renewer with several connections that may be used at the same time.
 
-    A server that does not reply then delays only its own renewals.
+    A server that does not reply then delays only the renewals that it serves.
     """
 
     def lane(self, resource: Resource) -> Hashable:
-        """Return the connection over which the resource is renewed.
+        """Return a key of the connection over which the resource is renewed.
 
-        Renewals of one lane go one after the other; all with None share a lane.
+        Resources with equal keys (None is one) are renewed one after the other.
         """
 
 
 @runtime_checkable
 class AbortableRenewer(Protocol):
-    """A renewer that can be aborted, so that a silent server delays no close."""
+    """A renewer that can be aborted, so that a silent server does not delay closing."""
 
     def give_up(self) -> None:
-        """Make renewals under way, and all later ones, fail soon; from any thread.
-
-        May be called again, for a renewal that had just begun.
-        """
+        """Make renewals, present and later, fail soon. Any thread may call it again."""
 
 
 @runtime_checkable
@@ -207,7 +197,7 @@ class FailsOver(Protocol):
     """A store whose server may be replaced while its connections stay open."""
 
     def on_failover(self, renew_all: Callable[[], object]) -> bool:
-        """Call ``renew_all()``, in any thread, when another server has taken over.
+        """From now on, call ``renew_all()`` (in any thread) after each failover.
 
         The new server may not know the grants of the one before. Return False if the
         store never fails over.
@@ -215,41 +205,40 @@ class FailsOver(Protocol):
 
 
 class Store(Protocol):
-    """A store of locks."""
+    """A store of locks: what every backend returns."""
 
     @property
-    def capabilities(self) -> Capability:
-        """What the store can do."""
+    def capabilities(self) -> Capability: ...
 
     @property
     def pace(self) -> PollPolicy:
-        """How the store wants its waiters to wait."""
+        """How often waiters must poll this store."""
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Send one command, which the store carries out in one atomic step.
 
         Returns at once. Commands for one resource are carried out in the order of the
         calls, so that a release sent after a cancelled acquire cannot overtake it. The
-        reply fails with ``BackendError``, which leaves open whether the command was
-        carried out, unless ``nothing_done`` is set: then a ``BackendUnavailable`` means
-        that the same command may succeed soon.
+        reply fails with ``BackendError``. This leaves open whether the command was
+        carried out, unless its ``nothing_done`` is True; if it is also a
+        ``BackendUnavailable``, the same command may succeed soon.
         """
 
     def watch(self, resource: Resource) -> None:
-        """Call back for this resource from now on, and at once if it is free for us.
+        """From now on, call the ``WakeCallback`` when this client may enter.
 
-        Called after the store gave this client a queue entry: a change between that
-        step and this call must not go unnoticed.
+        Called after the store gave this client a queue entry. If the resource became
+        free between that step and this call, the callback must be called, too.
         """
 
     def unwatch(self, resource: Resource) -> None:
-        """Stop: no task of this client waits there any more."""
+        """End ``watch``: no task of this client waits for the resource any more."""
 
     async def look(self, resource: Resource) -> Snapshot:
         """Read the state of a resource, and change nothing."""
 
     def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Yield the resources held or waited for, of one (encoded) type or all."""
+        """Yield the resources held or waited for: of this (encoded) type, or all."""
 
     def renewer(self) -> Renewer:
         """Return a new renewer; it opens its connection at the first use."""
@@ -260,10 +249,10 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about a store, and what it means for locks.
+    """One fact about a store (version, setting, right), and what it means for locks.
 
-    ``rating``: "bad" should be changed, "note" should be known, "good" is as it should
-    be.
+    ``rating``: "bad": should be changed; "note": should be known; "good": needs
+    nothing.
     """
 
     name: str
@@ -277,7 +266,7 @@ class Diagnosable(Protocol):
     """A store that can examine its server."""
 
     def examine(self) -> AsyncIterator[Finding]:
-        """Yield findings about version, settings and rights; changes nothing."""
+        """Yield findings about version, settings and rights; change nothing."""
 
 
 @runtime_checkable
@@ -290,41 +279,39 @@ class ReportsConnections(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A store that waits for its replicas, if it is configured to."""
+    """A store that, if configured to, reports a grant only when replicas have it."""
 
     @property
     def min_replicas(self) -> int:
-        """How many replicas must have a grant before it is reported."""
+        """How many replicas must have a grant before it is reported; 0: none."""
 
 
 class Backend(Protocol):
-    """A store of the user's own making, or around a client of theirs.
+    """A user's own store, or one over a client object that the user opens and closes.
 
-    ``connect`` takes it in place of a URL. The user closes the client they opened.
+    ``connect`` takes a backend in place of a URL.
     """
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
-    ) -> Awaitable[Store]:
-        """Open the store, as an ``Opener`` does."""
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
+    ) -> Awaitable[Store]: ...
 
 
 class Opener(Protocol):
-    """The one function of a backend."""
+    """The function that a backend registers for its URL scheme: opens a store."""
 
     def __call__(
         self,
         address: Address,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
+        /,
     ) -> Awaitable[Store]:
         """Open the store: check that it replies and fits.
 
         Only the time that is awaited counts towards ``connect_timeout``: a backend with
-        slow imports does them in a plain function that returns a coroutine.
-
-        Raises:
-            ConfigurationError: An option or a part of the URL does not fit.
-            BackendError: The store does not reply, or does not fit.
+        slow imports does them in a plain function that returns a coroutine. ``wake`` is
+        to be called in the loop's thread. Raise ``ConfigurationError`` if an option or
+        a part of the URL does not fit, ``BackendError`` if the store does not reply.
         """

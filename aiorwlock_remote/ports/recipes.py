@@ -17,47 +17,48 @@ T = TypeVar("T")
 
 
 class MutexSetMembers(Protocol):
-    """A set of mutexes in a store, as one client uses it. Times are seconds.
+    """The mutexes of one set in a store, as one client uses them.
 
     Requests are sent at once and carried out in order with each other and with
-    ``Store.step``, which releases and renews what was taken: a ``SetMember`` is its
-    resource. They fail with ``BackendError``.
+    ``Store.step``, which also releases and renews the mutexes taken (with a
+    ``SetMember`` as the resource). They fail with ``BackendError``. ``lease``:
+    microseconds for which a mutex of this set is held unless renewed.
     """
 
     def ask(
         self, asks: Sequence[TakeRequest], entry_ttl: float
     ) -> Pending[TakeReplies]:
-        """Take the wanted mutexes that are free and for which no other client waits.
+        """Take each wanted mutex that is free and for which no other client waits.
 
-        A refused request gets a queue entry that lives ``entry_ttl``; 0: it gets none.
-        A repeated request with the same ticket gets the same reply.
+        A refused request gets a queue entry for ``entry_ttl`` seconds; 0: no entry. A
+        repeated request with the same ticket gets the same reply.
         """
 
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
     ) -> Pending[None]:
-        """Give up these queue entries and tickets, whatever the tickets were granted.
+        """Remove these queue entries, and release what the tickets were granted.
 
-        Sent even if the connection has to be made anew.
+        ``places``: targets of the entries. Sent even if the store must reconnect first.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
-        """Add a mutex; resolve with False if it exists already."""
+        """Add a mutex to the set; the reply is False if it exists already."""
 
     def remove(self, name: str) -> Pending[bool]:
-        """Remove a mutex, held or not; resolve with False if it does not exist."""
+        """Remove a mutex, held or not; the reply is False if it does not exist."""
 
     def end(self, ticket: str) -> Pending[Reply]:
-        """Release a ticket and remove its mutex in one step; replies as a release."""
+        """Release a ticket, and remove its mutex from the set, in one step."""
 
     def names(self) -> AsyncIterator[str]:
         """Yield all mutexes; one that is added or removed meanwhile may be missing."""
 
     def watch(self) -> None:
-        """Call back when anything changes in the set, if the store can notify."""
+        """Begin to call ``ring`` (see ``SupportsMutexSets``) when the set changes."""
 
     def unwatch(self) -> None:
-        """Stop: no task of this client waits any more."""
+        """End ``watch``: no task of this client waits any more."""
 
 
 @runtime_checkable
@@ -69,134 +70,119 @@ class SupportsMutexSets(Protocol):
     ) -> MutexSetMembers:
         """Return the set of that name, without I/O.
 
-        ``ring(target)`` is called when it is this client's turn, ``ring(None)`` when
-        the set has changed.
+        ``ring(target)`` is called when it is this client's turn at ``target``,
+        ``ring(None)`` when the set has changed.
         """
 
 
 @runtime_checkable
 class SupportsKeyPairs(Protocol):
-    """A store that can hold readers-writer locks on pairs of published keys.
-
-    A ``KeyPair`` is a resource of the store like any other.
-    """
+    """A store that can hold readers-writer locks on ``KeyPair`` resources."""
 
     def check_pair(self, pair: KeyPair) -> None:
-        """Refuse a pair whose keys this store cannot change in one step.
-
-        Raises:
-            ConfigurationError: The pair needs another name.
-        """
+        """Raise ``ConfigurationError`` if one step cannot change both keys here."""
 
 
 @runtime_checkable
 class SupportsRowLocks(Protocol):
-    """A store that can run statements on the user's tables."""
+    """A store that can run SQL statements on the user's tables."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The SQL dialect of the store."""
+    def dialect(self) -> Dialect: ...
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
         """Run the statements of a plan, each committed for itself.
 
-        No caller's cancellation reaches them. The reply comes in bounded time, and
-        ``aclose`` waits for it. It fails with ``BackendError`` or
-        ``ConfigurationError``; a ``BackendError`` without ``nothing_done`` leaves open
-        what was done.
+        No cancellation of a caller reaches them. The reply comes in bounded time, and
+        ``aclose`` waits for it. It fails with ``ConfigurationError`` or with
+        ``BackendError``, which, without ``nothing_done``, leaves open which statements
+        were carried out.
         """
 
 
 @runtime_checkable
 class NotifiesRowReleases(Protocol):
-    """A store that learns when another process releases a row lock."""
+    """A store that is notified when another process releases a row lock."""
 
     def watch_row(
         self, table: str, key: str, ring: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call ``ring()`` when the row may be free; return what ends that.
-        ``table``: as it is written in statements. Calls may come without cause, and one
-        comes when notifications begin. Releases of other programs are not notified.
+        """Call ``ring()`` whenever the row may be free; return a function to stop it.
+
+        ``table`` is written as in statements. Some calls have no cause, one comes when
+        notifications begin, and releases by other programs cause none.
         """
 
 
 @runtime_checkable
 class SupportsTransactions(Protocol):
-    """A store whose grants can be tied to a transaction of the caller's."""
+    """A store whose grants can be tied to a database transaction of the caller's."""
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
-        """Lock the mutex record with this ticket until the transaction ends.
+        """Lock the ticket's mutex record in the database until the transaction ends.
 
-        No other client can hold the resource meanwhile, whatever becomes of the lease.
-
-        Raises:
-            ConfigurationError: The object is not a transaction of this database, has
-                not begun, or does not see what was committed since.
-            BackendError: Its connection failed.
+        Until then no other client can hold the resource, even if the lease ends. Raise
+        ``ConfigurationError`` if the object is not a transaction of this database, has
+        not begun, or does not see what was committed since; ``BackendError`` if its
+        connection fails.
         """
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
-        """Return whether a transaction has locked that mutex record.
+        """Return True if a transaction has locked the mutex record of this ticket.
 
-        Raises:
-            BackendError: The store failed.
+        Raise ``BackendError`` if the store fails.
         """
 
 
 class OccupancyStore(Protocol):
-    """Pending and using records of objects. No two attempts have the same ``who``.
+    """Store of records of processes that want (pending) or have (using) an object.
 
     Each call is one atomic step, and no caller is cancelled in the middle of one. Calls
-    fail with ``BackendError``.
+    fail with ``BackendError``. ``thing``: an object's name. ``who``: the id of one
+    attempt.
     """
 
     @property
-    def ages(self) -> ExpiryAges:
-        """After how many seconds records are dead."""
+    def ages(self) -> ExpiryAges: ...
 
     @property
     def confirms(self) -> bool:
-        """Whether a look at using records may be old unless a change precedes it."""
+        """Whether ``usings`` may be outdated, unless a change precedes the call."""
 
     def check(self, thing: str) -> None:
-        """Refuse an object that this store cannot hold.
-
-        Raises:
-            ConfigurationError: The object needs another name.
-        """
+        """Raise ``ConfigurationError`` if the store cannot hold this object's name."""
 
     def sign(self, label: str) -> str:
-        """Return the id of a contender with that label, for one attempt."""
+        """Return a new id for one attempt of a process with this label."""
 
     async def write(self, thing: str, who: str) -> None:
-        """Write a pending record; its age begins when it is new."""
+        """Write a new pending record, whose age counts from now."""
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the pending records of other contenders."""
+        """Return the pending records of attempts other than ``who``."""
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using records of other contenders."""
+        """Return the using records of attempts other than ``who``."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Remove a record that a look found, if it has not changed since."""
+        """Remove a pending or ``using`` record that was found, unless it changed."""
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Turn the pending record into a using one, if it still exists."""
+        """Turn the pending record into a using one; return False if it is gone."""
 
     async def extend(self, thing: str, who: str) -> bool:
         """Restart the age of a using record; return False if it is gone."""
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Remove both records, if they exist; return whether there was a using one."""
+        """Remove both records of ``who``; return True if one was a using record."""
 
 
 @runtime_checkable
 class SupportsOccupancy(Protocol):
-    """A store that can hold contenders' records beside its locks."""
+    """A store that can hold, beside its locks, which process wants or has an object."""
 
     def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
-        """Return the records under these names, without I/O; ``%s`` is the object.
+        """Return the pending and using records with these names, without I/O.
 
-        Raises:
-            ConfigurationError: A name does not fit.
+        A name has ``%s`` in place of the object; ``ConfigurationError`` if it does not.
         """

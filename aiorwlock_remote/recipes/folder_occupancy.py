@@ -6,8 +6,8 @@ and ``using``; a record is an empty file. The file's name is a label, the proces
 the other are atomic on a local disk and on NFS.
 
 A file's age is its time of change compared with that of the file that the reader has
-just created: both are times of the file server, so the hosts' clocks do not matter. A
-file of a process of this host is dead as soon as the process is.
+just created: both are times of the file server, so the hosts' clocks do not matter. The
+file of a process of this host counts as dead as soon as the process has ended.
 
 No file is synchronized to the disk: a power failure that loses files ends the processes
 that created them, and an NFS server confirms only what it cannot lose.
@@ -42,7 +42,7 @@ PENDING, USING = "pending", "using"
 MAX_LABEL_BYTES = 96
 MAX_THREADS = 8
 NANOSECONDS = 1_000_000_000
-"""In a second."""
+"""Number of nanoseconds in a second."""
 
 # Not anyio's default limiter: if the program's own threads wait for an object, all of
 # them could wait for a thread that gives it back
@@ -59,15 +59,15 @@ def occupancies(
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
-    """Return the objects that are occupied by files in an existing folder; no I/O.
+    """Return ``Occupancies`` whose records are files in an existing folder; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
     Args:
         folder: The folder; it is never created here.
-        pending_age: Seconds after which a pending record is dead.
-        using_age: Seconds after which a using record is dead; None: never, unless its
-            process is proved to be gone.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never,
+            unless its process is proved to have ended.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -77,7 +77,7 @@ def occupancies(
 
 
 class FolderOccupancyStore:
-    """The records in one folder. Each step runs in a thread, as files block."""
+    """``OccupancyStore`` of files in the folder ``root``; file I/O runs in threads."""
 
     # A mount may show a folder as it was a moment ago: the last look is repeated after
     # a change of one's own (test_an_old_look_is_found_out).
@@ -88,7 +88,7 @@ class FolderOccupancyStore:
         self.ages: ExpiryAges = ages
 
     def check(self, thing: str) -> None:
-        """Accept any object: ``encode`` makes a file name of each."""
+        """Accept every object: ``encode`` turns any name into a file name."""
 
     def sign(self, label: str) -> str:
         # ASCII only: some file systems normalize other characters, and the file would
@@ -174,7 +174,7 @@ class FolderOccupancyStore:
         return found
 
     def _now(self, thing: str, who: str) -> int | None:
-        """Return the file server's time of the caller's own record, in nanoseconds."""
+        # The file server's clock: when the caller's own record was changed.
         for part in (PENDING, USING):
             if who:
                 with suppress(FileNotFoundError):
@@ -222,7 +222,7 @@ class FolderOccupancyStore:
         return True
 
     def _raise_without_root(self) -> None:
-        """Raise if the root is missing: then a missing file proves nothing."""
+        # If the root is missing, a missing file proves nothing.
         if not self._root.is_dir():
             raise FileNotFoundError(
                 errno.ENOENT, os.strerror(errno.ENOENT), str(self._root)
@@ -249,7 +249,7 @@ def _create(path: Path) -> None:
 
 
 def _delete(path: Path, mark: int | None = None) -> bool:
-    """Delete a file; with ``mark``, only if that is its time of change."""
+    # With ``mark`` only if that is still the file's time of change.
     try:
         if mark is not None and path.lstat().st_mtime_ns != mark:
             return False
@@ -287,14 +287,18 @@ _STATE, _THREADS, _START = 0, 17, 19
 
 
 def own_process_proof() -> str:
-    """Return a name that proves later that this process is gone; "" if none does."""
+    """Return an id by which others can prove later that this process has ended.
+
+    Return "" if the system offers no such proof: it needs Linux's ``/proc``.
+    """
     return _process_proof(os.getpid())
 
 
 def is_proved_dead(process: str) -> bool:
-    """Return True if the process of that ``own_process_proof`` is proved to be gone.
+    """Return True if the process with this ``own_process_proof`` has certainly ended.
 
-    Whatever is no proof counts as life (test_only_proof_is_proof).
+    False is no proof of life: the process may belong to another host or container, or
+    be hidden from this user (test_only_proof_is_proof).
     """
     namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")

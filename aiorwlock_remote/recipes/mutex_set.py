@@ -27,12 +27,12 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 @final
 class MutexSet:
-    """A set of mutexes: proxies, accounts, licences. Made without I/O.
+    """Named mutexes in one set, as licences: take one by its name, or any free one.
 
-    The Redis key is the prefix and the set's name. A member is a mutex; its score is
-    the time of its last acquire or update in seconds of Unix time, 0 if it is free.
-    Programs that use the published statements exclude this one and are excluded by it;
-    all of them must use the same ``lease``.
+    Creating the object does no I/O. The Redis key is the prefix and the set's name. A
+    member of the set is a mutex; its score is the time of its last acquire or update in
+    seconds of Unix time, 0 if it is free. Programs that use the published statements
+    exclude this one and are excluded by it; all of them must use the same ``lease``.
 
     A grant's fence is its score in microseconds. Waiters are served in the order of
     their requests, among processes and inside each; a waiter for any mutex gets the one
@@ -67,9 +67,9 @@ class MutexSet:
         return self._name
 
     async def create(self, name: str) -> bool:
-        """Add a free mutex; return False if the set has one of that name.
+        """Add a free mutex to the set; return False if a mutex of that name exists.
 
-        If it is cancelled, the mutex may have been added.
+        If the call is cancelled, the mutex may have been added.
 
         Raises:
             BackendError: the store failed, or the set's key holds another type.
@@ -80,10 +80,10 @@ class MutexSet:
         return await members.create(check_set_name("mutex", name), self._lease)
 
     async def remove(self, name: str) -> bool:
-        """Remove a mutex, held or not; return False if the set has none of that name.
+        """Remove a mutex, held or not; return False if no mutex of that name exists.
 
-        Its holder gets ``LockLost("forced")`` at the next renewal. If it is cancelled,
-        the mutex may have been removed.
+        Its holder gets ``LockLost("forced")`` at the next renewal. If the call is
+        cancelled, the mutex may have been removed.
 
         Raises:
             BackendError: the store failed.
@@ -96,7 +96,7 @@ class MutexSet:
     ) -> Acquisition:
         """Return an attempt to get a mutex: ``await`` it, or use it in ``async with``.
 
-        If it is cancelled, no grant and no queue entry remain.
+        If the caller is cancelled, no grant and no queue entry remain.
 
         Args:
             name: The mutex; None: any one, whose name is ``held.name``. A mutex that
@@ -119,9 +119,10 @@ class MutexSet:
         )
 
     async def try_acquire(self, name: str | None = None) -> Held | None:
-        """Return a grant if the mutex, or any, is free and has no waiters; else None.
+        """Try once to get the mutex ``name``, or any one; return None if refused.
 
-        Raises what ``acquire`` raises, except ``LockTimeout``.
+        A mutex is refused if it is held, or if other tasks wait for it. Raises what
+        ``acquire`` raises, except ``LockTimeout``.
         """
         request = self._request_of(name, 0, "")
         return await try_acquire_grant(
@@ -133,15 +134,15 @@ class MutexSet:
 
         Raises:
             LockLost: the grant expired, or the mutex was taken over or removed.
-            NotOwner: the grant was released, or is of another set.
+            NotOwner: the grant was released, or belongs to another set.
             ConfigurationError: ``held`` is no ``Held``.
-            BackendError: the store failed; the grant ends when it would have ended.
+            BackendError: the store failed; the grant keeps its old deadline.
         """
         self._state_of(held, "update")
         await held.extend()
 
     async def release(self, held: Held, *, remove: bool = False) -> bool:
-        """Release a grant; return False if that was done before.
+        """Release a grant; return False if the grant was released before.
 
         The request is sent before anything is awaited; cancelling does not stop it.
         ``remove``: also remove the mutex from the set, in the same step.
@@ -149,7 +150,7 @@ class MutexSet:
         Raises:
             LockLost: the grant had been lost (with ``on_lost="raise"``); nothing was
                 changed.
-            NotOwner: the grant is of another set.
+            NotOwner: the grant belongs to another set.
             ConfigurationError: ``held`` is no ``Held``.
             BackendError: the store failed; the release is repeated until the lease
                 ends.
@@ -195,7 +196,7 @@ class MutexSet:
 
 
 class SetAcquirers:
-    """The acquirers of one ``Locks``, one for each mutex set.
+    """Registry of the ``SetAcquirer`` (acquire loop) of each mutex set of a ``Locks``.
 
     An acquirer lives as long as a ``MutexSet`` or a waiting task refers to it, so that
     all tasks of a process share one queue for a set (test_set_idle.py).
@@ -209,7 +210,7 @@ class SetAcquirers:
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """Return the acquirer of that set; ``look_every``: seconds between polls."""
+        """Return the acquirer of the set; ``look_every``: seconds between two polls."""
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)

@@ -1,8 +1,8 @@
 """Exclusive use of objects that other programs may be using (layout S4).
 
-For programs that cannot put a lock around every access: before an object is touched it
-is occupied. The first program uses it; a program that finds it in use gives up at once,
-with the user's name.
+For programs that cannot put a lock around every access: a program occupies an object
+before touching it. The first program obtains the object; a program that finds it in use
+gives up at once and learns the user's name.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ FIRST_REST = 0.02
 
 
 class Decorator(Protocol):
-    """A decorator for coroutine functions that keeps their type."""
+    """Type of a decorator for coroutine functions that keeps their signature."""
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, T]], /
     ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return a coroutine function of the same type."""
+        """Return a coroutine function with the signature of ``function``."""
 
 
 @final
 class Occupancies:
-    """The objects of one store that programs occupy. Made without I/O.
+    """Exclusive use of objects, recorded in one store; creating this does no I/O.
 
     ``async with occupancies.occupy(("book", 42)): …``. An object is named by a pair of
     kind and id, or by what the store's library has: a row of SQLAlchemy, a model
@@ -84,15 +84,15 @@ class Occupancies:
         event_loop: Callable[[], TaskEventLoop] = current_event_loop,
         will_be_closed: bool = False,
     ) -> None:
-        """Wrap a store; called by ``locks.occupancies`` and the integrations.
+        """Wrap a store; called by ``locks.occupancy`` and the integrations.
 
         Args:
             store: Contains the records.
             name_of: Returns kind and id of an object; pairs only by default.
             event_loop: Returns the running loop, or raises if it cannot be used.
             will_be_closed: ``aclose`` will be called. Only then are failed removals of
-                records repeated in the background: otherwise they would go on after the
-                owner of the driver has closed it.
+                records repeated in the background: otherwise the repetitions would
+                continue after the owner of the driver has closed it.
         """
         self.store: OccupancyStore = store
         self._name_of = name_of or object_name
@@ -104,7 +104,7 @@ class Occupancies:
         self._closed = False
 
     def of(self, kind: str, object_id: ResourceId) -> Occupancy:
-        """Return the ``Occupancy`` of one object; no I/O.
+        """Return a handle of one object, without I/O and without occupying it.
 
         Raises:
             ConfigurationError: ``kind`` or ``object_id`` is not a valid name.
@@ -118,19 +118,20 @@ class Occupancies:
     ) -> OccupyAcquisition:
         """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        If the object is in use, it fails at once. If others want it at the same moment,
-        it tries again after a random pause. If the caller is cancelled, no record
-        remains in the store.
+        If the object is in use, the attempt fails at once. If other programs try to
+        obtain it at the same moment, the attempt is repeated after a random pause. If
+        the caller is cancelled, no record remains in the store.
 
         Args:
             thing: A pair of kind and id, or an object of the store's library.
-            timeout: Seconds until it gives up against contenders; None: when one of
-                them uses the object.
+            timeout: Seconds for which the attempt is repeated; None: until this or
+                another program obtains the object.
             who: The name that other programs are shown; host and process by default.
 
         Raises (when awaited or entered):
             LockBusy: the object is in use; ``holders`` has the users' names.
-            LockTimeout: the contenders met again and again for ``timeout`` seconds.
+            LockTimeout: other programs tried at the same moments for ``timeout``
+                seconds.
             AcquireUncertain: the reply was lost; a record of ours may remain.
             BackendError: the store failed.
             Closed: the ``Locks`` is closed, forked or of another event loop.
@@ -143,7 +144,7 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Use the object alone, or return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
 
         Arguments and other errors as ``occupy``.
         """
@@ -160,9 +161,9 @@ class Occupancies:
         """Return a decorator: the coroutine function runs while the object is occupied.
 
         Args:
-            thing: Called with the arguments of the call; returns the object.
-            busy: Returns the answer if the object is in use; without it ``LockBusy`` is
-                raised. Both are plain functions.
+            thing: Plain function of the call's arguments; returns the object.
+            busy: Plain function; called with the ``LockBusy`` if the object is in use,
+                it returns the result of the call. None: ``LockBusy`` is raised.
             timeout: Seconds, as ``occupy``.
 
         Raises (when it decorates):
@@ -207,7 +208,7 @@ class Occupancies:
         return decorate
 
     async def holders(self, thing: object) -> tuple[str, ...]:
-        """Return the names of the object's users, dead ones too.
+        """Return the names of the programs that use the object, dead ones too.
 
         Raises:
             BackendError: the store failed.
@@ -215,12 +216,12 @@ class Occupancies:
         return await Occupancy(self, self._named(thing)).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return the users of the object that has this name in the store."""
+        """Return ``holders`` of the object whose name in the store is ``name``."""
         look = partial(self.store.usings, name, "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object that has this name in the store; see ``occupy``."""
+        """Occupy the object with this name in the store; see ``occupy``."""
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -265,7 +266,7 @@ class Occupancies:
             await anyio.sleep(rest)
 
     async def aclose(self) -> None:
-        """Give all objects back. Calls of ``occupy`` that wait raise ``Closed``."""
+        """Give all objects back, and abort attempts, whose callers get ``Closed``."""
         self._closed = True
         loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
@@ -278,7 +279,6 @@ class Occupancies:
             self._left_behind.clear()
 
     def _retry_removal(self, loop: TaskEventLoop, attempt: OccupyAttempt) -> None:
-        """Remove the records that a failed attempt left, in the background."""
         if self._retries and not self._closed:
             self._left_behind.add(attempt)
             loop.spawn(partial(self._remove_later, loop, attempt))
@@ -303,7 +303,7 @@ class Occupancies:
 
 @final
 class Occupancy:
-    """One object that several programs may want to use; shareable between tasks."""
+    """Handle of an object that several programs may want to use; tasks may share it."""
 
     def __init__(self, occupancies: Occupancies, name: str) -> None:
         self._occupancies = occupancies
@@ -317,7 +317,10 @@ class Occupancy:
     def occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> OccupyAcquisition:
-        """Return an attempt to use the object alone; see ``Occupancies.occupy``."""
+        """Return an attempt to use the object alone: ``await`` it, or enter it.
+
+        Arguments and errors as ``Occupancies.occupy``.
+        """
         check_seconds("timeout", timeout)
         enter = partial(self._occupancies.enter, self._name, timeout, who)
         return OccupyAcquisition(enter)
@@ -325,7 +328,7 @@ class Occupancy:
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Use the object alone, or return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
 
         Arguments and other errors as ``Occupancies.occupy``.
         """
@@ -335,7 +338,7 @@ class Occupancy:
             return None
 
     async def holders(self) -> tuple[str, ...]:
-        """Return the names of the object's users; see ``Occupancies.holders``."""
+        """Return the names of the programs that use the object, dead ones too."""
         return await self._occupancies.holders_of(self._name)
 
     def __repr__(self) -> str:

@@ -55,7 +55,7 @@ _FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
 
 
 async def wait_settled(pending: Pending[Any]) -> None:
-    """Wait for an outcome, ``CLEANUP_TIMEOUT`` at most, also in a cancelled task."""
+    """Wait ``CLEANUP_TIMEOUT`` s at most for an outcome, also in a cancelled task."""
     with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
         await pending
 
@@ -63,9 +63,10 @@ async def wait_settled(pending: Pending[Any]) -> None:
 async def run_beyond_cancellation(
     loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
 ) -> T:
-    """Return what ``function`` returns; cancelling the caller does not cancel it.
+    """Run ``function`` in its own task, which cancelling the caller does not cancel.
 
-    If the caller is cancelled, an error of ``function`` is logged.
+    Return its result or raise its error. A cancelled caller waits ``CLEANUP_TIMEOUT``
+    seconds at most for the end of ``function``, whose error is logged then.
     """
     pending: Pending[T] = Pending()
 
@@ -95,11 +96,13 @@ async def run_beyond_cancellation(
 
 
 async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
-    """Remove a contender's records; return True if it was using the object.
+    """Remove the records of one contender; return True if one was a using record.
 
-    If the connection is lost, the removal is repeated: after a restart of the server a
-    pool is full of dead connections. A record that is missing the second time counts
-    as removed the first time.
+    If the connection is lost, the removal is sent once more (after a restart of the
+    server a pool is full of dead connections), and the result is True: a record that
+    is missing then counts as removed by the first request.
+
+    ``thing``: the object's name in the store; ``who``: the id from ``store.sign``.
     """
     try:
         return await store.remove(thing, who)
@@ -109,13 +112,14 @@ async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool
 
 
 class OccupyAttempt:
-    """One attempt to occupy an object: from no record to a using record, or none.
+    """One attempt to occupy an object; it leaves a using record in the store, or none.
 
     Args:
         store: Contains the records.
         thing: The object's name in the store.
-        label: Shown to other contenders.
-        on_left_behind: Called if records of the attempt may be left in the store.
+        label: The name that other contenders are shown.
+        on_left_behind: Called with the attempt, in the event loop, if the removal of
+            its records failed.
     """
 
     def __init__(
@@ -134,9 +138,11 @@ class OccupyAttempt:
         self._done: Pending[NextAction] = Pending()
 
     async def outcome(self, loop: TaskEventLoop) -> NextAction:
-        """Run the attempt and return its last action: REST, BUSY or USING.
+        """Run the attempt and return its last action: USING, BUSY or REST.
 
-        If the caller is cancelled, no record of the attempt remains.
+        USING: the object is obtained. BUSY: another program uses it. REST: other
+        programs tried at the same moment. If the caller is cancelled, no record of the
+        attempt remains.
 
         Raises:
             BackendError: the store failed; records are removed if it can be reached.
@@ -153,7 +159,10 @@ class OccupyAttempt:
             raise
 
     async def call_off(self, loop: TaskEventLoop) -> None:
-        """Remove the records in whatever state they are, and wait for that."""
+        """Abort the attempt, or undo it if the object is obtained, and wait for that.
+
+        A removal of records that fails raises no error.
+        """
         # The task of the attempt sees the flag after its current request, whose effect
         # is known by then (test_cancelled_at_each_step).
         self._abandoned = True
@@ -227,7 +236,6 @@ class OccupyAttempt:
             raise Closed
 
     async def _cleaned(self) -> bool:
-        """Remove all records; return False if some may be left."""
         with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True):
             try:
                 await self.remove_records()
@@ -258,12 +266,12 @@ def _nothing_written(move: NextAction, exc: Exception) -> bool:
 class Occupied:
     """An object that this program uses alone; leaving ``async with`` gives it back.
 
-    When its record is ``using_age`` seconds old, other programs may take it for dead
-    and occupy the object. ``check`` detects that by the local clock before it can
-    happen, ``extend`` renews the record, and leaving raises ``LockLost`` if the record
-    was gone. An object that is dropped without ``release`` stays occupied until that
-    age (``ResourceWarning``). In a forked child it belongs to the parent: leaving gives
-    nothing back.
+    When its record is ``using_age`` seconds old, other programs may take this program
+    for dead and occupy the object. ``check`` detects that by the local clock before it
+    can happen, ``extend`` renews the record, and leaving raises ``LockLost`` if the
+    record was gone. An object that is dropped without ``release`` stays occupied until
+    that age (``ResourceWarning``). In a forked child process the object belongs to the
+    parent: leaving gives nothing back.
     """
 
     def __init__(
@@ -296,7 +304,7 @@ class Occupied:
         return max(0.0, self._deadline - self._loop.clock.now())
 
     def check(self) -> None:
-        """Raise unless no other program can be using the object; no I/O.
+        """Raise if another program may be using the object; no I/O.
 
         Raises:
             LockLost: the record is too old.
@@ -312,14 +320,14 @@ class Occupied:
     async def extend(self) -> None:
         """Renew the record, so that its age counts from now.
 
-        If it is cancelled, the record may have been renewed.
+        If the call is cancelled, the record may have been renewed.
 
         Raises:
             LockLost: the record is too old or gone.
             NotOwner: the object was given back.
             Closed: the object belongs to the process that forked this one, or to
                 another event loop.
-            BackendError: the store failed; the age is what it was.
+            BackendError: the store failed; the record keeps its old age.
         """
         self.check()
         self._check_loop()
@@ -333,16 +341,16 @@ class Occupied:
         log_event(log, "renewed", logging.DEBUG, resource=self._thing)
 
     async def release(self) -> bool:
-        """Give the object back; return False if that was done before.
+        """Give the object back; return False if it was given back before.
 
-        Cancelling does not stop it; errors are logged then.
+        Cancelling does not stop the removal of the record; its errors are logged then.
 
         Raises:
             LockLost: the record was gone; other programs may have used the object.
             Closed: the object belongs to the process that forked this one, or to
                 another event loop.
-            BackendError: the store failed; call it again, or the record ends by its
-                age.
+            BackendError: the store failed; call ``release`` again, or the record ends
+                by its age.
         """
         self._check_process()
         if self._released:
@@ -410,9 +418,10 @@ class Occupied:
 
 
 def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
-    """Return the local time at which a using record sent then counts as dead.
+    """Return the local time from which others may take a using record for dead.
 
-    None if records of this store never do.
+    Return None if using records of this store never expire. ``sent_at``: local time at
+    which the request that wrote or renewed the record was sent.
     """
     age = store.ages.using
     return None if age is None else local_deadline(sent_at, age, None)

@@ -1,1 +1,1 @@
-"""The moving parts: waiting, renewing, and the two event loops."""
+"""The machinery behind ``Locks``: waiting, renewing, clean-up and the event loops."""

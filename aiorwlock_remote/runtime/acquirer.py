@@ -1,8 +1,9 @@
-"""Acquiring a lock: the attempts of one call, alone, together with others, or unless.
+"""Acquiring locks: the loop of attempts behind one ``acquire()``.
 
-``LockAcquirer`` gets locks for the tasks of this process, or lets them wait in a
-``WaitQueue``; ``SetAcquirer`` (``runtime.set_acquirer``) does the same for the mutexes
-of a set, and both share the loop of ``BaseAcquirer``.
+``LockAcquirer`` gets locks for the tasks of this process, which wait in a
+``WaitQueue``; ``SetAcquirer`` (``runtime.set_acquirer``) gets mutexes of a set. Both
+share the loop of ``BaseAcquirer``. ``try_acquire_all`` tries several locks at once, and
+``obtain_unless`` ends a wait on a condition.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 
 Obtain = Callable[[AcquireRequest], Awaitable[Lease]]
-"""Waits for a grant, as ``BaseAcquirer.acquire`` does."""
+"""Waits for the grant of a request, with the errors of ``BaseAcquirer.acquire``."""
 
 _ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}  # codespell:ignore nd
 
@@ -39,7 +40,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class BaseAcquirer(ABC):
-    """The loop of attempts around one way to ask for a grant and to wait for it."""
+    """Base of the acquirers: repeats attempts until a request is granted or fails. A
+    subclass says how one attempt asks the store, and how a task waits.
+    """
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
@@ -48,7 +51,7 @@ class BaseAcquirer(ABC):
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
-        """Wait for a grant.
+        """Wait for a grant; return its lease, which the caller has to have renewed.
 
         If the caller is cancelled, no grant and no queue entry remain.
 
@@ -56,9 +59,9 @@ class BaseAcquirer(ABC):
             LockTimeout: not obtained within ``timeout`` seconds.
             TooManyWaiters: the queue is full.
             AcquireUncertain: it is not known whether the store has granted.
-            BackendError: the store failed before there was a queue entry; or no
-                thread could be started to renew, and nothing was sent; or a temporary
-                obstacle (``retry_after``) did not go away in time.
+            BackendError: the store failed before there was a queue entry; or no thread
+                could be started to renew, and nothing was sent; or an error with
+                ``retry_after``, a temporary obstacle, came again until the timeout.
             Closed: the ``Locks`` was closed meanwhile.
         """
         client, throttle = self._client, self._runtime.throttle
@@ -100,7 +103,7 @@ class BaseAcquirer(ABC):
             log_event(log, "grant_expired_in_transit", resource=request.resource.label)
 
     async def try_acquire(self, request: AcquireRequest) -> Lease | None:
-        """Return a grant if the lock is free now, else None. No entry is queued."""
+        """Return a lease if the lock is free now, else None. No entry is queued."""
         self._client.keeper.ready(request.terms)
         try:
             return await self._try(request)
@@ -115,12 +118,12 @@ class BaseAcquirer(ABC):
         *,
         unanswered: bool = False,
     ) -> LockTimeout:
-        """Return the error of a request that got no grant.
+        """Return the ``LockTimeout`` of a request that got no grant.
 
         Args:
             request: what was asked for.
-            holders: the grants in the way, as the store described them.
-            retry_after: microseconds until the first of them ends, if known.
+            holders: descriptions, by the store, of the grants in the way.
+            retry_after: microseconds until the first of these grants ends, if known.
             unanswered: whether the store never answered this request.
         """
         return LockTimeout(
@@ -133,7 +136,6 @@ class BaseAcquirer(ABC):
         )
 
     async def _passes(self, obstacle: BackendError, until: float | None) -> bool:
-        """Wait for ``retry_after``. Return False if that is unknown or too late."""
         after = obstacle.retry_after
         if after is None or until is None or self._clock.now() + after >= until:
             return False
@@ -141,38 +143,32 @@ class BaseAcquirer(ABC):
         return True
 
     @abstractmethod
-    async def _try(self, request: AcquireRequest) -> Lease:
-        """Ask once, without a queue entry; raise ``LockTimeout`` if refused."""
+    async def _try(self, request: AcquireRequest) -> Lease: ...
+
+    # Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
+    @abstractmethod
+    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease: ...
 
     @abstractmethod
-    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
-        """Wait for a grant until a local time; None: for ever.
-
-        Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
-        """
-
-    @abstractmethod
-    def _release(self, lease: Lease) -> None:
-        """Release a grant that came too late to be believed."""
+    def _release(self, lease: Lease) -> None: ...
 
     @abstractmethod
     def close(self, error: BaseException) -> None:
-        """End all waits with ``error``."""
+        """End every wait: ``acquire`` raises ``error`` in the waiting tasks."""
 
     @abstractmethod
     def waiters(self) -> Iterable[tuple[Mode, float]]:
-        """Return mode and local time of joining of each task that waits here."""
+        """Return the mode of each waiting task, and since what local time it waits."""
 
 
 class LockAcquirer(BaseAcquirer):
-    """The way to locks for the tasks of this process: at once, or after a wait."""
+    """Acquirer of all locks except mutexes of a set, for the tasks of this process."""
 
     def __init__(self, client: StoreClient) -> None:
         super().__init__(client)
         self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
 
     def close(self, error: BaseException) -> None:
-        """End all waits with ``error``; hand out no grant any more."""
         self._runtime.throttle.close(error)
         for waiter, (queue, mode) in list(self._waiting.items()):
             # A grant that came in this very turn is released by ``leave``; its task
@@ -243,7 +239,6 @@ class LockAcquirer(BaseAcquirer):
         queue: WaitQueue,
         until: float | None,
     ) -> Lease:
-        """Return the grant of a task that waited, or raise its error."""
         if waiter.grant is not None:
             return self._client.lease(request, waiter.grant, waiter.sent_at)
         if isinstance(waiter.error, Closed):
@@ -291,7 +286,7 @@ class LockAcquirer(BaseAcquirer):
 
 
 class AcquireAbandoned(Exception):
-    """The caller's condition came true before the lock was obtained; it is not held."""
+    """Raised by ``Acquisition.unless``: the condition came first; no lock is held."""
 
 
 async def obtain_unless(
@@ -300,19 +295,15 @@ async def obtain_unless(
     over: Callable[[], Awaitable[object]],
     request: AcquireRequest,
 ) -> Lease:
-    """Wait for a grant, but only until ``over()`` returns.
+    """Wait for a grant by ``obtain(request)``, but only until ``over()`` returns.
 
-    If the caller is cancelled, no grant and no queue entry remain.
-
-    Args:
-        obtain: waits for the grant.
-        client: releases a grant that comes too late.
-        over: awaited at the same time; it may be cancelled at any await.
-        request: what is asked for.
+    ``over()`` is awaited at the same time, and may be cancelled at any await. A grant
+    that comes after ``over()`` returned is released by ``client``. If the caller is
+    cancelled, no grant and no queue entry remain.
 
     Raises:
-        AcquireAbandoned: ``over`` returned first.
-        LockError: the error of ``obtain``, outside of any exception group.
+        AcquireAbandoned: ``over()`` returned first.
+        LockError: the error of ``obtain``, not wrapped in an exception group.
     """
     lease: Lease | None = None
     error: Exception | None = None
@@ -351,8 +342,6 @@ async def obtain_unless(
 
 @dataclass(slots=True)
 class _SentAcquire:
-    """An acquire that was sent. ``pending``: the answer to the last ``send()``."""
-
     request: AcquireRequest
     claim: Claim
     send: Callable[[], Pending[Reply]]
@@ -362,7 +351,7 @@ class _SentAcquire:
 async def try_acquire_all(
     client: StoreClient, requests: Sequence[AcquireRequest]
 ) -> list[Lease] | None:
-    """Return a grant of each request if all locks are free now, else None.
+    """Return a lease for each request if all these locks are free now, else None.
 
     All requests are sent before the first answer is awaited, without queue entries. If
     one is refused, or the caller is cancelled, the other grants are given back.
@@ -412,7 +401,6 @@ def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
 
 
 async def _await_reply(client: StoreClient, one: _SentAcquire) -> Reply:
-    """Return the reply to the request that was sent, or to one of its retries."""
     first = True
 
     async def ask() -> Reply:
@@ -428,7 +416,6 @@ async def _await_reply(client: StoreClient, one: _SentAcquire) -> Reply:
 def _withdraw_uncertain(
     client: StoreClient, sent: Sequence[_SentAcquire]
 ) -> list[tuple[_SentAcquire, Pending[Reply]]]:
-    """Withdraw the requests that were granted, or may have been."""
     return [
         (one, client.withdraw(one.request.resource, one.claim))
         for one in sent
@@ -444,16 +431,13 @@ def _withdraw_on_close(client: StoreClient, sent: Sequence[_SentAcquire]) -> Non
 def slow_wait_message(
     request: AcquireRequest, seen: Snapshot, client_id: str, before: int
 ) -> str:
-    """Return the log text that says who is in the way of a waiting task.
+    """Return the log text that says who holds a lock for which a task waits.
 
     ``waited 5 s for order/42 (write), held 31 s by web-3 pid 71: …; 4th in queue``.
 
-    Args:
-        request: what the task waits for.
-        seen: the resource as it stands in the store.
-        client_id: of this ``Locks``, to find its own queue entry.
-        before: how many tasks of this process wait before this one. The position
-            counts the tasks of all processes.
+    ``seen`` is the state of the resource in the store, where the queue entry of this
+    ``Locks`` has the id ``client_id``. ``before`` is how many tasks of this process
+    wait before this one; the text counts the tasks of all processes.
     """
     live, foreign = peek(seen.record, seen.seat, seen.now)
     if foreign is not None or seen.guests:
@@ -474,7 +458,7 @@ def slow_wait_message(
 
 
 def waited_so_long(request: AcquireRequest) -> str:
-    """Return the beginning of ``slow_wait_message``."""
+    """Return how log texts begin: ``waited 5 s for order/42 (write)``."""
     label, mode = request.resource.label, request.mode
     return f"waited {request.slow_wait:g} s for {label} ({mode})"
 

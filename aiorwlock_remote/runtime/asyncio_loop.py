@@ -1,4 +1,4 @@
-"""asyncio as an event loop of a ``Locks``; imported only where asyncio runs."""
+"""``AsyncioEventLoop``: asyncio as the loop of a ``Locks``, imported only there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class _UncancelledStart(Coroutine[Any, Any, None]):
-    """A coroutine that runs up to its first await even if its task is cancelled first.
-
-    asyncio throws such a cancellation at a coroutine that has not begun: none of its
-    ``finally`` clauses would run, and a task that waits for its end would wait for
-    ever.
-    """
-
+    # If a task is cancelled before it begins, asyncio throws the cancellation at a
+    # coroutine that has not begun: none of its ``finally`` clauses would run, and a
+    # task that waits for its end would wait for ever. So run up to the first await.
     def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._coroutine = coroutine
         self._begun = False
@@ -46,10 +42,9 @@ class _UncancelledStart(Coroutine[Any, Any, None]):
 
 
 class AsyncioEventLoop:
-    """The running asyncio loop, whatever implements it (asyncio, uvloop)."""
+    """Adapter of the running asyncio loop, also if uvloop implements it."""
 
     def __init__(self, clock: Clock) -> None:
-        """Bind to the running loop."""
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,5 +97,4 @@ class AsyncioEventLoop:
         return found is None or found.done()
 
     def is_closed(self) -> bool:
-        """Return whether the loop is closed; one that only stopped may run again."""
-        return self._loop.is_closed()
+        return self._loop.is_closed()  # a loop that only stopped may run again

@@ -1,10 +1,9 @@
 """Clean-up requests that failed, and requests to undo when a ``Locks`` is closed.
 
-A connection that breaks during a release, or during the withdrawal of a request that
-may have been granted, would keep the lock from everybody else for the rest of its
-lease. So these requests are repeated in the background until the store has answered.
-The caller gets the failure and does not wait for the repetitions, with one exception:
-see ``CleanupRetrier.outcome``.
+If a connection breaks during a release, or during the withdrawal of a request that may
+have been granted, the lock would stay closed to all others until the lease ends. So
+these requests are repeated in the background until the store has answered. The caller
+gets the failure at once, unless it awaits ``CleanupRetrier.outcome``.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 T = TypeVar("T")
 
 MAX_REQUESTS_IN_FLIGHT = 500
-"""Clean-up requests under way at a time, however many have failed."""
+"""Most clean-up requests that are under way at the same time."""
 MAX_RETRIES = 5
 """How often a request that was not carried out is repeated before its caller fails."""
 MAX_WAIT_FOR_REPLY = 2.0
@@ -47,15 +46,15 @@ async def ask_with_retries(
     timeout: float,
     before_retry: Callable[[], object],
 ) -> T:
-    """Return what ``ask()`` returns, repeated if it was certainly not carried out.
+    """Return what ``ask()`` returns; repeat the call after errors that allow it.
 
     Args:
-        ask: sends the request. It is called ``MAX_RETRIES`` more times at most, with
-            growing pauses, and only after an error that allows it
-            (``may_be_repeated``).
+        ask: sends the request. It is called up to ``MAX_RETRIES`` more times, with
+            growing pauses, and only after an error that proves that the store did
+            nothing but may do so soon (``may_be_repeated``).
         clock: local time.
         timeout: seconds after which ``ask`` is not called again.
-        before_retry: called before each repetition. It may raise to prevent it.
+        before_retry: called before each repetition. If it raises, there is none.
 
     Raises:
         LockError: the error of the last request.
@@ -74,10 +73,9 @@ async def ask_with_retries(
 
 
 class InFlightGrants:
-    """Requests of one ``Locks`` that the store may grant, with how to undo each.
-
-    Tasks in a wait queue are not among them: ``LockAcquirer.close`` ends their waits.
-    Belongs to the loop's thread.
+    """The requests under way that the store may grant, each with a function to undo it.
+    Belongs to one ``Locks`` and to the thread of its loop. Tasks in a wait queue are
+    not here: ``LockAcquirer.close`` ends their waits.
     """
 
     def __init__(self) -> None:
@@ -85,15 +83,13 @@ class InFlightGrants:
         self._closed = False
 
     def check(self) -> None:
-        """Raise ``Closed`` after ``close``: no request may be sent any more."""
         if self._closed:
             raise Closed
 
     def begin(self, undo: Callable[[], object]) -> object:
-        """Register a request that is about to be sent; return a key for ``end``.
-
-        Raises:
-            Closed: the request may not be sent any more.
+        """Register a request that is about to be sent; return a key for ``end``. If
+        ``close`` is called before ``end``, it calls ``undo()``. Raise ``Closed`` if
+        ``close`` was called before: the request must not be sent.
         """
         self.check()
         key = object()
@@ -101,18 +97,17 @@ class InFlightGrants:
         return key
 
     def end(self, key: object) -> bool:
-        """Remove a request. Return False if ``close`` has called its ``undo``."""
+        """Unregister a request. Return False if ``close`` has called its ``undo``."""
         return self._undo.pop(key, None) is not None
 
     @contextmanager
     def under(self, undo: Callable[[], object]) -> Generator[None, None, None]:
-        """Register a request for the time of a ``with`` block.
+        """Register a request that the ``with`` block sends and awaits.
 
-        The caller hands a grant on before it awaits anything after the block: a close
-        in between would not undo it.
-
-        Raises:
-            Closed: closed before the block, or during it; then ``undo`` was called.
+        If ``close`` is called during the block, it calls ``undo()``, and the block ends
+        with ``Closed``; after ``close``, the block is not entered. After the block, the
+        caller hands the grant on before it awaits anything: ``close`` would not undo it
+        in between.
         """
         key = self.begin(undo)
         try:
@@ -124,7 +119,7 @@ class InFlightGrants:
             raise Closed
 
     def close(self) -> None:
-        """Undo every request while the connection is still there; refuse new ones."""
+        """Call every ``undo`` (the store must be open); refuse later requests."""
         self._closed = True
         undo, self._undo = self._undo, {}
         for one in undo.values():
@@ -132,17 +127,15 @@ class InFlightGrants:
 
 
 class HasLabel(Protocol):
-    """A resource, as log events name it."""
+    """A resource of any kind, as far as log events need it."""
 
     @property
     def label(self) -> str:
-        """The name as users know it, ``type/id``."""
+        """The name of the resource as users know it, ``type/id``."""
 
 
 @dataclass(eq=False, slots=True)
 class _PendingCleanup:
-    """A clean-up request that failed."""
-
     resource: HasLabel
     retry: Callable[[], Pending[Any]]
     # Local time at which the grant ends by itself.
@@ -158,29 +151,28 @@ class _PendingCleanup:
     in_flight: bool = False
 
     def may_be_retried(self, error: BaseException) -> bool:
-        """Return True if another request after ``error`` may help and does no harm."""
         if not isinstance(error, BackendError):
             return False
         return self.repeatable or not is_uncertain(error)
 
 
 class CleanupRetrier:
-    """The background task that repeats the failed clean-up requests of a ``Locks``.
+    """Background task that repeats the failed releases and withdrawals of a ``Locks``.
 
     Invariants (tests/runtime/test_cleanup.py, tests/runtime/test_in_flight.py):
 
-    - A request is repeated until the store has answered, the lease is over, or an
-      error shows that no repetition helps.
+    - A request is repeated until the store has answered, the lease is over, or an error
+      shows that no repetition helps.
     - Requests that may have been carried out are repeated only if ``repeatable``.
     - Each waiter in ``outcome`` gets one answer, also if the background task is
       cancelled.
-    - Closing sends each once more. Nothing is repeated after that.
+    - Closing the ``Locks`` sends each failed request once more, and that is the last
+      time.
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
-        """Prepare the task; ``in_flight.close()`` will send everything once more."""
         self.retried: int = 0
-        """How many requests were repeated."""
+        """Number of repetitions sent so far."""
         self._clock = loop.clock
         self._in_flight = in_flight
         self._cleanups: dict[_PendingCleanup, None] = {}
@@ -198,13 +190,13 @@ class CleanupRetrier:
         *,
         repeatable: bool = True,
     ) -> Pending[T]:
-        """Repeat a clean-up request in the background if it fails; return ``first``.
+        """Return ``first``; if that request fails, repeat it in the background.
 
         Args:
-            first: the answer to the request, which was sent already.
+            first: the reply, come or still to come, to a release or withdrawal.
             resource: named in log events.
-            retry: sends a request after which nothing is held, whatever became of the
-                requests before.
+            retry: sends a request after which nothing is held, whether or not the
+                earlier requests were carried out.
             lease: seconds after which the grant ends by itself; None: never.
             repeatable: False if a request that may have been carried out must not be
                 repeated (a row lock without a lease has no ticket: a second release
@@ -216,14 +208,11 @@ class CleanupRetrier:
         return first
 
     async def outcome(self, first: Pending[T]) -> T:
-        """Wait for the answer to a request given to ``retry_if_failed``.
+        """Wait for the answer to a request given to ``retry_if_failed``; return it.
 
-        If the request was certainly not carried out and may succeed soon, this is the
-        answer to one of its repetitions. Cancelling the caller undoes nothing.
-
-        Raises:
-            LockError: the error of the request, or of the last of ``MAX_RETRIES``
-                repetitions.
+        If the request was certainly not carried out and may succeed soon, that is the
+        answer to one of up to ``MAX_RETRIES`` repetitions. Raises the error of the last
+        of these. Cancelling the caller stops none of the requests.
         """
         try:
             return await first
@@ -288,7 +277,6 @@ class CleanupRetrier:
                 self._set_outcome(cleanup)
 
     async def _retry_some(self) -> bool:
-        """Repeat requests that are not under way. Return True if all were settled."""
         now = self._clock.now()
         for cleanup in [one for one in self._cleanups if one.expires <= now]:
             del self._cleanups[cleanup]

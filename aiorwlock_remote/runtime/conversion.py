@@ -1,4 +1,4 @@
-"""Downgrade, upgrade and adopt: each makes a new lease under a new ticket."""
+"""Downgrade, upgrade, adopt and share: each returns a new ``Lease`` of a grant."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 async def downgrade(
     client: StoreClient, old: Lease, request: AcquireRequest
 ) -> Lease | None:
-    """Make a reader of a writer. Return None if the old lease has ended.
-
-    If the caller is cancelled while the request is under way, both grants are given
-    up.
+    """Turn a writer's grant into a reader's; return its lease. Return None if ``old``,
+    the writer's lease, has ended. If the caller is cancelled while the request is under
+    way, both grants are given up.
     """
     command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
@@ -38,12 +37,13 @@ async def downgrade(
 async def upgrade(
     client: StoreClient, old: Lease, request: AcquireRequest, timeout: float | None
 ) -> Lease | None:
-    """Make a writer of a reader, as soon as all other readers have left.
+    """Turn a reader's grant into a writer's, as soon as all other readers have left.
 
-    Return None if they did not leave within ``timeout`` seconds, or if the old lease
-    has ended. If the caller is cancelled while a request is under way, both grants are
-    given up; if it is cancelled during the wait, the old lease stays. A request that
-    is under way when the time is up is awaited: its reply may be the grant.
+    Return the new lease; None if the others did not leave within ``timeout`` seconds
+    (None: wait for ever), or if ``old``, the reader's lease, has ended. If the caller
+    is cancelled while a request is under way, both grants are given up; if it is
+    cancelled during the wait, the old lease stays. A request that is under way when the
+    time is up is awaited: its reply may be the grant.
 
     Raises:
         UpgradeConflict: another reader is waiting for an upgrade already.
@@ -83,7 +83,7 @@ async def upgrade(
 async def adopt(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """Take over the grant of a detached ticket. Return None if the grant is gone.
+    """Take over the grant of a detached ticket; return its lease, None if it is gone.
 
     If the caller is cancelled while the request is under way, the new ticket is
     withdrawn: the grant has ended, or still belongs to the old ticket.
@@ -105,10 +105,9 @@ async def adopt(
 async def share(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """Use the grant of a ticket whose owner goes on holding it; None if it is gone.
-
-    Raises:
-        BackendError: the store failed, or no thread could be started to renew.
+    """Return a lease of the grant with ``ticket``, which its owner keeps; None if the
+    grant is gone. Raise ``BackendError`` if the store failed, or no thread could be
+    started to renew.
     """
     client.keeper.ready(request.terms)
     lease = request.terms.lease

@@ -1,6 +1,6 @@
-"""The event loop of a ``Locks``, asyncio's or trio's, behind one interface.
+"""``TaskEventLoop``: asyncio or trio, whichever runs, behind one interface.
 
-The adapter of the other library is never imported.
+The adapter of the library that does not run is never imported.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class SystemClock:
-    """``CLOCK_BOOTTIME`` where it exists, else the monotonic clock.
-
-    Leases in the store run on while the host is suspended, and so does this clock.
+    """Local clocks: ``now()``, seconds since boot, and ``wall()``, Unix time. ``now()``
+    reads ``CLOCK_BOOTTIME`` where it exists, else the monotonic clock: leases in the
+    store run on while the host is suspended, and so does this clock.
     """
 
     def __init__(self) -> None:
@@ -41,32 +41,26 @@ class SystemClock:
 
 
 class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
-    """An event loop that also knows its tasks."""
+    """Interface of an event loop that also knows its tasks."""
 
-    def new_scope(self) -> anyio.CancelScope:
-        """Return a cancel scope of this loop's library."""
+    def new_scope(self) -> anyio.CancelScope: ...
 
     def here(self) -> bool:
-        """Return whether the caller runs in this loop."""
+        """Return whether the caller runs in this event loop."""
 
-    def current_task(self) -> object:
-        """Return the running task."""
+    def current_task(self) -> object: ...
 
-    def task_name(self) -> str:
-        """Return the name of the running task, for people."""
+    def task_name(self) -> str: ...
 
     def finished(self, task: weakref.ref[Any]) -> bool:
-        """Return whether a task has ended. From any thread."""
+        """Return whether a task has ended. May be called in any thread."""
 
     def is_closed(self) -> bool:
-        """Return whether the loop itself has ended, for good. From any thread."""
+        """Return whether the loop has ended for good. May be called in any thread."""
 
 
 async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task, and log what it raises.
-
-    trio ends the whole run with ``TrioInternalError`` if a system task raises.
-    """
+    """Await ``function()``; log what it raises, as trio would end the whole run."""
     # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
         await function()
@@ -75,7 +69,7 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
 
 
 def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
-    """Return the adapter of the running loop."""
+    """Return an adapter of the running asyncio or trio loop, which uses ``clock``."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         from aiorwlock_remote.runtime.trio_loop import TrioEventLoop  # noqa: PLC0415
@@ -87,11 +81,7 @@ def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:
 
 
 def require_asyncio() -> TaskEventLoop:
-    """Return the running loop, for drivers that work on asyncio only.
-
-    Raises:
-        ConfigurationError: the loop is trio's.
-    """
+    """Return an adapter of the running loop. On trio, raise ``ConfigurationError``."""
     trio = sys.modules.get("trio")  # never imported for asyncio's sake
     if trio is not None and trio.lowlevel.in_trio_run():
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""What a forked child has in place of its parent's store: it sends nothing.
+"""Makes a ``Locks`` that was opened before a fork harmless in the child process.
 
-The sockets of a child are its parent's. A release, a withdrawal or a look written to
-them would be taken for the parent's own. Each ``StoreClient`` is disabled once, when
-the process forks, so that no request has to compare process ids.
+A child process shares its parent's sockets: requests written to them would be taken for
+the parent's. So each ``StoreClient`` is disabled once, when the process forks, and no
+request has to compare process ids.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from aiorwlock_remote.ports import Capability, Renewer, Snapshot, Store
 
 
 class ForkAware(Protocol):
-    """An object that sends to a store."""
+    """Object to be disabled in forked child processes."""
 
     def sever(self) -> None:
         """Send nothing any more: this process is a forked child."""
 
 
 class ForkedStore:
-    """A ``Store`` that fails every request with ``Closed``."""
+    """``Store`` of a forked child process: every request fails with ``Closed``."""
 
     def __init__(self, store: Store) -> None:
-        """Take the place of ``store``, which is the parent's."""
         self.capabilities: Capability = store.capabilities
         self.pace: PollPolicy = store.pace
 
@@ -40,11 +39,9 @@ class ForkedStore:
         del resource, command
         return _refused()
 
-    def watch(self, resource: Resource) -> None:
-        """Do nothing: no wake-up can come."""
+    def watch(self, resource: Resource) -> None: ...
 
-    def unwatch(self, resource: Resource) -> None:
-        """Do nothing: see ``watch``."""
+    def unwatch(self, resource: Resource) -> None: ...
 
     async def look(self, resource: Resource) -> Snapshot:
         del resource
@@ -57,12 +54,11 @@ class ForkedStore:
     def renewer(self) -> Renewer:
         raise Closed(reason="forked")
 
-    async def aclose(self) -> None:
-        """Do nothing: what was opened is the parent's."""
+    async def aclose(self) -> None: ...
 
 
 class ForkedMembers:
-    """A ``MutexSetMembers`` that fails every request with ``Closed``."""
+    """``MutexSetMembers`` of a forked child process: requests fail with ``Closed``."""
 
     def ask(
         self, asks: Sequence[TakeRequest], entry_ttl: float
@@ -91,11 +87,9 @@ class ForkedMembers:
     def names(self) -> AsyncIterator[str]:
         raise Closed(reason="forked")
 
-    def watch(self) -> None:
-        """Do nothing: no wake-up can come."""
+    def watch(self) -> None: ...
 
-    def unwatch(self) -> None:
-        """Do nothing: see ``watch``."""
+    def unwatch(self) -> None: ...
 
 
 def _refused() -> Pending[Any]:
@@ -109,7 +103,7 @@ _open: WeakSet[ForkAware] = WeakSet()
 
 
 def disable_in_children(sender: ForkAware) -> None:
-    """Call ``sender.sever()`` in every child that this process forks."""
+    """Call ``sender.sever()`` in every child process that this process forks."""
     _open.add(sender)
 
 

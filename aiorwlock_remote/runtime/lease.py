@@ -1,4 +1,4 @@
-"""A grant as this process sees it, shared by the loop and the keeper's threads."""
+"""``Lease``: a grant as this process sees it, used by the loop and keeper threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiorwlock_remote.ports import Clock
 
 
 class LeaseState(Enum):
-    """What became of a grant."""
+    """State of a lease in this process; all but ``HELD`` are final."""
 
     HELD = "held"
     RELEASED = "released"
@@ -32,10 +32,12 @@ class LeaseState(Enum):
 class LeaseTerms:
     """How long a grant lives and what ends it. Times in seconds; None: no limit.
 
-    ``margin``: how long before the end of the lease the holder stops. ``max_stall``:
-    the grant is lost if the event loop hangs for longer. ``max_hold``: it is lost if
-    it is held for longer, however well it is renewed. ``keep``: whether the keeper
-    renews it.
+    Attributes:
+        lease: how long the grant lives in the store without a renewal.
+        margin: how long before the end of the lease the holder counts it as lost.
+        max_stall: the grant is lost if the event loop hangs for longer.
+        max_hold: the grant is lost if it is held for longer, renewed or not.
+        keep: whether the lease keeper renews the grant.
     """
 
     lease: float | None
@@ -46,7 +48,7 @@ class LeaseTerms:
 
     @property
     def watched(self) -> bool:
-        """Whether the keeper's thread has to watch such a grant."""
+        """Whether the lease keeper has to watch the grant: a time limit is set."""
         endless = self.lease is None and self.max_hold is None
         return not endless or self.max_stall is not None
 
@@ -56,12 +58,12 @@ class Lease:
 
     Invariants (tests/runtime/test_lease.py):
 
-    - A lease ends once: the first of ``end`` and ``lose`` decides, from whatever
-      thread, and ``on_loss`` is called at most once.
-    - ``deadline`` never moves nearer: an answer that comes late cannot take back what
-      a newer renewal promised.
-    - A grant that may just have been moved is not taken for lost when the store does
-      not know its ticket (``gone``).
+    - A lease ends once: the first call of ``end`` or ``lose`` decides, in any thread,
+      and ``on_loss`` is called at most once.
+    - ``deadline`` never moves nearer: an answer that comes late cannot take back what a
+      newer renewal promised.
+    - While a request may have moved the grant to another ticket, the lease is not lost
+      because the store does not know the old one (``gone``).
     """
 
     __slots__ = (
@@ -95,7 +97,6 @@ class Lease:
         sent_at: float,
         clock: Clock,
     ) -> None:
-        """Begin a lease; ``sent_at`` is local time before its request was sent."""
         self.resource: Resource = resource
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
@@ -129,15 +130,12 @@ class Lease:
 
     @property
     def left(self) -> float | None:
-        """Seconds to the deadline; None: there is none."""
+        """Seconds to the local deadline; None: the lease has no deadline."""
         return None if self.deadline is None else self.deadline - self._clock.now()
 
     def renewed(self, sent_at: float, lease: float | None) -> None:
-        """Extend the deadline after a renewal that the store confirmed.
-
-        Args:
-            sent_at: local time before the renewal was sent.
-            lease: seconds for which the store renewed; None: for ever.
+        """Extend the deadline: the store renewed, for ``lease`` seconds (None: for
+        ever), a grant whose renewal was sent at the local time ``sent_at``.
         """
         with self._lock:
             if self.state is LeaseState.HELD:
@@ -145,7 +143,7 @@ class Lease:
                 self.attempts = 0
 
     def end(self, state: LeaseState) -> bool:
-        """End the lease by the holder's wish. Return False if it had ended before."""
+        """End the lease by its holder's wish. Return False if it had ended before."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -154,7 +152,7 @@ class Lease:
         return True
 
     def lose(self, reason: LossReason) -> bool:
-        """End the lease as lost, and call ``on_loss``. From any thread."""
+        """End the lease as lost and call ``on_loss``. Return False if it had ended."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -167,17 +165,16 @@ class Lease:
         return True
 
     def gone(self, reason: LossReason) -> None:
-        """Lose the lease, because the store does not know its ticket.
-
-        Not while a request is under way that may have moved the grant to another
-        ticket: the answer to that request decides.
+        """Lose the lease, because the store does not know its ticket. Does nothing
+        while a request is under way that may have moved the grant to another ticket:
+        the answer to that request decides.
         """
         if not self.moving:
             self.lose(reason)
 
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
-        """Note for the time of a ``with`` block that a request may move the grant."""
+        """Enter a block in which a request may move the grant to ``ticket``."""
         # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
@@ -192,7 +189,7 @@ class Lease:
         return self.state is LeaseState.LOST
 
     def abandoned(self) -> bool:
-        """Return whether the owner is gone, so that no one could release the grant."""
+        """Return whether the owner is gone: a task that ended, a ``Held`` dropped."""
         return (
             self.owner is not None
             and self.owner_gone is not None

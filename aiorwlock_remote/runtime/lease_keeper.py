@@ -1,11 +1,9 @@
-"""Renewal of all grants of a process, in two threads of its own.
+"""``LeaseKeeper``: renews the grants of a ``Locks`` in threads, also if the loop hangs.
 
-The event loop is not needed to renew, so that a blocked loop keeps its locks. The
-thread of the ``LeaseKeeper`` watches the deadlines and never waits for the store; a
-grant whose lease runs out is lost at its deadline even if the store hangs. The thread
-of the ``RenewalWorker`` sends the renewals, in batches over a connection of its own,
-when a third of a lease is over, and repeats those that fail until the deadline: a
-failed renewal is no loss before it.
+The ``LeaseKeeper``'s thread watches the deadlines and never waits for the store: a
+grant whose lease runs out is lost at its deadline even if the store hangs. The
+``RenewalWorker``'s thread sends the renewals when a third of a lease is over, in
+batches over a connection of its own, and repeats those that fail until the deadline.
 """
 
 from __future__ import annotations
@@ -41,34 +39,34 @@ from aiorwlock_remote.runtime.runtime import AcquireThrottle
 SLOT_SECONDS = 0.002
 """Leases due within this time of each other share a slot of the ``DeadlineQueue``."""
 MAX_EMPTY_SLOTS = 1024
-"""Slots without a lease that may be kept."""
+"""Slots after which those without a lease are dropped."""
 MAX_BATCH = 500
 """Leases that are renewed in one request."""
 LANE_RETRY_INTERVAL = 0.05
-"""Seconds until a lane that has not answered is looked at again."""
+"""Seconds until the leases of a server that has not answered yet are renewed."""
 RENEWAL_IN_FLIGHT: float = math.inf
 """``renew_due`` of a lease while its renewal is under way."""
 MIN_REPLY_TIMEOUT = 1.0
-"""Seconds for which a reply is awaited at least if that leaves time for a retry."""
+"""Seconds to wait for a reply at least, if that leaves time for a retry."""
 REPLY_TIMEOUT_SHARE = 0.9
-"""Part of the time to the first deadline for which a batch is awaited at most."""
+"""Part of the time to a batch's first deadline, after which no reply is awaited."""
 ABORT_INTERVAL = 0.1
-"""Seconds between two requests to a renewer to give up, while closing."""
+"""Seconds between two calls of ``AbortableRenewer.give_up`` while closing."""
 LATE_FRACTION = 0.5
-"""Part of a lease after which its first renewal is late; due is it after a third."""
+"""Part of a lease after which its renewal is late; it is due after a third."""
 ENDLESS_GRANT_TIMEOUT = 10.0
-"""Seconds that stand for the time to the deadline of a grant that has none."""
+"""Seconds to use as the time to the deadline if a grant has none."""
 BATCHING_DIVISOR = 30
-"""A renewal may be sent early by this part of its lease, to be sent with others."""
+"""A renewal is sent earlier by up to this part of its lease, together with others."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
 class DeadlineQueue:
-    """Leases by the time at which they are to be checked. Its user locks it.
+    """Leases ordered by the local time at which each is to be checked. Not thread-safe.
 
     Leases are kept in slots of ``SLOT_SECONDS``. A lease that ends leaves its slot at
-    once, and empty slots are dropped now and then, so that many short grants use no
+    once, and empty slots are dropped now and then, so that many short grants do not use
     memory until they would have been renewed.
     """
 
@@ -78,7 +76,7 @@ class DeadlineQueue:
         self._slots: list[int] = []
         self._sweep_at = MAX_EMPTY_SLOTS
         self.keeps_endless: bool = False
-        """Whether leases that are never due are kept as well, for ``all``."""
+        """Whether to keep leases that are never due, too, so that ``all`` has them."""
         self._endless: set[Lease] = set()
 
     @property
@@ -87,9 +85,9 @@ class DeadlineQueue:
         return self._slots[0] * SLOT_SECONDS if self._slots else math.inf
 
     def put(self, lease: Lease, due: float) -> float:
-        """Add a lease, unless it is there already.
-
-        Return the local time at which it is to be checked, infinity if not newly so.
+        """Add a lease to be checked at local time ``due``, unless the queue has it.
+        Return the time of that check; infinity if the lease was not added, or is never
+        due.
         """
         if lease.slot is not None and lease in lease.slot:
             return math.inf
@@ -110,25 +108,24 @@ class DeadlineQueue:
         return slot * SLOT_SECONDS
 
     def move(self, lease: Lease, due: float) -> float:
-        """Do the same as ``put``, also if the lease was there for another time."""
+        """Add a lease, or change its time to ``due``. Return what ``put`` returns."""
         if lease.slot is not None:
             lease.slot.discard(lease)
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
-        """Return every lease that is in the queue and has not ended."""
         known = [lease for leases in self._due.values() for lease in leases]
         known += self._endless
         return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
-        """Remove and return up to ``most`` leases that are due, and empty slots."""
+        """Remove and return up to ``most`` held leases that are due at ``now``."""
         batch: list[Lease] = []
         if self.next > now:
             return batch
-        # Empty slots go here and not when the last lease leaves them: the thread
-        # sleeps until the first slot, and if that went at once, each next lease would
-        # have to wake the thread (test_slots_that_everybody_left_are_forgotten).
+        # Empty slots are removed here and not when the last lease leaves them: the
+        # thread sleeps until the first slot, and if that went at once, each next lease
+        # would have to wake the thread (test_slots_that_everybody_left_are_forgotten).
         while self._slots and len(batch) < most:
             leases = self._due[self._slots[0]]
             if leases and self.next > now:
@@ -150,10 +147,12 @@ class DeadlineQueue:
 
 
 class RenewalWorker:
-    """The thread that renews leases in batches; the first batch starts it.
+    """The thread that sends renewals, in batches; the first batch starts it.
 
-    A defect in the handling of one lease is logged and ends neither the thread nor
-    the renewal of the others (test_lease_keeper_threads.py).
+    If the handling of one lease raises an unexpected error, that is logged, and the
+    thread and the renewal of other leases continue (test_lease_keeper_threads.py). If
+    the store has several servers, each gets a thread, so that one that hangs delays no
+    other.
     """
 
     def __init__(
@@ -166,15 +165,18 @@ class RenewalWorker:
         """Prepare the thread.
 
         Args:
-            open_renewer: opens the connection for renewals, when first needed.
+            open_renewer: opens the connection for renewals, in the thread that first
+                renews.
             clock: local time.
-            check_again: called with each lease whose ``renew_due`` has changed.
-            throttle: holds new acquires back while renewals are late.
+            check_again: called with each lease whose ``renew_due`` has changed, in the
+                thread that changed it.
+            throttle: its ``behind`` is set while renewals are late, to hold acquires
+                back.
         """
         self.sent: int = 0
-        """Renewals that were sent, by lease."""
+        """Number of renewals sent, one for each lease of a batch."""
         self.failed: int = 0
-        """Renewals that the store did not confirm, and that are repeated."""
+        """Number of renewals that failed and are repeated."""
         self._open_renewer = open_renewer
         self._clock = clock
         self._check_again = check_again
@@ -185,14 +187,15 @@ class RenewalWorker:
         self._renewer: Renewer | None = None
         self._lanes: dict[Hashable, threading.Thread] = {}
         self.doubted_at: float = -math.inf
-        """Replies to requests older than this may be of a server that is gone."""
+        """Local time of the last failover: older requests may have reached the server
+        before it, so that the new server does not know what was replied."""
         self._counting = threading.Lock()
         # At random, so that the processes of a host do not all renew at once.
         self.phase: float = random()
-        """Offset of the times at which batches are due, see ``_gather``."""
+        """Offset in [0, 1) of the times at which this process's batches are due."""
 
     def renew(self, leases: list[Lease]) -> None:
-        """Renew leases soon; the caller goes on watching their deadlines."""
+        """Send renewals of these leases soon, in the worker's thread."""
         for lease in leases:
             lease.renew_due = RENEWAL_IN_FLIGHT
             self._check_again(lease)
@@ -207,7 +210,7 @@ class RenewalWorker:
         self._due.put(leases)
 
     def close(self) -> None:
-        """Stop renewing. Block until what is under way has ended, or was given up."""
+        """Stop renewing. Block until the renewals under way ended or were aborted."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
@@ -219,7 +222,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Log what a ``with`` block raises, and renew its leases again."""
+        """Enter a block; log what it raises, and then renew ``leases`` again later."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -240,8 +243,7 @@ class RenewalWorker:
             self._renew(leases)
 
     def _next_batch(self) -> list[Lease] | None:
-        """Return leases that became due during the last request; None at the end."""
-        leases = self._due.get()
+        leases = self._due.get()  # None: close
         while leases is not None and len(leases) < MAX_BATCH and not self._due.empty():
             more = self._due.get()
             leases = None if more is None else leases + more
@@ -273,7 +275,7 @@ class RenewalWorker:
     def _renew_beside(
         self, renewer: Renewer, lane: Hashable, leases: list[Lease]
     ) -> None:
-        """Renew in a thread of the lane: a server that hangs delays no other lane."""
+        # In a thread of the server's own: one that hangs delays no other.
         before = self._lanes.get(lane)
         if lane is None:
             self._renew_over(renewer, leases)
@@ -357,35 +359,32 @@ class RenewalWorker:
 
 
 class KeeperLoop(Protocol):
-    """What the keeper needs of the event loop in which the grants are used."""
+    """What the lease keeper needs of the event loop in which the grants are used."""
 
     @property
-    def clock(self) -> Clock:
-        """The local clock of the loop."""
+    def clock(self) -> Clock: ...
 
-    def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Run a function in the loop's thread, soon."""
+    def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
-    def is_closed(self) -> bool:
-        """Return whether the loop has ended, for good."""
+    def is_closed(self) -> bool: ...
 
 
 class LeaseKeeper:
-    """The thread that watches the leases of a ``Locks``, and has them renewed.
+    """The thread that watches the leases of a ``Locks``, and has them renewed in time.
 
     It starts with the first request for a grant that needs watching.
 
     Invariants (tests/runtime/test_lease_keeper_random_histories.py):
 
-    - A lease that is held and has an end is in the queue, in the batch that the thread
-      is looking at, or with the worker; so none is forgotten.
-    - The thread never waits for the store: a lease is lost at its deadline even while
-      a renewal hangs (test_a_renewal_that_hangs_hides_no_other_loss).
+    - A held lease with an end is always in the queue, in the batch that the thread is
+      checking, or with the worker; so none is forgotten.
+    - The thread never waits for the store: a lease is lost at its deadline even while a
+      renewal hangs (test_a_renewal_that_hangs_hides_no_other_loss).
     - No request for a grant is sent if the grant could not be watched
       (test_nothing_is_asked_for_that_could_not_be_kept).
-    - After a failover every grant is renewed at once, and replies to older requests
-      are not believed (test_lease_keeper_failover.py).
-    - Grants of a loop that has ended are not renewed for ever (test_loop_ended.py).
+    - After a failover every grant is renewed at once, and replies to older requests do
+      not count (test_lease_keeper_failover.py).
+    - When the loop has ended, its grants are not renewed any more (test_loop_ended.py).
     """
 
     def __init__(
@@ -394,9 +393,8 @@ class LeaseKeeper:
         loop: KeeperLoop,
         throttle: AcquireThrottle | None = None,
     ) -> None:
-        """Prepare the threads; see ``RenewalWorker`` for the arguments."""
         self.due: int = 0
-        """Renewals that became due, by lease."""
+        """Number of renewals that became due."""
         self._loop = loop
         self._clock = loop.clock
         self._deadlines = DeadlineQueue()
@@ -417,24 +415,22 @@ class LeaseKeeper:
 
     @property
     def renewals(self) -> tuple[int, int, int]:
-        """How many renewals became due, were sent, and failed (and were repeated)."""
+        """How many renewals became due, were sent, and failed and were repeated."""
         return self.due, self._worker.sent, self._worker.failed
 
     def track_endless(self) -> None:
-        """Keep grants without an end in the queue as well, for ``renew_all``."""
+        """From now on keep track of grants without an end, too, for ``renew_all``."""
         self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
-        """Start the thread if a grant of these terms needs it; before its request.
-
-        Raises:
-            BackendUnavailable: no thread could be started; the next call tries again.
+        """Start the thread if a grant of these terms, not yet requested, needs it.
+        Raise ``BackendUnavailable`` if no thread can be started.
         """
         if terms.watched:
             self._start()
 
     def add(self, lease: Lease) -> None:
-        """Watch and renew a lease until it ends. In the loop's thread."""
+        """Watch and renew a lease until it ends. Call this in the loop's thread."""
         if not (lease.terms.watched or self._deadlines.keeps_endless):
             return
         _gather(lease, self._phase)
@@ -449,11 +445,11 @@ class LeaseKeeper:
                 self._changed.notify()
 
     def renew_all(self) -> None:
-        """Renew every grant now: another server has taken over. From any thread.
+        """Renew every grant now, as another server has taken over. From any thread.
 
-        The new server may not know the newest grants, and may have given the locks to
-        other processes: their holders here learn of it at once, and not after a third
-        of a lease.
+        The new server may not know the newest grants, and may have given their locks to
+        other processes: the holders here learn of the loss at once, and not after a
+        third of a lease.
         """
         with self._lock:
             now = self._worker.doubted_at = self._clock.now()
@@ -469,7 +465,7 @@ class LeaseKeeper:
                 log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
     def close(self) -> threading.Thread | None:
-        """Stop renewing. Return the thread to be joined, if there is one."""
+        """Stop renewing. Return the thread, to be joined; None if none was started."""
         with self._lock:
             self._closing = True
             self._changed.notify()
@@ -517,7 +513,6 @@ class LeaseKeeper:
             self._worker.renew(due)
 
     def _is_due(self, lease: Lease, now: float, *, loop_ended: bool) -> bool:
-        """Return whether to renew a lease now; lose it if it is over."""
         reason = self._loss(lease, now)
         if reason is not None:
             lease.lose(reason)
@@ -585,11 +580,8 @@ def _lease_micros(lease: Lease) -> int | None:
 
 
 def _is_late(lease: Lease, now: float) -> bool:
-    """Return whether a lease waits for its first renewal although the store answers.
-
-    After a failed attempt it is the store that is late, and fewer acquires would not
-    help.
-    """
+    # After a failed attempt it is the store that is late, and fewer acquires would not
+    # help.
     length, deadline = lease.terms.lease, lease.deadline
     if length is None or deadline is None or lease.attempts:
         return False
@@ -598,11 +590,9 @@ def _is_late(lease: Lease, now: float) -> bool:
 
 
 def reply_timeout(left: float) -> float:
-    """Return the seconds for which to wait for a renewal.
-
-    Args:
-        left: seconds to the deadline. Enough of them stay for another renewal over a
-            new connection, so that a dead connection need not cost the lease.
+    """Return for how many seconds to wait for the reply to a renewal. ``left`` is the
+    number of seconds to the deadline of the grant: enough of them remain for another
+    renewal over a new connection if this one is dead.
     """
     return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))
 

@@ -1,4 +1,4 @@
-"""The request of a caller for a grant."""
+"""``AcquireRequest``: what the machinery needs to know to acquire a lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiorwlock_remote.runtime.lease import LeaseTerms
 
 @value
 class AcquireRequest:
-    """What a caller wants; ``OptionArgs`` explains the options. Times in seconds."""
+    """Value object: a request for one lock. Times in seconds, as in ``OptionArgs``."""
 
     resource: Resource
     mode: Mode
@@ -24,12 +24,10 @@ class AcquireRequest:
     lock_delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a reason that a store cannot hold or a terminal cannot show."""
         if self.reason != "":
             check_reason(self.reason)
 
     def once(self, timeout: float | None, reason: str) -> AcquireRequest:
-        """Return a copy for one attempt, with its own timeout and reason."""
         if reason != "":
             check_reason(reason)
         return replace(self, timeout=timeout, reason=reason)

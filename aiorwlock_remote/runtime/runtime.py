@@ -1,4 +1,4 @@
-"""What all parts of one ``Locks`` share: event loop, store, clean-up and throttle."""
+"""``Runtime``, the state that all parts of one ``Locks`` share, and its throttle."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ WakeCause = Literal["message", "timer", "poll"]
 INITIAL_WINDOW = 128
 MAX_WINDOW = 512
 MIN_WINDOW = 8
-"""Acquires under way at most: at first, and the bounds of that number."""
+"""Most acquire requests under way at a time: at first, and bounds of that number."""
 SLOW_REPLY = 1.0
-"""Seconds: a reply that takes longer halves the window; each other adds one to it."""
+"""Seconds; a reply that takes longer halves the window, each other one adds one."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class AcquireThrottle:
-    """A limit on the acquires under way; others wait for their turn, in order.
+    """Limits the acquire requests under way; other tasks wait for their turn, in order.
 
-    The lease of a grant counts from before its request was sent. The replies to
-    thousands of requests sent at once come so late that their leases are due by then,
-    and a loop that handles them all leaves the keeper's threads no time to renew. So
-    the window is what the store answers in ``SLOW_REPLY`` seconds, found by additive
-    increase and multiplicative decrease as in TCP's congestion control (RFC 5681), and
-    one while renewals are late. One acquire is always let in, so that none waits for
-    a renewal. Only requests are counted: tasks with a queue entry send none.
+    The lease of a grant counts from before its request was sent. If thousands of
+    requests were sent at once, the last replies would come when their leases are nearly
+    over, and a loop busy with replies would leave the lease keeper's threads no time to
+    renew. So the limit, the window, is what the store answers in ``SLOW_REPLY``
+    seconds. It is found by additive increase and multiplicative decrease as in TCP's
+    congestion control (RFC 5681); while renewals are late, it is one. Tasks with a
+    queue entry send no request and do not count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.behind: bool = False
-        """Whether renewals are late; set by the keeper, from any thread."""
+        """Whether renewals are late; set by the lease keeper, from any thread."""
         self._clock = clock
         self._window = INITIAL_WINDOW
         self._halved_at = clock.now()
@@ -59,19 +59,18 @@ class AcquireThrottle:
 
     @property
     def full(self) -> bool:
-        """Whether the next acquire has to wait for its turn."""
+        """Whether the next acquire request has to wait for its turn."""
         return bool(self._waiting) or not self._has_room
 
     def sent(self, request: Pending[Any]) -> None:
-        """Count a request until it is answered."""
+        """Count ``request``, just sent, as under way until its reply comes."""
         self._in_flight += 1
         request.add_done_callback(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
-        """Wait until a request may be sent, or for so long; then call ``let_in``.
-
-        Raises:
-            Closed: the ``Locks`` was closed meanwhile.
+        """Wait until a request may be sent, or for so many seconds (None: for ever).
+        The caller then calls ``let_in`` when its request is sent, or not needed. Raise
+        ``Closed`` if the ``Locks`` was closed meanwhile.
         """
         if log.isEnabledFor(logging.DEBUG):
             waiting, window = len(self._waiting), self._window
@@ -98,7 +97,7 @@ class AcquireThrottle:
                 self.let_in()
 
     def let_in(self) -> None:
-        """Wake as many waiting tasks as there is room for."""
+        """Wake the next tasks in ``turn``, as many as may send a request now."""
         while self._waiting and self._has_room:
             turn = next(iter(self._waiting))
             del self._waiting[turn]
@@ -106,7 +105,7 @@ class AcquireThrottle:
             turn.set_result(None)
 
     def close(self, error: BaseException) -> None:
-        """End all waits with ``error``."""
+        """End all waits: ``turn`` raises ``error`` in every waiting task."""
         waiting, self._waiting = self._waiting, {}
         for turn in waiting:
             turn.set_exception(error)
@@ -129,10 +128,9 @@ class AcquireThrottle:
 
 
 class Runtime:
-    """The shared state of one ``Locks``; built before every object that uses it.
-
-    ``store`` is set when the store is open, and read anew for each request: a forked
-    child has only this one attribute to replace (``StoreClient.sever``).
+    """The state that all parts of one ``Locks`` share, built before these parts.
+    ``store`` is set when the store is open, and read for each request: in a forked
+    child process ``StoreClient.sever`` replaces it.
     """
 
     store: Store
@@ -151,11 +149,9 @@ class Runtime:
         self.wakeups: dict[WakeCause, int] = {"message": 0, "timer": 0, "poll": 0}
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Hand a command to the store, without awaiting.
-
-        What ``Store.step`` raises becomes the failure of the answer: else a caller
-        that sends several requests would stop half-way and leave the first ones
-        without an owner.
+        """Send a command to the store without awaiting; return the reply to come. What
+        ``Store.step`` raises becomes the error of that reply: otherwise a caller that
+        sends several requests would stop half-way and forget the first ones.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):

@@ -1,7 +1,7 @@
-"""Acquiring the mutexes of a set (published sorted set in Redis), and waiting for them.
+"""Acquiring mutexes of a set (a published sorted set in Redis), and waiting for them.
 
-Other locks wait in a ``WaitQueue``: each resource has a queue and wake-ups of its own.
-A set has one queue among the processes for all its mutexes, and one wake-up.
+For other locks each resource has its own ``WaitQueue`` and wake-ups. All mutexes of a
+set share one queue among the processes, and one wake-up channel.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 ENTRY_TTL_POLLS = 3
-"""Polls that a queue entry outlives."""
+"""Life of a queue entry in the store, in poll intervals."""
 JITTER = 0.2
-"""Polls come earlier or later by up to this fraction, so that processes spread."""
+"""Fraction of the interval by which polls come earlier or later, at random."""
 MIN_SPACING = 1.0
-"""Seconds: at most two polls in any two of them, whatever is hinted."""
+"""Seconds; ``PeriodicPoll`` polls at most twice in twice this time."""
 
 OpenMembers = Callable[[Callable[[str | None], object]], MutexSetMembers]
-"""Opens a set in the store with its wake-up callback; ``SupportsMutexSets.members``."""
+"""Opens a set in the store. The argument is called for each wake-up, with the name of
+the mutex, or None if any may be free; see ``SupportsMutexSets.members``."""
 
 
 class PeriodicPoll:
-    """A periodic call between ``start`` and ``end``, which hints bring forward.
-
-    Hints are cheap and may be wrong, so polls are at most two in two seconds.
+    """Timer that calls ``poll()`` at intervals between ``start`` and ``end``. ``hint``
+    brings a call forward; as hints are cheap and may be wrong, there are at most two
+    calls in two seconds. To be used in the event loop's thread.
     """
 
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """Prepare to call ``poll`` each ``every`` seconds, changed by ``JITTER``."""
+        """Prepare to call ``poll`` each ``every`` seconds, give or take ``JITTER``."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -71,7 +72,7 @@ class PeriodicPoll:
         self._task = BackgroundTask(loop, self._run)
 
     def start(self) -> None:
-        """Poll from now on; also after all tasks of the loop were cancelled."""
+        """Begin to poll; also start the timer's task again if it was cancelled."""
         if not self._wanted:
             self._wanted = True
             self._hinted = math.inf
@@ -79,13 +80,12 @@ class PeriodicPoll:
         self._task.start()
 
     def end(self) -> None:
-        """Poll no more, until ``start``."""
         if self._wanted:
             self._wanted = False
             self._task.wake()
 
     def hint(self, seconds: float) -> None:
-        """Bring the next poll forward: a change is expected in so many seconds."""
+        """Bring the next poll forward: a change is expected in ``seconds`` seconds."""
         at = self._clock.now() + seconds
         if at < self._hinted:
             self._hinted = at
@@ -94,7 +94,6 @@ class PeriodicPoll:
 
     @property
     def due(self) -> float:
-        """Local time of the next poll."""
         hinted = max(self._hinted, self._last_two[0] + 2 * MIN_SPACING)
         # The planned poll waits for the hint if that comes shortly after: alone it
         # would see nothing, and use up one of the two polls.
@@ -119,7 +118,9 @@ class PeriodicPoll:
 
 @dataclass(eq=False, slots=True)
 class TargetWaiter:
-    """A task that waits for one mutex of a set, or for any, until ``ready`` is done."""
+    """A task that waits for one mutex of a set, or for any, until ``ready`` is done.
+    Then ``took`` is the mutex that it got, or ``error`` says why it got none.
+    """
 
     resource: Resource
     claim: Claim
@@ -135,17 +136,16 @@ class TargetWaiter:
 
     @property
     def target(self) -> str:
-        """The name of the mutex, or ``ANY_MEMBER``."""
+        """The name of the mutex, or ``ANY_MEMBER`` if any will do."""
         return self.resource.id
 
     @property
     def lease(self) -> int:
-        """The lease of the claim, in microseconds."""
         assert self.claim.lease is not None, "a mutex of a set has a lease"
         return self.claim.lease
 
     def decide(self, error: BaseException | None = None) -> None:
-        """Wake the task; an ``error`` replaces what it got, until the task has run."""
+        """Wake the task. An ``error`` replaces the mutex that the task may have got."""
         if error is not None:
             self.took, self.error = None, error
         if not self.ready.done():
@@ -154,7 +154,7 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The waiters for one target. The first one asks for all."""
+    """The tasks that wait for one target: a mutex of a set by its name, or any."""
 
     target: str
     waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])
@@ -167,16 +167,14 @@ class TargetQueue:
 
 
 class SetWaitQueue:
-    """The waiters of this process for one set, by target.
-
-    As in ``WaitQueue`` nothing here awaits, so that no cancellation can interrupt a
-    change of state. All targets that are due are asked for in one request.
+    """The tasks of this process that wait for mutexes of one set, by target. As in
+    ``WaitQueue`` nothing here awaits, so that no cancellation can interrupt a change of
+    state. All targets that are due are asked for in one request.
     """
 
     def __init__(
         self, runtime: Runtime, open_members: OpenMembers, poll_interval: float
     ) -> None:
-        """Open the set; see ``SetAcquirer`` for the arguments."""
         self._runtime = runtime
         self._clock = runtime.clock
         self._targets: dict[str, TargetQueue] = {}
@@ -186,7 +184,6 @@ class SetWaitQueue:
         self.members: MutexSetMembers = open_members(self._wake)
 
     def join(self, waiter: TargetWaiter) -> None:
-        """Add a waiter; it is ``ready`` when it is decided."""
         if not self._targets:
             self.members.watch()
         self._lease = waiter.lease
@@ -198,7 +195,6 @@ class SetWaitQueue:
         self._polls.start()
 
     def leave(self, waiter: TargetWaiter) -> None:
-        """Remove a waiter; what the store may have given to it is given back."""
         queue = self._targets.get(waiter.target)
         last = False
         if queue is not None and waiter in queue.waiters:
@@ -211,14 +207,13 @@ class SetWaitQueue:
             self.withdraw(waiter).log_failure()
 
     def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
-        """Undo the request of a waiter: nothing is held by its ticket afterwards."""
+        """Undo a waiter's request, repeatedly if that fails: then nothing is held."""
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
         cleanup = self._runtime.cleanup
         return cleanup.retry_if_failed(retry(), waiter.resource, retry, seconds)
 
     def sever(self) -> None:
-        """Send nothing any more: this process is a forked child."""
         self.members = ForkedMembers()
 
     def _withdraw(self, waiter: TargetWaiter) -> Pending[None]:
@@ -237,9 +232,9 @@ class SetWaitQueue:
         self.members.withdraw((target,), (), self._lease).log_failure()
 
     def _wake(self, target: str | None) -> None:
-        """Ask for a target whose turn it is, or (None) poll soon: something changed."""
         if target is None:
-            # Not at once: at a busy set each change would make each process ask.
+            # A change somewhere in the set. Do not ask at once: at a busy set each
+            # change would make each process ask.
             if self._targets:
                 self._polls.hint(0.0)
             return
@@ -328,7 +323,7 @@ class SetWaitQueue:
     def _turn_away(
         self, queue: TargetQueue, first: TargetWaiter | None, error: BaseException
     ) -> None:
-        """Fail only the waiter that asked; the next one may find replicas again."""
+        # Only the waiter that asked fails; the next one may find replicas again.
         if first is not None and first in queue.waiters:
             queue.waiters.remove(first)
             first.decide(error)
@@ -371,7 +366,7 @@ def _too_few_replicas(error: BaseException) -> bool:
 
 
 class SetAcquirer(BaseAcquirer):
-    """The way to mutexes of one set for the tasks of this process."""
+    """Acquirer of the mutexes of one set, for the tasks of this process."""
 
     def __init__(
         self,
@@ -380,10 +375,9 @@ class SetAcquirer(BaseAcquirer):
         open_members: OpenMembers,
         poll_interval: float,
     ) -> None:
-        """Open the set; no I/O.
-
-        ``poll_interval``: seconds between two polls of a waiter, in case a wake-up is
-        lost; ``revalidate_seconds`` of the published design.
+        """Open the set ``name``; no I/O. ``poll_interval``: seconds between two polls
+        of a waiter, in case a wake-up is lost; ``revalidate_seconds`` of the published
+        design.
         """
         super().__init__(client)
         self._name = name
@@ -393,7 +387,6 @@ class SetAcquirer(BaseAcquirer):
 
     @property
     def members(self) -> MutexSetMembers:
-        """The set in the store."""
         return self._queue.members
 
     def close(self, error: BaseException) -> None:
@@ -405,7 +398,6 @@ class SetAcquirer(BaseAcquirer):
         return [(Mode.WRITE, waiter.since) for waiter in self._waiting]
 
     def sever(self) -> None:
-        """Send nothing any more: this process is a forked child."""
         self._queue.sever()
 
     def _release(self, lease: Lease) -> None:
@@ -467,7 +459,6 @@ class SetAcquirer(BaseAcquirer):
         error: BaseException,
         until: float | None = None,
     ) -> None:
-        """Withdraw a request that may have been carried out; wait if not cancelled."""
         if not is_uncertain(error):
             return
         withdrawn = self._queue.withdraw(waiter)

@@ -1,4 +1,4 @@
-"""Requests to the store for grants, moves, renewals and releases, and their undoing."""
+"""``StoreClient``: sends requests to the store; undoes those of cancelled tasks."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_TASK_NAMES = 1024
-"""Tasks without a reason whose ``Requester`` is kept."""
+"""Task names for which the ``Requester`` of a request without a reason is cached."""
 MAX_TASK_NAME_BYTES = 200
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class StoreClient:
-    """The sender of all requests of a ``Locks``; undoes what a cancelled task asked.
+    """Sends all requests of a ``Locks``, and undoes those of cancelled tasks.
 
     Invariants:
 
-    - A request is handed to the store before anything is awaited. A caller that is
-      cancelled hands over the withdrawal before the cancellation goes on, and the
-      store carries requests for one resource out in order: so no request is shielded,
+    - A request is handed to the store before anything is awaited. When its task is
+      cancelled, the withdrawal is handed over before the cancellation goes on, and the
+      store carries out requests for one resource in order: so no request is shielded,
       and none leaves a grant behind (tests/runtime/test_cancellation.py cancels at
       every await).
     - A request that failed is withdrawn, unless its error proves that it was not
@@ -70,20 +70,19 @@ class StoreClient:
       (tests/runtime/test_cleanup.py).
     - Closing undoes the requests under way while there is a connection
       (tests/runtime/test_in_flight.py).
-    - A forked child sends nothing (tests/runtime/test_fork.py).
+    - A forked child process sends nothing (tests/runtime/test_fork.py).
 
     Waiting is done by ``LockAcquirer``, renewing in time by ``LeaseKeeper``.
     """
 
     def __init__(self, runtime: Runtime, queues: WaitQueueRegistry) -> None:
-        """Prepare the keeper; no request is sent and no thread is started."""
         self.runtime = runtime
         self.queues = queues
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child sends no claim
         self._without_reason = lru_cache(MAX_TASK_NAMES)(self._requester)
         self.acquirers: WeakSet[BaseAcquirer] = WeakSet()
-        """All that wait for grants of this store, to be closed with it."""
+        """The acquirers of this ``Locks``, whose waits end when it is closed."""
         store = runtime.store
         self.keeper: LeaseKeeper = LeaseKeeper(
             store.renewer, runtime.loop, runtime.throttle
@@ -95,7 +94,7 @@ class StoreClient:
         disable_in_children(self)
 
     def claim(self, request: AcquireRequest) -> Claim:
-        """Return a claim of the running task with a fresh ticket, 128 random bits."""
+        """Return a claim for the running task, with a new ticket of 128 random bits."""
         lease, reason = request.terms.lease, request.reason
         return Claim(
             random_id().hex(),
@@ -111,10 +110,11 @@ class StoreClient:
         return self._requester(self.runtime.loop.task_name(), reason)
 
     def release(self, lease: Lease) -> Pending[Reply]:
-        """Release a grant; waiters of this process ask in the same request.
+        """Send the release of a grant; repeat it in the background if it fails.
 
-        A request under way (``upgrade``) may have moved the grant to another ticket,
-        which is released as well.
+        The next waiters of this process ask for the lock in the same request. If a
+        request under way (``upgrade``) may have moved the grant to another ticket, that
+        is released as well.
         """
         resource, queue = lease.resource, self.queues.queue(lease.resource)
         # Through the queue: its next waiters ask in the same request, one round trip
@@ -131,14 +131,14 @@ class StoreClient:
         return cleanup.retry_if_failed(released, resource, retry, lease.left)
 
     def release_in_background(self, lease: Lease) -> None:
-        """Release a grant that no caller has got; log a failure."""
+        """Release a grant that no caller has received; log a failure, do not wait."""
         resource, seconds = lease.resource, lease.terms.lease
         retry = partial(self._release, resource, lease.ticket)
         cleanup = self.runtime.cleanup
         cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
-        """Renew one grant by hand, for so many seconds; None: for ever."""
+        """Renew a grant for so many seconds (None: for ever), and update its lease."""
         # Before the request: a lease counted from the reply would let two processes
         # believe in their grants at once (``core.timing``).
         sent_at = self.runtime.clock.now()
@@ -154,16 +154,15 @@ class StoreClient:
         return outcome
 
     async def request(self, resource: Resource, command: Command) -> Reply:
-        """Send a command that grants nothing new, with retries; see ``answer``."""
+        """Send a command, with retries as ``answer``; withdraw nothing if it fails."""
         return await self.answer(partial(self.runtime.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """Send a command that may grant ``undo``, and withdraw that on a failure.
+        """Send a command that may grant the claim ``undo``; withdraw it on a failure.
 
-        Raises:
-            AcquireUncertain: it is not known whether the store has granted.
-            Closed: the ``Locks`` was closed meanwhile.
-            BackendError: the store failed, and holds no grant of the claim.
+        Raise ``AcquireUncertain`` if it is not known whether the store has granted,
+        ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
+        ``BackendError``.
         """
         with self.runtime.in_flight.under(partial(self._forget, resource, undo)):
             try:
@@ -187,13 +186,11 @@ class StoreClient:
         *,
         instead_of: str | None = None,
     ) -> Pending[Reply]:
-        """Undo a request: afterwards nothing is held by its claim.
+        """Send the withdrawal of a claim, granted or not; repeat it if it fails.
 
-        Args:
-            resource: what was asked for.
-            claim: the claim of the request, granted or not.
-            instead_of: the ticket that the claim was to replace. Its grant ends as
-                well, and its wait for an upgrade.
+        When the reply has come, the claim holds nothing. ``instead_of`` is the ticket
+        of the grant that the claim was to replace, by ``upgrade`` or ``downgrade``:
+        that grant, and the wait for an upgrade, end as well.
         """
         moved = () if instead_of is None else (instead_of,)
         tickets = *moved, claim.ticket
@@ -206,11 +203,11 @@ class StoreClient:
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
-        """End a reader's wait for an upgrade; the reader keeps its grant."""
+        """End the wait for an upgrade of the reader whose ticket is ``upgrader``."""
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
-        """Begin the lease of a grant; ``sent_at`` is before its request was sent."""
+        """Make the lease of a grant that was requested at local time ``sent_at``."""
         if log.isEnabledFor(logging.DEBUG):
             log_event(
                 log,
@@ -226,12 +223,9 @@ class StoreClient:
         return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``ask()`` returns, with retries; see ``ask_with_retries``.
-
-        Raises:
-            LockError: the error of the last request.
-            Closed: the ``Locks`` was closed between two requests. What was to be
-                withdrawn has been, and a new request would be granted after that.
+        """Return what ``ask()`` returns; repeat it as ``ask_with_retries`` does. Raise
+        ``Closed`` if the ``Locks`` was closed before a repetition: its withdrawals were
+        sent already, and a grant that came now would stay.
         """
         runtime = self.runtime
         timeout = runtime.connect_timeout
@@ -245,22 +239,12 @@ class StoreClient:
         claim: Claim,
         until: float | None = None,
     ) -> None:
-        """Wait until a withdrawal has been carried out: then nothing is held.
+        """Wait for the reply to a withdrawal of ``claim``, after which nothing is held.
 
-        If the store refused the request and the withdrawal, the caller raises the
-        reason of the store, which helps more than ``AcquireUncertain`` would.
-
-        Args:
-            error: why the claim is withdrawn.
-            resource: what was asked for.
-            withdrawn: the answer to the withdrawal.
-            claim: what is withdrawn.
-            until: local time at which the wait ends, after ``connect_timeout`` seconds
-                at the latest.
-
-        Raises:
-            AcquireUncertain: the store cannot be reached, so that it is not known
-                whether it has granted.
+        The wait ends at the local time ``until``, and after ``connect_timeout``
+        seconds. Then raise ``AcquireUncertain``, as the store cannot be reached and may
+        hold a grant; but if ``error``, the reason of the withdrawal, is a refusal by
+        the store, return: the caller raises ``error``, which helps more.
         """
         failure: BackendError | None = None
         timeout = self.runtime.connect_timeout
@@ -284,7 +268,7 @@ class StoreClient:
         ) from failure
 
     async def aclose(self) -> None:
-        """Stop the keeper and close the store, even if the caller is cancelled."""
+        """Stop the lease keeper and close the store, also if cancelled meanwhile."""
         self.queues.close()
         thread, done = self.keeper.close(), anyio.Event()
 
@@ -304,7 +288,6 @@ class StoreClient:
             await done.wait()
 
     def sever(self) -> None:
-        """Send nothing any more: this process is a forked child."""
         # Queues, cleanup and acquirers all read ``runtime.store`` for each request.
         self.runtime.store = ForkedStore(self.runtime.store)
         self.queues.close()
@@ -351,6 +334,6 @@ def _any_held(replies: Sequence[Reply]) -> Reply:
 
 
 def was_held(reply: Reply) -> NotHeld | None:
-    """Return None if a release found its grant, else why the grant was gone."""
+    """Return None if a release found its grant, else the reason why it was gone."""
     assert isinstance(reply, Released)
     return None if reply.held else NotHeld(reply.reason)

@@ -1,4 +1,4 @@
-"""trio as an event loop of a ``Locks``; imported only where trio runs."""
+"""``TrioEventLoop``: trio as the loop of a ``Locks``, imported only there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from aiorwlock_remote.runtime.event_loop import log, run_logged
 
 
 class TrioEventLoop:
-    """The running trio run; its background tasks are system tasks."""
+    """Adapter of the present trio run; background tasks are trio's system tasks."""
 
     def __init__(self, clock: Clock) -> None:
-        """Bind to the present run."""
         self.clock = clock
         self._token = trio.lowlevel.current_trio_token()
         # As in ``AsyncioEventLoop``: ``anyio.CancelScope()`` is slower.
@@ -71,12 +70,10 @@ class TrioEventLoop:
         return self.current_task().name
 
     def finished(self, task: weakref.ref[trio.lowlevel.Task]) -> bool:
-        """Return whether a task has ended: its coroutine has no frame left."""
-        found = task()
+        found = task()  # a coroutine that has ended has no frame
         return found is None or getattr(found.coro, "cr_frame", None) is None
 
     def is_closed(self) -> bool:
-        """Return whether the run has finished, tried by scheduling a no-op."""
         try:
             self._token.run_sync_soon(int, idempotent=True)
         except trio.RunFinishedError:

@@ -1,10 +1,9 @@
-"""Local queues: the tasks of this process that wait, by resource.
+"""``WaitQueue``: the tasks of this process that wait for one resource.
 
-A ``WaitQueue`` runs the two ``ModeQueue`` machines (``core.mode_queue``) of one
-resource over a store; the ``WaitQueueRegistry`` has all queues of a ``Locks`` and the
-task that watches the time for them. Nothing here awaits: requests are handed to the
-store and answers come back as callbacks, so that no cancellation can interrupt a
-change of state half-way.
+A ``WaitQueue`` connects two ``ModeQueue`` machines (``core.mode_queue``), for readers
+and for writers, to the store; the ``WaitQueueRegistry`` has all queues of a ``Locks``
+and a timer for them. Nothing here awaits: requests are handed to the store and replies
+come as callbacks, so that no cancellation can interrupt a change of state half-way.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
 
 MAX_IDLE_QUEUES = 1024
-"""Queues without a waiter, and alarms without a waiter, that may be kept."""
+"""Number of queues, and of alarms, after which those without a waiter are dropped."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
@@ -55,9 +54,9 @@ def _new_pending() -> Pending[None]:
 
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
-    """A task that waits for one lock, until ``ready`` is done.
-
-    ``error``: why the task will not get the lock. ``since``: local time of the call.
+    """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
+    or ``error``: why the task does not get the lock. ``since``: local time at which the
+    wait began.
     """
 
     ready: Pending[None] = field(default_factory=_new_pending)
@@ -66,11 +65,11 @@ class TaskWaiter(Waiter):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the store may have granted although the request failed."""
+        """Whether the request failed, and the store may still have granted it."""
         return is_uncertain(self.error)
 
     def decide(self) -> None:
-        """Wake the task: ``grant`` or ``error`` is set. May be called again."""
+        """Wake the task: ``grant`` or ``error`` is set. A second call does nothing."""
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -79,7 +78,7 @@ _ANSWERS = Granted, Waiting, Refused
 
 
 class WaitQueue:
-    """The waiters of one resource in this process.
+    """The tasks of this process that wait for one resource, readers and writers.
 
     Invariants (tests/runtime/test_wait_queue_random_histories.py):
 
@@ -97,7 +96,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Call ``set_alarm(self)`` whenever ``due`` may have come nearer."""
+        """Make an empty queue; it calls ``set_alarm(self)`` when ``due`` is nearer."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -113,26 +112,22 @@ class WaitQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether no task waits and no request is under way."""
         return self._readers.idle and self._writers.idle
 
     @property
     def due(self) -> float | None:
-        """Local time at which a mode is to ask again, if one is."""
+        """Local time of the next poll of the store; None if none is planned."""
         times = [mode.due for mode in self._modes if mode.due is not None]
         return min(times, default=None)
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait, in both modes."""
         # Not those whose request is under way after they left.
         return len(self._readers.waiters) + len(self._writers.waiters)
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Add a waiter, and ask the store if no request is under way.
-
-        Raises:
-            TooManyWaiters: as many tasks of this process wait as ``max_waiters``.
+        """Add a waiter, and ask the store unless a request is under way for its mode.
+        Raise ``TooManyWaiters`` if ``max_waiters`` tasks of this process wait already.
         """
         # The store counts the waiters of all processes; those of this one are refused
         # here already, without a request.
@@ -143,10 +138,9 @@ class WaitQueue:
         self._send(queue, queue.join(waiter))
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Remove a waiter; what the store may have granted to it is given back.
-
-        Also after its grant came: a task that is cancelled between the answer and its
-        next step would hold a lock of which it never learns (test_cancellation.py).
+        """Remove a waiter, and give back what the store may have granted to it. Call
+        this also after its grant came: a task that is cancelled between the answer and
+        its next step would hold a lock without knowing (test_cancellation.py).
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
@@ -163,7 +157,7 @@ class WaitQueue:
         self._unwatch_if_idle()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
-        """Undo the request of a waiter that was turned away, granted or not."""
+        """Send the withdrawal of a waiter that failed: it may have been granted."""
         self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
@@ -175,11 +169,11 @@ class WaitQueue:
         return waiters.index(waiter) if waiter in waiters else 0
 
     def said(self, waiter: TaskWaiter, mode: Mode) -> Waiting | None:
-        """Return the store's last answer, None if it did not answer this waiter."""
+        """Return the store's last reply to this waiter; None: there was none."""
         return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
-        """Ask the store for every mode that has waiters: the lock may be free."""
+        """Ask the store for every mode with waiters, as the lock may be free."""
         for queue in self._modes:
             # Also without a queue entry: the wake-up may overtake the answer that
             # confirms the entry, and would be lost then.
@@ -188,7 +182,7 @@ class WaitQueue:
                 self._send(queue, queue.wake())
 
     def look(self) -> None:
-        """Ask the store for every mode that is due."""
+        """Ask the store for every mode whose next poll is due."""
         # In case a wake-up was lost, or the store sends none: an answer also says when
         # to ask again.
         now = self._clock.now()
@@ -198,7 +192,7 @@ class WaitQueue:
                 self._send(queue, queue.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
-        """End a grant; the next waiters of this process ask in the same request."""
+        """Send a release; the next waiters of this process ask in the same request."""
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
@@ -350,13 +344,13 @@ class WaitQueue:
 
 
 class WakeSignal:
-    """The wake-up of one task that waits for a change of a resource (``upgrade``)."""
+    """Wakes one task that waits for a change of a resource (for ``upgrade``)."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
 
     def clear(self) -> None:
-        """Forget the wake-ups so far."""
+        """Forget earlier calls of ``wake``: the next ``wait`` waits for a new one."""
         self._event = anyio.Event()
 
     def wake(self) -> None:
@@ -364,16 +358,14 @@ class WakeSignal:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for ``wake``, for so many seconds at most."""
         with anyio.move_on_after(seconds):
             await self._event.wait()
 
 
 class WaitQueueRegistry:
-    """The queues of one ``Locks``, their alarms, and the task that watches the time.
-
-    An alarm is the local time at which a queue is to poll, or at which a resource may
-    become free because a lease there ends. Belongs to the loop's thread.
+    """The wait queues of one ``Locks``, and the timer that wakes them. Its alarms are
+    local times at which a queue is to poll, or at which a resource may become free
+    because a lease ends. To be used in the event loop's thread.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -393,7 +385,6 @@ class WaitQueueRegistry:
         self._closed = False
 
     def queue(self, resource: Resource) -> WaitQueue:
-        """Return the queue of a resource; it is made when first needed."""
         queue = self._queues.get(resource)
         if queue is None:
             self._sweep()
@@ -404,9 +395,9 @@ class WaitQueueRegistry:
     def wake(
         self, resource: Resource, seconds: float, cause: WakeCause = "message"
     ) -> None:
-        """Ask for a resource that may be free, now or in so many ``seconds``.
-
-        The ``WakeCallback`` of the store.
+        """Let the waiters of a resource ask the store, now or in so many ``seconds``.
+        The store calls this, as its ``WakeCallback``, when the resource may be free.
+        ``cause`` is what ``Statistics.wakeups`` counts.
         """
         if self._closed:
             return
@@ -423,14 +414,14 @@ class WaitQueueRegistry:
             queue.wake(cause)
 
     def listen(self, resource: Resource) -> WakeSignal:
-        """Return a signal that is set at each wake-up, until ``unlisten``."""
+        """Return a signal that is woken whenever ``resource`` may be free."""
         signal = WakeSignal()
         self._signals.setdefault(resource, set()).add(signal)
         self._runtime.store.watch(resource)
         return signal
 
     def unlisten(self, resource: Resource, signal: WakeSignal) -> None:
-        """Give back a signal that ``listen`` returned."""
+        """Stop waking a signal that ``listen`` returned."""
         signals = self._signals[resource]
         signals.discard(signal)
         if not signals:
@@ -439,7 +430,7 @@ class WaitQueueRegistry:
                 self._runtime.store.unwatch(resource)
 
     def close(self) -> None:
-        """Ask for nothing any more. The waiters are woken by ``LockAcquirer.close``."""
+        """Send no more requests. ``LockAcquirer.close`` wakes the waiting tasks."""
         self._closed = True
         self._timer.stop()
 

@@ -1,1 +1,1 @@
-"""Help for tests of programs that use locks, and the proof that a backend is one."""
+"""Tools for tests: fixtures, fault injection, history checks, a backend suite."""

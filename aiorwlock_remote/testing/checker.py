@@ -1,8 +1,8 @@
-"""A judge that decides from a history whether the locks kept their promises.
+"""Checker that decides from a history whether the locks kept their promises.
 
-One pass and a few sorts: fast enough for demos and tests of any length. It does not
-know what a store did inside, so it reports only what no correct lock can explain.
-``tests/judge`` has the second, independent judge, a linearizability checker.
+One pass and a few sorts: fast enough for demos and tests of any length. The checker
+does not know what a store did inside, so it reports only what no correct lock can
+explain. ``tests/judge`` has a second, independent checker, for linearizability.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from aiorwlock_remote.testing.history import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from aiorwlock_remote.testing.history import Access, Event, Granted
-
 
 @final
 @dataclass(slots=True)
 class Timeline:
-    """The events of one resource; times by holder."""
+    """The events of one resource. Keys are holders, times nanoseconds of ``now()``.
+
+    ``again``: further grants of one holder. ``until``: latest deadline known. ``left``:
+    when the release was called. ``lost``: when the holder learned of its loss.
+    ``confirmed``: holders whose release the store confirmed.
+    """
 
     grants: dict[str, Granted] = field(default_factory=dict[str, Granted])
     again: list[Granted] = field(default_factory=list[Granted])
@@ -43,7 +46,7 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Return the time up to which the holder certainly held, if it was granted."""
+        """Return the time until which a holder of a grant certainly held the lock."""
         # Even a dead holder holds until its last known deadline: the store has to keep
         # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)
@@ -53,7 +56,7 @@ class Timeline:
 
 
 def timelines(events: Iterable[Event]) -> dict[str, Timeline]:
-    """Return the events by resource; they may come in any order."""
+    """Return a ``Timeline`` for each resource; events may come in any order."""
     stories: defaultdict[str, Timeline] = defaultdict(Timeline)
     for event in events:
         if not isinstance(event, Granted | Access | Releasing | Released | Lost):
@@ -92,12 +95,12 @@ ViolationKind = Literal["exclusion", "fence", "isolation", "garbage"]
 @final
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken.
+    """Value object: one broken promise of the locks, described in ``text``.
 
-    ``exclusion``: two hold at the same time, one of them a writer. ``fence``: a later
-    grant has a smaller fence, or an equal one although one of the two is a writer.
-    ``isolation``: the fenced resource accepted another holder's access inside a
-    session. ``garbage``: the history contradicts itself.
+    ``exclusion``: two grants at the same time, one of them a writer's. ``fence``: a
+    later grant has a smaller fence, or an equal one although one of the two is a
+    writer's. ``isolation``: between two accesses of a holder, the fenced resource
+    accepted one that this holder excludes. ``garbage``: the history contradicts itself.
     """
 
     kind: ViolationKind
@@ -108,7 +111,7 @@ class Violation:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a history. Waits, from ask to grant, are in milliseconds."""
+    """Result of ``check_history``; waits, from ask to grant, are in milliseconds."""
 
     grants: int
     wait_p50: float
@@ -121,12 +124,12 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether no promise was broken."""
+        """True if no promise was broken."""
         return not self.violations
 
 
 def check_history(events: Iterable[Event]) -> Verdict:
-    """Return the verdict on events, in whatever order they come."""
+    """Return the verdict on the events, which may come in any order."""
     stories = timelines(events)
     violations = [
         Violation(kind, resource, text)
@@ -149,7 +152,6 @@ def check_history(events: Iterable[Event]) -> Verdict:
 
 
 def _percentile(ordered: list[int], percent: int) -> float:
-    """Return the nearest rank, from nanoseconds to milliseconds; 0 if there is none."""
     if not ordered:
         return 0.0
     return ordered[math.ceil(len(ordered) * percent / 100) - 1] / 1e6
@@ -159,7 +161,7 @@ def _percentile(ordered: list[int], percent: int) -> float:
 
 
 def _exclusion(story: Timeline) -> Iterator[str]:
-    """Sweep over the grants: each must begin after the last excluding one has ended."""
+    # Sweep over the grants: each must begin after the last excluding one has ended.
     # Of the grants so far, and of the writers among them, the one that ends last.
     last: Granted | None = None
     writer: Granted | None = None
@@ -191,7 +193,7 @@ def _fence(story: Timeline) -> Iterator[str]:
 
 
 def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
-    """Yield each grant with the highest of those granted before it was asked for."""
+    # Pair each grant with the highest fence granted before that grant was asked for.
     granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
     high: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
@@ -202,9 +204,9 @@ def _asked_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
 
 
 def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
-    """Yield each grant with the highest of those that excluded it and began before."""
-    # The two may have been asked for at the same time, as waiters are. Both certainly
-    # held, and cannot have held together, so their order is known.
+    # Pair each grant with the highest fence among earlier grants that exclude it. The
+    # two may have been asked for at the same time, as waiters are. Both certainly held,
+    # and cannot have held together, so their order is known.
     high: Granted | None = None
     writer: Granted | None = None
     for new in sorted(story.grants.values(), key=attrgetter("at")):
@@ -219,16 +221,16 @@ def _entered_after(story: Timeline) -> Iterator[tuple[Granted, Granted]]:
 
 
 def _higher(one: Granted | None, two: Granted) -> Granted:
-    """Return the greater fence; of equal ones a writer's, which is the stricter."""
+    # Of equal fences a writer's counts, which is the stricter.
     if one is None or (two.fence, two.mode) > (one.fence, one.mode):
         return two
     return one
 
 
 def _isolation(story: Timeline) -> Iterator[str]:
-    """Check that nothing changes between the accesses of one holder."""
-    # Accesses of others are counted, not searched: positions and running sums give
-    # their number, whatever the length of the history.
+    # Nothing may change between the accesses of one holder. Accesses of others are
+    # counted, not searched: positions and running sums give their number, whatever the
+    # length of the history.
     accepted = _accepted(story)
     writes = [0, *accumulate(access.mode == "W" for access in accepted)]
     places: defaultdict[str, list[int]] = defaultdict(list)

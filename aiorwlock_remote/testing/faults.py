@@ -1,4 +1,4 @@
-"""A store behind a faulty link: refused requests, lost and late replies."""
+"""Fault injection: a store whose requests and replies can fail, vanish or wait."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from aiorwlock_remote.ports import (
 
 
 class Fate(Enum):
-    """What becomes of a command.
+    """What a ``FaultyLink`` does with one command.
 
-    ``PASS``: carried out and answered. ``REFUSE``: never arrived. ``LOSE``: carried
-    out, the reply lost. ``FORBID``: not carried out, for lack of a right.
-    ``FAIL_LATE``: carried out, and then the store reports a failure, as if a right were
-    missing after what counts was written. ``DECLINE``: not carried out; the store says
-    so, and may accept the next one.
+    ``PASS``: the command is carried out and answered. ``REFUSE``: the command never
+    reaches the store. ``LOSE``: the command is carried out, but its reply is lost.
+    ``FORBID``: not carried out, for lack of a right. ``FAIL_LATE``: carried out, and
+    then reported as failed, as if a right were missing after the essential writes.
+    ``DECLINE``: not carried out; the store reports so, and may accept the next one.
     """
 
     PASS = auto()
@@ -47,17 +47,19 @@ class Fate(Enum):
 @final
 @dataclass(eq=False)
 class FaultyLink:
-    """The fate of each request; attributes may change at any time.
+    """Faults of the connection to a ``FaultyStore``; attributes may change at any time.
 
     Attributes:
-        down: No request arrives.
-        fate: The fate of each command.
-        hold_back: Commands are carried out, and their replies kept for ``let_through``.
-        renewals_fail: Renewals fail.
-        lane: The connection over which a resource is renewed.
-        before_renewal: Called in the renewal thread with the lane and the seconds it
-            has; may wait or raise.
-        give_up: Called when a renewal that waits there is abandoned.
+        down: If True, no request reaches the store.
+        fate: Called with each command; returns its ``Fate``.
+        hold_back: If True, commands are carried out, and their replies wait for
+            ``let_through``.
+        renewals_fail: If True, renewals fail with ``BackendUnavailable``.
+        lane: Returns the key of the connection over which a resource is renewed, or
+            None for that of the inner store.
+        before_renewal: Called in the thread that renews, before each request, with the
+            key from ``lane`` and the timeout in seconds; may wait or raise.
+        give_up: Called in any thread to end a ``before_renewal`` that waits.
         sent: All commands, also those that failed.
     """
 
@@ -79,7 +81,7 @@ class FaultyLink:
         return len(self._held_back)
 
     def let_through(self) -> None:
-        """Deliver the replies held back, in order."""
+        """Stop holding back replies; deliver those held back, in order."""
         self.hold_back = False
         held_back, self._held_back = self._held_back, []
         for answer in held_back:
@@ -88,7 +90,11 @@ class FaultyLink:
     def carry(
         self, do: Callable[[], Pending[Reply]], command: Command
     ) -> Pending[Reply]:
-        """Carry the command out or fail it; deliver the reply now, later or never."""
+        """Return the reply to a command, which may fail, or come later, or never.
+
+        Calls ``do``, which sends the command to the store, unless ``down`` or the fate
+        of the command forbids. Records the command in ``sent``.
+        """
         self.sent.append(command)
         fate = Fate.REFUSE if self.down else self.fate(command)
         pending: Pending[Reply] = Pending()
@@ -116,11 +122,7 @@ class FaultyLink:
         return pending
 
     def check(self) -> None:
-        """Refuse a request that only reads, while the link is down.
-
-        Raises:
-            BackendUnavailable: The link is down.
-        """
+        """Raise ``BackendUnavailable`` if the link is down."""
         if self.down:
             raise _unavailable()
 
@@ -138,10 +140,11 @@ _NOT_DONE: dict[Fate, Callable[[], BackendError]] = {
 
 @final
 class FaultyStore:
-    """Any store behind a link. It has the ports of locks, and none of recipes.
+    """Store that passes each request through a ``FaultyLink`` to an inner store.
 
-    ``host`` and ``bell`` are those of ``inner``; ``pace`` replaces the pace of
-    ``inner``.
+    It supports locks, but no recipes (mutex sets, row locks, occupied objects). Pass
+    the ``host`` and ``bell`` with which ``inner`` was opened; ``pace`` replaces its
+    poll policy.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class FaultyStore:
         self._inner.unwatch(resource)
 
     def wake(self) -> None:
-        """Wake all waiters: the store or the link has changed."""
+        """Wake all waiters, because the store or the link has changed."""
         for resource in self._watched:
             self._host.call_soon(self._bell, resource, 0.0)
 
@@ -194,7 +197,7 @@ class FaultyStore:
 
 @final
 class FaultyRenewer:
-    """A renewer whose renewals go over the link."""
+    """Renewer that passes each renewal through a ``FaultyLink``."""
 
     def __init__(self, inner: Renewer, link: FaultyLink) -> None:
         self._inner = inner

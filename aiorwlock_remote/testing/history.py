@@ -1,19 +1,22 @@
-"""Histories: what happened to locks in a run, written down for a judge to decide on.
+"""Histories: JSON-lines records of what happened to locks, for ``check_history``.
 
-Every process writes one file of JSON lines. A line is written before a call ("ask",
-"releasing") and after its outcome, so a killed process leaves no call unmentioned and
-at most one torn line, its last::
+Every process writes its own file. A line is written before a call (``ask``,
+``releasing``) and after its outcome. If a process is killed, its file misses no call,
+and only its last line may be torn::
 
-    with History("worker-1.jsonl") as history: attempt = history.ask("catalog,7", "W")
-        held = await lock.writer.acquire() attempt.granted(fence=held.fence, until=now()
-        + round(held.expires_in * 1e9)) attempt.access(step=1,
-        serial=ledger.write(held.fence), until=attempt.until)
-        attempt.releasing(until=attempt.until) await held.release()
+    with History("worker-1.jsonl") as history:
+        attempt = history.ask("catalog,7", "W")
+        held = await lock.writer.acquire()
+        attempt.granted(fence=held.fence, until=now() + round(held.expires_in * 1e9))
+        serial = ledger.write(held.fence)
+        attempt.access(step=1, serial=serial, until=attempt.until)
+        attempt.releasing(until=attempt.until)
+        await held.release()
         attempt.released(ok=True)
 
-All times are integer nanoseconds of ``now()``, which all processes of one host share:
-histories of several hosts cannot be mixed. ``until`` is the local deadline up to which
-a holder relies on its grant; None means for ever.
+All times are integer nanoseconds of ``now()``, a clock that the processes of one host
+share: histories of several hosts cannot be mixed. ``until`` is the local deadline up to
+which a holder relies on its grant, or None if the grant has no end.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# Shared with other readers, or alone.
+# "R": shared with other readers. "W": exclusive.
 EventMode = Literal["R", "W"]
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> int:
-    """Return nanoseconds of a clock that all processes of this host share."""
+    """Return monotonic nanoseconds of a clock that all processes of a host share."""
     # CLOCK_BOOTTIME, where the system has it, goes on while the host is suspended, as
     # leases do.
     return (
@@ -53,7 +56,7 @@ def now() -> int:
 class _Step:
     process: str
     resource: str
-    # Names one attempt to acquire: 12 hex digits, never its secret ticket.
+    # Name of one attempt to acquire: 12 hex digits, never its secret ticket.
     holder: str
     at: int
 
@@ -66,7 +69,7 @@ class _Answer(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Ask(_Step):
-    """Event: an acquire is about to be called."""
+    """Event: a process is about to call ``acquire``."""
 
     mode: EventMode
 
@@ -74,7 +77,7 @@ class Ask(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Granted(_Answer):
-    """Event: an acquire returned a grant."""
+    """Event: ``acquire`` returned a grant with this fence and local deadline."""
 
     mode: EventMode
     fence: int
@@ -84,28 +87,29 @@ class Granted(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Refused(_Answer):
-    """Event: a lock was not granted, because it was busy or not free in time."""
+    """Event: ``acquire`` granted nothing: the lock was busy, or the timeout passed."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Failed(_Answer):
-    """Event: an error that proves that nothing was granted (connection refused)."""
+    """Event: ``acquire`` raised an error that proves that nothing was granted."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown(_Answer):
-    """Event: an error that leaves open whether the lock was granted."""
+    """Event: ``acquire`` raised an error; the lock may have been granted or not."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Access(_Step):
-    """Event: the ``step``-th (1, 2, …) access of a grant to its fenced resource.
+    """Event: a holder accessed the resource that its fence protects.
 
-    ``serial``: its place among all accesses that the resource accepted; None: the fence
-    was refused as stale. ``until``: the deadline known by now, renewals included.
+    ``step``: number of this access within the grant (1, 2, …). ``serial``: its number
+    among all accesses that the resource accepted, or None if the resource refused the
+    fence as stale. ``until``: local deadline of the grant, renewals included.
     """
 
     mode: EventMode
@@ -118,7 +122,7 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """Event: a release is about to be called, by the holder or to break a grant."""
+    """Event: a process is about to release a grant, its own or another's by force."""
 
     # Without this line, a release under way when its process is killed would look like
     # a lock that two processes hold.
@@ -128,10 +132,10 @@ class Releasing(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Released(_Answer):
-    """Event: the outcome of a release.
+    """Event: a release has ended.
 
-    ``ok``: True if the store confirmed that the grant lived until then, False if the
-    store knew no such grant, None if it is not known.
+    ``ok``: True if the store confirmed that the grant was alive until then, False if
+    the store did not know the grant, None if the outcome is unknown.
     """
 
     ok: bool | None
@@ -140,7 +144,7 @@ class Released(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Lost(_Step):
-    """Event: the holder learned that it no longer holds; reasons as of ``LockLost``."""
+    """Event: the holder learned that its grant is lost, for this ``LossReason``."""
 
     reason: str
 
@@ -148,7 +152,7 @@ class Lost(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Event: a process is dead; written by the process that killed and awaited it."""
+    """Event: ``process`` is dead; written by the process that killed and awaited it."""
 
     process: str
     at: int
@@ -195,7 +199,7 @@ _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in _KINDS.values()
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the event as one line of JSON, newline included."""
+    """Return the event as one line of JSON in bytes, newline included."""
     kind = type(event)
     record: dict[str, object] = {"e": kind.__name__.lower()}
     for name in _FIELDS[kind]:
@@ -204,7 +208,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes) -> Event:
-    """Return the event on a line; unknown keys are ignored.
+    """Return the event that one line of JSON contains; unknown keys are ignored.
 
     Raises:
         ValueError: The line is not an event.
@@ -228,7 +232,7 @@ __all__ = ["Attempt", "History", "now", "read_history"]
 
 
 def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
-    """Yield the events of all files, without the torn last line of a file.
+    """Yield the events of all files in turn; skip a torn last line of each file.
 
     Raises:
         ValueError: Another line is not an event; a history with holes proves nothing.
@@ -248,9 +252,11 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
 
 @final
 class History:
-    """One process's file. A line is in the file when the method that writes it returns.
+    """Writer of one process's history file; an existing file is continued.
 
-    An existing file is continued. Threads may share a History, processes may not.
+    A line is in the file when the method that writes it returns. ``process`` names the
+    process in the events (default: its process id). Threads may share a ``History``,
+    processes may not.
     """
 
     def __init__(
@@ -272,11 +278,10 @@ class History:
         return f"<History {str(self._path)!r} of process {self.process}>"
 
     def close(self) -> None:
-        """Close the file of this history."""
         self._file.close()
 
     def write(self, event: Event) -> None:
-        """Append an event; raise OSError if it could not be written whole."""
+        """Append one event; raise OSError if its line could not be written whole."""
         # A full disk may take half a line. A history with holes proves nothing, so the
         # run must fail instead.
         line = encode_event(event)
@@ -286,14 +291,15 @@ class History:
     def ask(
         self, resource: str, mode: EventMode, *, holder: str | None = None
     ) -> Attempt:
-        """Note that an acquire is about to be called; the Attempt notes what follows.
+        """Write an ``Ask`` event, right before the acquire; return its ``Attempt``.
 
-        ``holder`` is a new name unless given.
+        ``mode``: "R" for a reader, "W" for a writer or a mutex. ``holder``: name of the
+        attempt in the events (default: a random one).
         """
         return Attempt(self, resource, mode, holder or secrets.token_hex(6))
 
     def died(self, process: str) -> None:
-        """Note that another process is dead by now."""
+        """Write that another process, named ``process``, is dead by now."""
         self.write(Died(process=process, at=now()))
 
     def _drop_torn_line(self) -> None:
@@ -305,11 +311,11 @@ class History:
 
 @final
 class Attempt:
-    """One call of acquire and what follows from it; each method writes one line.
+    """One call of ``acquire`` and its consequences, made by ``History.ask``.
 
-    ``until`` is the last known local deadline, renewals included: nanoseconds of
-    ``now()``, or None for never. Call ``granted`` as soon as the acquire has returned:
-    the time of that call counts.
+    Each method writes one event. ``until`` is the last known local deadline of the
+    grant, renewals included: nanoseconds of ``now()``, or None if the grant has no end.
+    Call ``granted`` as soon as the acquire has returned: that time counts as its begin.
     """
 
     def __init__(
@@ -325,11 +331,10 @@ class Attempt:
 
     @property
     def holder(self) -> str:
-        """The name of this attempt."""
         return self._who[2]
 
     def granted(self, *, fence: int, until: int | None) -> None:
-        """Note that the acquire succeeded."""
+        """Write that the acquire returned a grant."""
         at = now()
         self.fence, self.until = fence, until
         self._history.write(
@@ -337,33 +342,41 @@ class Attempt:
         )
 
     def refused(self) -> None:
-        """Note that the lock was busy, or not granted in time."""
+        """Write that the lock was busy, or not granted in time."""
         self._history.write(Refused(*self._who, now(), self._asked_at))
 
     def failed(self) -> None:
-        """Note an error that proves that nothing was granted."""
+        """Write that the acquire raised an error which proves no grant."""
         self._history.write(Failed(*self._who, now(), self._asked_at))
 
     def unknown(self) -> None:
-        """Note an error that leaves open whether the lock was granted."""
+        """Write that the acquire raised an error, and may have been granted."""
         self._history.write(Unknown(*self._who, now(), self._asked_at))
 
     def access(self, *, step: int, serial: int | None, until: int | None) -> None:
-        """Note an access to the protected resource; see ``Access``."""
+        """Write an access to the protected resource.
+
+        ``step`` numbers the accesses of this grant from 1. ``serial`` is the number of
+        the access among all that the resource accepted, or None if it was refused.
+        """
         self.until = until
         self._history.write(
             Access(*self._who, now(), self._mode, self.fence, step, serial, until)
         )
 
     def releasing(self, *, until: int | None) -> None:
-        """Note that the release is about to be called."""
+        """Write that the release is about to be called."""
         self.until, self._leaving_at = until, now()
         self._history.write(Releasing(*self._who, self._leaving_at, until))
 
     def released(self, *, ok: bool | None) -> None:
-        """Note the outcome of the release; see ``Released`` for ``ok``."""
+        """Write that the release has ended.
+
+        ``ok``: True if the store confirmed that the grant was alive until then, False
+        if the store did not know the grant, None if the outcome is unknown.
+        """
         self._history.write(Released(*self._who, now(), self._leaving_at, ok))
 
     def lost(self, reason: str) -> None:
-        """Note that the lock reported its loss."""
+        """Write that the holder learned of its loss; ``reason``: a ``LossReason``."""
         self._history.write(Lost(*self._who, now(), reason))

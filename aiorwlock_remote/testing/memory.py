@@ -1,4 +1,4 @@
-"""A memory store for tests of programs that use locks: time and faults on demand."""
+"""In-memory lock store for tests of programs that use locks, with fault injection."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 @final
 class FaultyMemory:
-    """A private memory store whose locks a test can lose, delay and cut off.
+    """In-memory lock store whose locks a test can lose, delay and cut off.
 
-    It is a backend: ``connect(store)`` takes it in place of a URL. Faults of its
-    ``link`` affect every ``Locks`` from ``connect``; a ``Locks`` from ``connect_rival``
-    does not fail. Both see the same locks and the same clock. For one event loop at a
-    time.
+    ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
+    ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
+    same locks and the same clock. Use the store in one event loop at a time. ``pace``
+    sets how often waiters poll, for tests of waiting.
     """
 
     def __init__(self, *, pace: PollPolicy | None = None) -> None:
-        # ``pace``: how often waiters poll, for tests of waiting.
         self.link: FaultyLink = FaultyLink()
         self._pace = pace
         self._shelf = MemoryDatabase()
@@ -47,11 +46,7 @@ class FaultyMemory:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        """Open the store for ``connect``.
-
-        Raises:
-            BackendUnavailable: The link is down.
-        """
+        """Open the store, or raise ``BackendUnavailable`` if the link is down."""
         self.link.check()
         return self._open(host, bell, settings, self.link)
 
@@ -85,13 +80,13 @@ class FaultyMemory:
         """End the grants of this resource now: their holders get ``LockLost(reason)``.
 
         A body of ``async with`` is cancelled at its next ``await`` that waits. Other
-        clients may have the lock at once. Call it in the event loop of the holders,
-        best from code under the lock: ``locked()`` is true some turns of the loop
-        before the holder's acquire returns.
+        clients can acquire the lock at once. Call this method in the event loop of the
+        holders, best in code that holds the lock: ``locked()`` becomes true some turns
+        of the loop before the holder's acquire returns.
 
         Raises:
-            LookupError: No ``Locks`` of this store holds the resource, or its acquire
-                has not returned yet.
+            LookupError: No ``Locks`` from this object's own ``connect`` or
+                ``connect_rival`` holds it, or its acquire has not returned yet.
             ConfigurationError: The name or the reason does not exist.
         """
         if reason not in get_args(LossReason):
@@ -118,8 +113,8 @@ class FaultyMemory:
     def advance(self, seconds: float) -> None:
         """Move the store's clock forward: leases run out there, and waiters enter.
 
-        As if every holder had been paused for so long: each relies on its lease until
-        it asks, and only its fence shows that it is late.
+        The effect is as if every holder had been paused for so long: each relies on its
+        lease until its next request, and only its fence shows that its grant is stale.
 
         Raises:
             ConfigurationError: ``seconds`` is not a number of seconds.
@@ -130,11 +125,11 @@ class FaultyMemory:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Cut ``connect``'s requests off while the block runs.
+        """Cut off the requests of all but ``connect_rival`` while the block runs.
 
         They fail with ``BackendUnavailable``, an ``acquire`` with ``AcquireUncertain``.
-        Waiters go on waiting, and leases run. A rival still reaches the store, as in a
-        network split.
+        Waiters keep waiting, and leases keep running out. A ``Locks`` from
+        ``connect_rival`` still reaches the store, as in a network split.
         """
         before, self.link.down = self.link.down, True
         try:
@@ -177,8 +172,6 @@ class FaultyMemory:
 
 @final
 class _Rival:
-    """A backend of the same store whose link does not fail."""
-
     def __init__(self, memory: FaultyMemory) -> None:
         self._memory = memory
 
@@ -190,8 +183,6 @@ class _Rival:
 
 @final
 class _Ahead:
-    """This machine's clock, some seconds ahead."""
-
     def __init__(self) -> None:
         self.seconds: float = 0.0
         self._clock = SystemClock()
@@ -205,8 +196,6 @@ class _Ahead:
 
 @final
 class _HostAhead:
-    """The caller's event loop, with the store's clock."""
-
     def __init__(self, host: EventLoop, clock: Clock) -> None:
         self.clock: Clock = clock
         self._host = host

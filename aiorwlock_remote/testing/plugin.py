@@ -1,11 +1,11 @@
-"""Fixtures for tests of programs that use locks; see ``FaultyMemory``.
+"""Pytest plugin: fixtures for tests of programs that use locks.
 
-In the topmost ``conftest.py``::
+Load it in the topmost ``conftest.py``::
 
     pytest_plugins = ["aiorwlock_remote.testing.plugin"]
 
-``memory_locks`` and ``rival_locks`` work in tests run by anyio's plugin, on asyncio and
-trio, and by pytest-asyncio.
+The fixtures ``memory_locks`` and ``rival_locks`` work in tests that anyio's plugin runs
+(on asyncio or trio), and in tests that pytest-asyncio runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Mark = Callable[..., Any]
 
 @pytest.fixture
 def lock_store() -> FaultyMemory:
-    """A store of locks in memory, new for this test, with faults on demand."""
+    """Return a new in-memory lock store with fault injection (``FaultyMemory``)."""
     from aiorwlock_remote.testing.memory import FaultyMemory  # noqa: PLC0415
 
     return FaultyMemory()
@@ -42,13 +42,13 @@ def lock_store() -> FaultyMemory:
 
 @pytest.fixture
 def memory_locks(request: pytest.FixtureRequest) -> Locks:
-    """A ``Locks`` of ``lock_store``, for the code under test."""
+    """Return a ``Locks`` connected to ``lock_store``, for the code under test."""
     return _opened(request, "memory_locks")
 
 
 @pytest.fixture
 def rival_locks(request: pytest.FixtureRequest) -> Locks:
-    """A ``Locks`` of ``lock_store`` as another process has it; it never fails."""
+    """Return a ``Locks`` of ``lock_store`` that plays another process, fault-free."""
     return _opened(request, "rival_locks")
 
 
@@ -75,7 +75,6 @@ def _option(config: pytest.Config, name: str) -> object:
 
 
 def _loop_of(request: pytest.FixtureRequest) -> str:
-    """Return the scope of the loop in which pytest-asyncio runs the test."""
     mark = request.node.get_closest_marker("asyncio")
     asked = mark.kwargs.get("loop_scope") if mark else None
     default = _option(request.config, "asyncio_default_test_loop_scope")
@@ -98,8 +97,6 @@ def _opened(request: pytest.FixtureRequest, name: str) -> Locks:
 
 
 def _fixtures(runner: str, mark: _Mark) -> ModuleType:
-    """Return a plugin with the fixtures of one runner, marked as it requires."""
-
     async def memory_locks(lock_store: FaultyMemory) -> AsyncIterator[Locks]:
         async with lock_store.connect() as locks:
             yield locks

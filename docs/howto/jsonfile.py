@@ -1,8 +1,8 @@
-"""``jsonfile:///path`` — a whole backend in one module, to learn from.
+"""``jsonfile:///path``: a complete backend in one module, as an example.
 
-All locks are in one JSON file that is rewritten for each step, under ``flock``. It
-knows no messages, so waiters poll. For real use take ``sqlite://``: it is faster, wakes
-waiters, survives a power cut, and knows when the machine has been booted.
+All locks are in one JSON file that is rewritten for each step, under ``flock``. The
+file sends no messages, so waiters poll. For real use take ``sqlite://``: it is faster,
+wakes waiters, survives a power cut, and detects a boot of the machine.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from aiorwlock_remote.ports import (
 
 
 class File:
-    """What blocks: the file, one atomic step at a time."""
+    """The file and its atomic steps; all methods block."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
 
     def step(self, resource: Resource, command: Command) -> Step:
-        """Read, let the core decide, write: nobody else comes in between."""
+        """Load the records, apply the command, and store the result, under a lock."""
         with self._path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             everything = self._load()
             record, seat = self._read(everything, resource)
-            # The clock is read with the lock in hand, never before.
+            # Read under the lock: an earlier reading could be older than the last
+            # step's.
             now, wall = micros(self._clock.now()), micros(self._clock.wall())
             step = transition(record, seat, command, now, wall)
             everything[resource.key] = {
@@ -60,13 +61,13 @@ class File:
             return step
 
     def look(self, resource: Resource) -> Snapshot:
-        """One resource as it stands."""
+        """Return the current state of one resource."""
         record, seat = self._read(self._load(), resource)
         now, wall = micros(self._clock.now()), micros(self._clock.wall())
         return Snapshot(resource, record or Doorman(), seat, now, wall)
 
     def scan(self) -> list[Snapshot]:
-        """All resources."""
+        """Return the current states of all resources."""
         return [self.look(resource_from_key(name)) for name in sorted(self._load())]
 
     def _load(self) -> dict[str, Any]:
@@ -85,47 +86,47 @@ class File:
 
 
 class JsonFileStore:
-    """What the event loop sees: nothing here blocks."""
+    """The store in the event loop; no method blocks."""
 
     capabilities = Capability.MANY_PROCESSES | Capability.OFF_LOOP_RENEWAL
-    pace = PollPolicy(poll_min=0.02, poll_max=0.04)  # nobody wakes a waiter: look often
+    pace = PollPolicy(poll_min=0.02, poll_max=0.04)  # no messages: poll often
 
     def __init__(
-        self, file: File, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, file: File, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> None:
-        """One thread carries out the steps, so they keep their order."""
         self._file = file
-        self._host = host
-        self._bell = bell
-        self._gate = settings.client_id
+        self._loop = loop
+        self._wake = wake
+        self._client_id = settings.client_id
+        # One thread, so the steps keep their order.
         self._thread = ThreadPoolExecutor(1)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Send, and return at once; what was sent is carried out, cancelled or not."""
+        """Send a command; it is carried out even if the caller is cancelled."""
         reply: Pending[Reply] = Pending()
 
         def answered(step: Step) -> None:
             reply.set_result(step.reply)
-            if self._gate in step.wakes:  # this very process is next
-                self._bell(resource, 0.0)
+            if self._client_id in step.wakes:  # this process is next
+                self._wake(resource, 0.0)
 
         self._in_thread(lambda: self._file.step(resource, command), answered, reply)
         return reply
 
     def watch(self, resource: Resource) -> None:
-        """With messages: subscribe, and look once."""
+        """Do nothing; a store with messages subscribes here, and looks once."""
 
     def unwatch(self, resource: Resource) -> None:
-        """With messages: unsubscribe."""
+        """Do nothing; a store with messages unsubscribes here."""
 
     async def look(self, resource: Resource) -> Snapshot:
-        """The resource as it stands."""
+        """Return the current state of a resource."""
         seen: Pending[Snapshot] = Pending()
         self._in_thread(lambda: self._file.look(resource), seen.set_result, seen)
         return await seen
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """All resources, or those of one type."""
+        """Yield the states of all resources, or of those of one type."""
         found: Pending[list[Snapshot]] = Pending()
         self._in_thread(self._file.scan, found.set_result, found)
         for snapshot in await found:
@@ -133,11 +134,11 @@ class JsonFileStore:
                 yield snapshot
 
     def renewer(self) -> JsonFileRenewer:
-        """For the keeper's thread."""
+        """Return the renewer for the keeper's thread."""
         return JsonFileRenewer(self._file)
 
     async def aclose(self) -> None:
-        """Finish what was sent."""
+        """Carry out the commands already sent, and close."""
         done: Pending[None] = Pending()
         self._in_thread(lambda: None, done.set_result, done)
         await done
@@ -154,26 +155,26 @@ class JsonFileStore:
                 result = work()
             except OSError as exc:
                 lost = BackendUnavailable(what=str(exc))
-                self._host.call_soon(pending.set_exception, lost)
-            except Exception as exc:  # noqa: BLE001 - handed on to whoever awaits
-                self._host.call_soon(pending.set_exception, exc)
+                self._loop.call_soon(pending.set_exception, lost)
+            except Exception as exc:  # noqa: BLE001 - raised by ``await pending``
+                self._loop.call_soon(pending.set_exception, exc)
             else:
-                self._host.call_soon(answered, result)
+                self._loop.call_soon(answered, result)
 
         self._thread.submit(run)
 
 
 class JsonFileRenewer:
-    """Blocking renewals, in the keeper's thread."""
+    """Renewals, which block; called in the keeper's thread."""
 
     def __init__(self, file: File) -> None:
-        """A backend with connections opens one of its own at the first renewal."""
+        # A backend with connections opens one for renewals at the first of them.
         self._file = file
 
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld]:
-        """Renew all, in order."""
+        """Renew the leases of a batch, in order."""
         del timeout
         outcomes: list[Grant | NotHeld] = []
         for each in batch:
@@ -184,18 +185,18 @@ class JsonFileRenewer:
         return outcomes
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing, as no connection was opened."""
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> JsonFileStore:
-    """The backend's one function: what its entry point names."""
+    """Open the store; the package's entry point names this function."""
     address.only()  # no options in the URL
     if not address.path.strip("/"):
         raise ConfigurationError(what="jsonfile needs the path of a file")
     path = Path(address.path.removeprefix("/"))
-    store = JsonFileStore(File(path, host.clock), host, bell, settings)
-    async for _ in store.scan(None):  # one cheap round trip: is it there, is it ours?
+    store = JsonFileStore(File(path, loop.clock), loop, wake, settings)
+    async for _ in store.scan(None):  # fail now if the file cannot be read
         break
     return store

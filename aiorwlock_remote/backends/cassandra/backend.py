@@ -1,4 +1,4 @@
-"""``CassandraBackend``: locks over a session of the user's, and their table."""
+"""``CassandraBackend``: locks over a driver session and a table of the user's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LayoutName = Literal["pair", "type"]
 
 
 class DriverSession(Protocol):
-    """``cassandra.cluster.Session``, which has no types, as far as it is used here."""
+    """The members of an untyped ``cassandra.cluster.Session`` that are used here."""
 
     @property
     def keyspace(self) -> Any: ...  # noqa: ANN401
@@ -39,8 +39,6 @@ class CassandraBackend:
     is never changed or closed here, and must stay open while locks are in use. Every
     request has an execution profile of its own: only the session's load balancing
     counts, not its defaults for consistency, retries and rows.
-
-    ``keyspace`` defaults to the session's. The other options are those of the URL.
     """
 
     def __init__(
@@ -54,11 +52,20 @@ class CassandraBackend:
         request_timeout: float = 2.0,
         clock_skew: float = 10.0,
     ) -> None:
-        """Check the arguments; no I/O. Times are in seconds.
+        """Check the arguments; no I/O.
+
+        Args:
+            session: A connected ``cassandra.cluster.Session``.
+            keyspace: Keyspace of the lock table; by default the session's.
+            table: Name of the lock table.
+            consistency: Consistency level of writes and plain reads.
+            serial_consistency: ``SERIAL``, or ``LOCAL_SERIAL`` for one data centre.
+            request_timeout: Seconds until a silent node counts as lost for one request.
+            clock_skew: Seconds by which the wall clocks of two processes may differ.
 
         Raises:
             ConfigurationError: ``session`` is not a session, no keyspace is known, or
-                an option cannot be used.
+                an option has an invalid value.
         """
         # By its methods: this module must be importable without the driver.
         if not all(hasattr(session, name) for name in ("execute_async", "cluster")):
@@ -100,12 +107,16 @@ class CassandraBackend:
     async def create_schema(self, layout: LayoutName = "pair") -> None:
         """Create the lock table, unless a table of that name exists already.
 
-        The statement is that of ``rwlock schema cassandra``; the role needs ``CREATE``.
-        Nothing else in this backend changes a schema. If the caller is cancelled, the
-        table may still be created.
+        Executes the statement that ``rwlock schema cassandra`` prints; the role needs
+        ``CREATE``. Nothing else in this backend changes a schema. If the caller is
+        cancelled, the table may still be created.
+
+        ``layout`` "pair" gives each resource a partition of its own. "type", as in the
+        published table, keeps all integer ids of a type in one partition, where their
+        transactions take turns.
 
         Raises:
-            ConfigurationError: There is no such layout.
+            ConfigurationError: ``layout`` is neither of the two.
             BackendError: The keyspace does not exist, the role may not create a table,
                 or no node answers.
         """

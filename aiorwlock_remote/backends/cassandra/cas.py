@@ -43,7 +43,7 @@ MAX_LOOKS = 3
 
 @value
 class _RowMark:
-    """Identifies a version; rows of published programs have none, only their seat."""
+    """The row of a ``StoredState``; ``condition`` is what a swap compares."""
 
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
@@ -51,14 +51,11 @@ class _RowMark:
 
 @dataclass(slots=True)
 class _Swap:
-    """One swap under way.
+    """State of one swap until its outcome is known.
 
-    Attributes:
-        unseen: It admits a grant whose seat or fence is not known to be stored.
-        foreign: It removes a seat that another program wrote.
-        early: The ballot, if its read was sent right behind the transaction.
-        node: The host that carried out the transaction.
-        looks: How often the row was read since.
+    ``unseen``: it admits a grant that must be read back before the grant is reported.
+    ``foreign``: it removes a mutex record that another program wrote. ``early`` is the
+    ballot, if its read was sent right after the transaction.
     """
 
     resource: Resource
@@ -73,26 +70,26 @@ class _Swap:
 
 
 class CassandraCas:
-    """Each swap is one lightweight transaction, each load a SERIAL read.
+    """Compare-and-set store: a swap is one transaction, a load one SERIAL read.
 
     Invariants, with the test that fails without each:
 
-    * A grant from nothing, or with a seat that was vacant, is reported only after a
-      read has shown all its cells: the read gives the fence, and shows whether a write
-      of another program hides the grant (test_writes_ahead.py).
-    * A grant with a seat that changes hands needs no read: the transaction compared the
-      seat with what one of ours had written, so nothing hid it
+    * A grant in a new row, or of a mutex that was free, is reported only after a read
+      has shown all its cells: the read gives the fence, and shows whether a write of
+      another program hides the grant (test_writes_ahead.py).
+    * A grant of a mutex that changes hands needs no read: the transaction compared the
+      mutex record with what one of ours had written, so nothing hid it
       (test_who_takes_over_has_a_higher_fence).
     * No fence is counted from a provisional one
       (test_who_joins_from_elsewhere_is_told_the_true_fence).
-    * No grant is left behind of a swap that fails after its transaction
+    * A swap that fails after its transaction leaves no grant in the row
       (test_what_hides_a_grant_for_an_hour).
     """
 
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """``memory`` holds when this process saw which version, for all its threads."""
+        """Settle results in ``host``; all objects on one table share ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -108,7 +105,6 @@ class CassandraCas:
         return micros(self._host.clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the least that the time of the row's frame can be; no slack."""
         found: CassandraRow = state.mark.found
         at, wall = self.clock(), micros(self._host.clock.wall())
         if found.record is None:
@@ -123,15 +119,12 @@ class CassandraCas:
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
-        """Read what was committed a moment ago, by a plain read that delays no step."""
+        """Read the committed state by a plain read, which delays no transaction."""
         request = self._table.request("peek", *resource.row)
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """Return the state of a row of a scan.
-
-        The row is not remembered: a scan would push out rows that are waited for.
-        """
+        """Return the state in a row of a table scan, without caching its version."""
         return _state(rows.parse_row(row))
 
     def swap(
@@ -266,10 +259,8 @@ class CassandraCas:
             self._undo(swap, row, error)
 
     def _undo(self, swap: _Swap, row: Row, error: BackendUnavailable) -> None:
-        """Remove what the row shows of a hidden grant, then fail with the error.
-
-        Entries of the queue go with it; clients that wait make theirs again.
-        """
+        # Removes what the row shows of a hidden grant, then fails with the error. Queue
+        # entries go with it; clients that wait make theirs again.
         new = swap.new
         assert new.record is not None
         assert new.frame is not None
@@ -317,17 +308,15 @@ class CassandraCas:
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Return which of two states of one resource was written later, by their frames."""
+    """Return the later written of two states of one resource; None if both are None."""
     known = (state for state in (other, one) if state is not None)
     return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
 
 
 def _clock_key(found: CassandraRow) -> UUID:
-    """Return the row's version, or its time if another program removed the version.
-
-    Time has to go on in that case, too: otherwise a renewal that changes nothing would
-    be believed for longer than the row says.
-    """
+    # By the time if another program removed the version. Time has to go on in that
+    # case, too: otherwise a renewal that changes nothing would be believed for longer
+    # than the row says.
     return found.version or UUID(int=found.frame or 0)
 
 

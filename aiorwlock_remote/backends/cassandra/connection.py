@@ -33,19 +33,21 @@ _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def connection_class(reader: SocketReader) -> type[ReadConnection]:
-    """Return the ``connection_class`` for a cluster object that ``reader`` reads."""
+    """Return a connection class for the driver, whose sockets ``reader`` reads."""
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
 
 class ReadConnection(Connection):
-    """One socket: written to by the thread that asks, read by a ``SocketReader``.
+    """Connection of the driver whose socket is read by a ``SocketReader``.
 
-    What is written leaves at once. Only a read *behind* a transaction, which is to be
-    carried out after the transaction, is left to Nagle's algorithm: the kernel sends it
-    when the bytes before have been acknowledged, which the answer does, and sooner than
-    we could after reading that answer. Other writes take it along.
+    Each thread writes its own requests to the socket, and written bytes leave at once.
+    Only a read that is to be carried out after the transaction before it
+    (``Request.behind``) is left to Nagle's algorithm: the kernel sends it when the
+    bytes before have been acknowledged, which the transaction's answer does, and sooner
+    than we could after reading that answer. Other writes take the read along.
 
-    Methods that the driver calls have the driver's names; see its own reactors.
+    Methods that the driver calls have the driver's names; see the driver's own
+    reactors.
 
     Invariants, with the test that fails without each (test_connection.py):
 
@@ -61,7 +63,6 @@ class ReadConnection(Connection):
     reader: ClassVar[SocketReader]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the driver's
-        """Connect and greet the server. Blocks: the driver calls it in threads."""
         super().__init__(*args, **kwargs)
         # Requests of other threads than the loop's; `needs_help` removes answered ones.
         self._of_other_threads: set[int] = set()
@@ -101,9 +102,10 @@ class ReadConnection(Connection):
         return size
 
     def push(self, data: bytes) -> None:
-        """Send the first request of a turn of the loop at once, the others together.
+        """Send an encoded request; the driver calls it in the requesting thread.
 
-        Other threads send at once.
+        In the event loop's thread the first request of a turn of the loop is sent at
+        once, the others together when the turn ends. Other threads send at once.
         """
         in_loop = self.reader.in_loop
         self._behind = in_loop and self.reader.behind and not self._unsent
@@ -153,7 +155,6 @@ class ReadConnection(Connection):
         return bool(self._of_other_threads or self._unsent or self._broken)
 
     def close(self) -> None:
-        """Fail all requests, and let the server see the end at once."""
         with self.lock:
             if self.is_closed:
                 return
@@ -183,7 +184,6 @@ class ReadConnection(Connection):
             self._send(b"")
 
     def _send(self, data: bytes) -> None:
-        """Send what was gathered, then this; keep what the socket does not take."""
         with self._io:
             # Before each send: the kernel applies it to what it still keeps, too.
             if self._at_once == self._behind:
@@ -200,7 +200,7 @@ class ReadConnection(Connection):
             self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, at_once)
 
     def _write(self) -> int:
-        """Return how many of the unsent bytes need not be sent any more."""
+        # Returns how many of the unsent bytes need not be sent any more.
         if not self._unsent or self.is_closed or self._broken is not None:
             return len(self._unsent)  # their requests get the connection's error
         try:
@@ -214,7 +214,7 @@ class ReadConnection(Connection):
             return len(self._unsent)
 
     def _received(self) -> bytes | None:
-        """Return what has arrived; empty: the server closed it; None: nothing yet."""
+        # Returns b"" if the server closed the connection, None if nothing has arrived.
         with self._io:
             if self._broken is not None:
                 raise self._broken
@@ -227,12 +227,12 @@ class ReadConnection(Connection):
 
 
 class CachingSegmentCodec(SegmentCodec):
-    """Segments of the native protocol, version 5, with the headers computed once.
+    """Segment codec of native protocol 5 that computes each header only once.
 
-    A header has a checksum of its own, which the driver computes bit by bit in Python:
-    a twentieth of what a small request costs it. But the header of an uncompressed
-    segment depends on nothing but its length, and our segments have few lengths. One
-    object serves all connections and threads.
+    A header has a checksum, which the driver computes bit by bit in Python: a twentieth
+    of what a small request costs the driver. But the header of an uncompressed segment
+    depends only on the segment's length, and our segments have few lengths. One object
+    serves all connections and threads.
     """
 
     def encode_header(self, buffer: BytesIO, *fields: int) -> None:

@@ -50,7 +50,7 @@ WriteTimeout: type[Exception] = cassandra.WriteTimeout
 if TYPE_CHECKING:
 
     class Connection:
-        """``cassandra.connection.Connection``, as far as our subclass needs it."""
+        """Type stub of ``cassandra.connection.Connection``: what our subclass uses."""
 
         endpoint: object
         ssl_context: ssl.SSLContext | None
@@ -74,10 +74,10 @@ if TYPE_CHECKING:
             **kwargs: Any,  # noqa: ANN401
         ) -> int: ...
         def process_io_buffer(self) -> None:
-            """Answer the requests whose answers are complete in ``_iobuf``."""
+            """Call back the requests whose answers are complete in ``_iobuf``."""
 
         def defunct(self, exc: BaseException) -> object:
-            """Give the connection up, and fail all its requests."""
+            """Close a broken connection, and fail all its requests with ``exc``."""
 
         def error_all_requests(self, exc: BaseException) -> None: ...
         def _connect_socket(self) -> None: ...
@@ -85,10 +85,10 @@ if TYPE_CHECKING:
         def _send_options_message(self) -> None: ...
 
     class SegmentHeader:
-        """``cassandra.segment.SegmentHeader``; never changed once it is made."""
+        """Type stub of the immutable ``cassandra.segment.SegmentHeader``."""
 
     class SegmentCodec:
-        """``cassandra.segment.SegmentCodec``, made without compression."""
+        """Type stub of ``cassandra.segment.SegmentCodec``, without compression."""
 
         header_length_with_crc: int
 
@@ -103,7 +103,7 @@ else:
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Return whether a cluster object has legacy settings, which exclude profiles."""
+    """Return True if a Cluster has legacy settings, which exclude profiles."""
     # The driver has no public way to ask for it.
     modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
     mode: object = getattr(of, "_config_mode")  # noqa: B009

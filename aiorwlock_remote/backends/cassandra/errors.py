@@ -66,7 +66,10 @@ _SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised; ``where`` names the cluster."""
+    """Return this library's error for an exception; ``where`` names the cluster.
+
+    Errors that are this library's already are returned unchanged.
+    """
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
     if isinstance(exc, _REFUSED):
@@ -101,10 +104,11 @@ def _gave_up(exc: BaseException) -> bool:
 
 
 def from_no_host_available(exc: BaseException, where: str) -> Failure:
-    """Return our error when no host took a request; one of them may say why.
+    """Return this library's error for ``NoHostAvailable``; ``where`` names the cluster.
 
+    If a host refused the login or has an untrusted certificate, the error says so.
     Nothing was sent: as the retry policy is Fallthrough, a request that was sent never
-    ends with this error.
+    ends with ``NoHostAvailable``.
     """
     errors: Any = getattr(exc, "errors", None)
     found: list[BaseException] = []
@@ -128,7 +132,7 @@ def from_no_host_available(exc: BaseException, where: str) -> Failure:
 
 
 def message_of(exc: BaseException) -> str:
-    """Return the message of the server or the driver, in one line."""
+    """Return the message of an error of the server or the driver, in one line."""
     if isinstance(exc, driver.ErrorMessage):
         code: int = getattr(exc, "code", 0) or 0
         text = f"{getattr(exc, 'message', '')} (code 0x{code:04x})"

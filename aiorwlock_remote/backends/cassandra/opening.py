@@ -1,4 +1,4 @@
-"""Connecting: in one thread, which is left alone when its caller has given up."""
+"""Opens sessions in a thread, which is left to itself when its caller gives up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ PROTOCOL = 5
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """Return the table over a session of our own, within ``connect_timeout``."""
+    """Connect a new session, check the lock table, and return it.
+
+    Closing the table closes the session. Raises ``ConfigurationError`` for a wrong
+    ``local_dc`` or an unreadable certificate, and ``BackendError`` if no node answers
+    within ``connect_timeout`` seconds or the table is not fit for locks.
+    """
     context = options.tls_context()
     until = host.clock.now() + options.connect_timeout
     reads, loop = socket_loop(host), threading.get_ident()
@@ -84,7 +89,6 @@ def _open(
 
 
 def _was_silent(exc: Exception) -> bool:
-    """Return whether a node accepted the connection, then said nothing, being busy."""
     by_host: Any = getattr(exc, "errors", None)
     found: list[object] = list(by_host.values()) if hasattr(by_host, "values") else []
     return any(isinstance(error, driver.OperationTimedOut) for error in found)
@@ -93,10 +97,11 @@ def _was_silent(exc: Exception) -> bool:
 async def use_session(
     session: driver.Session, options: Options, host: EventLoop
 ) -> Table:
-    """Return the table over a user's session, which is never closed or changed.
+    """Check the lock table through a user's session, and return it.
 
-    A session with legacy settings cannot be asked for rows as dicts. Then another
-    session of the same cluster object is used, and closed with the table.
+    The session is never changed or closed. A session with legacy settings cannot return
+    rows as dicts: then another session of the same Cluster object is used, and closed
+    with the table. Raises ``ConfigurationError`` if the session is closed.
     """
     if session.is_shutdown:
         raise ConfigurationError(
@@ -126,11 +131,8 @@ async def use_session(
 async def _open_in_thread(
     function: Callable[[], Table], options: Options, host: EventLoop
 ) -> Table:
-    """Return the table that a blocking function opens in a thread of its own.
-
-    If that takes longer than ``connect_timeout`` or the caller is cancelled, the thread
-    goes on, and another thread closes the table (test_opening.py).
-    """
+    # If the function takes longer than ``connect_timeout`` or the caller is cancelled,
+    # its thread continues, and another thread closes the table (test_opening.py).
     pending: Pending[Table] = Pending()
     taken = False
 
@@ -217,11 +219,8 @@ def _cluster(
 
 
 def _session(cluster: Any, options: Options) -> driver.Session:  # noqa: ANN401
-    """Connect a session in the right data centre.
-
-    The driver would use any of several data centres if none is named, and with a wrong
-    name finds every node too far away.
-    """
+    # The driver would use any of several data centres if none is named, and with a
+    # wrong name finds every node too far away.
     try:
         session = cluster.connect()
     except driver.NoHostAvailable:

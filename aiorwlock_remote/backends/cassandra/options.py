@@ -1,4 +1,4 @@
-"""``cassandra://…``: how to reach the cluster, how to ask it, and the texts to send."""
+"""Options of a ``cassandra:`` URL, and the statements for the table that it names."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 
 @dataclass(frozen=True, slots=True)
 class Options(TlsOptionsMixin):
-    """Where the cluster is and how to ask it. Its ``repr`` shows no password.
+    """Value object: where the cluster is and how to send requests. Hides its password.
 
-    Attributes:
-        connect_timeout: Seconds until the session must be up.
-        request_timeout: Seconds until a silent node counts as lost for one request.
-        clock_skew: Seconds by which the wall clocks of any two processes may differ;
-            infinite: wall clocks are never trusted.
+    Times are in seconds. ``request_timeout`` is for one request to a silent node,
+    ``clock_skew`` is by how much the wall clocks of two processes may differ; if it is
+    infinite, wall clocks are never trusted.
     """
 
     keyspace: str
@@ -56,17 +54,17 @@ class Options(TlsOptionsMixin):
 
     @property
     def where(self) -> str:
-        """What error messages call the cluster."""
+        """The cluster's name in error messages: hosts and port, or "the session"."""
         return f"{','.join(self.hosts)}:{self.port}" if self.hosts else "the session"
 
     @property
     def quoted(self) -> str:
-        """The name of the table, quoted for CQL."""
+        """Keyspace and table, quoted for CQL: ``"keyspace"."table"``."""
         return f'"{self.keyspace}"."{self.table}"'
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL gives, or refuse it with ``ConfigurationError``."""
+    """Return the options in a ``cassandra:`` URL, or raise ``ConfigurationError``."""
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)
@@ -90,7 +88,10 @@ def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name of a keyspace or table that may be put into CQL between quotes."""
+    """Return a valid name of a keyspace or table, or raise ``ConfigurationError``.
+
+    ``what`` is "keyspace" or "table". Valid names may stand between quotes in CQL.
+    """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             what=f"cassandra: {what} {quoted(name)} is not a valid name",
@@ -100,12 +101,12 @@ def check_name(what: str, name: str) -> str:
 
 
 def statement(name: str, options: Options) -> str:
-    """Return a statement of ``statements.cql`` for the table that the options name."""
+    """Return the text of a statement of ``statements.cql`` for the options' table."""
     return statement_for_table(name, options.quoted)
 
 
 def statement_for_table(name: str, table: str) -> str:
-    """Return a statement of ``statements.cql`` for a table, whose name is quoted."""
+    """Return the text of a statement of ``statements.cql`` for a (quoted) table."""
     texts = load_statements("aiorwlock_remote.backends.cassandra", "statements.cql")
     return texts[name].replace("{table}", table)
 

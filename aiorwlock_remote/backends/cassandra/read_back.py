@@ -1,4 +1,4 @@
-"""Reads after a grant: its ballot, of which the fence is made, and whether it is shown.
+"""Reads rows after a grant, for its ballot (the fence) and whether it is visible.
 
 A plain write of another program (no lightweight transaction) has a time of that
 program's clock. If that clock is ahead, the write hides what transactions write to the
@@ -61,7 +61,11 @@ CLOCK_AHEAD_HINT = (
 
 
 class BallotRequest(NamedTuple):
-    """The ballot of one version of a row; None if that version is not there."""
+    """Request for the Paxos ballot that wrote ``version`` of the row ``key``.
+
+    ``ballot`` is settled with microseconds since 1970, or with None if a replica does
+    not show that version, or only a part of it.
+    """
 
     key: Key
     version: UUID
@@ -69,12 +73,12 @@ class BallotRequest(NamedTuple):
 
 
 class EarlyReadHeuristic:
-    """Decides whether to send a read right behind a transaction, before its answer.
+    """Decides whether to send the read of a ballot before its transaction is answered.
 
-    The kernel sends the read when the transaction's answer has arrived (see
-    ``ReadConnection``), unless other requests take the read along: then the read is
-    carried out too early, and in vain. Early reads are in time where one process uses
-    one node. After reads in vain, others are sent more and more rarely.
+    The kernel sends such an early read when the transaction's answer has arrived (see
+    ``ReadConnection``). But if other requests take the read along, the server carries
+    it out too early, and it is useless. Early reads succeed where one process uses one
+    node. After each useless read, early reads are sent more rarely.
     """
 
     def __init__(self) -> None:
@@ -82,21 +86,20 @@ class EarlyReadHeuristic:
         self._left = 0
 
     def tries(self) -> bool:
-        """Return whether to send one for this grant."""
         self._left -= 1
         return self._left < 0
 
     def learns(self, *, hit: bool) -> None:
-        """Take note of whether the last one was in time."""
+        """Record whether the last early read came in time (``hit``)."""
         self._pause = 0 if hit else min(2 * self._pause + 1, MAX_GRANTS_BETWEEN_TRIES)
         self._left = self._pause
 
 
 class Ballots:
-    """Reads ballots, those of one turn of the loop together. Belongs to one thread.
+    """Reads Paxos ballots of granted rows, many with one request. For one thread.
 
-    So many locks that are acquired at the same time cost few reads. Each ballot is read
-    at the node that its transaction was sent to, which knows it first.
+    Reads that are requested in one turn of the event loop are sent together, to the
+    node that carried out the transactions, which knows their ballots first.
     """
 
     def __init__(self, table: Table, host: EventLoop) -> None:
@@ -111,9 +114,10 @@ class Ballots:
         self._together = True
 
     def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
-        """Read right behind the transaction; None if that tends to be in vain.
+        """Send the read of a ballot right after its transaction, or return None.
 
-        The caller lets ``early_reads`` learn the outcome.
+        None means that such reads were useless lately, and nothing was sent. The caller
+        reports to ``early_reads.learns`` whether the read was in time.
         """
         if not self.early_reads.tries():
             return None
@@ -122,11 +126,11 @@ class Ballots:
         return wanted.ballot
 
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
-        """Read from one replica, together with all that is read in this turn.
+        """Read the ballot that wrote a version of a row, at the end of the loop's turn.
 
-        The result is None if that version is unknown to the replica, was replaced, or
-        is hidden in part by another program's write. It fails with ``BackendError``.
-        ``node`` is where the transaction was sent.
+        ``node`` is the host that carried out the transaction. The result is None if the
+        version is unknown to the replica, was replaced, or is hidden in part by another
+        program's write. It fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._read_wanted)
@@ -178,10 +182,10 @@ class Ballots:
 
 
 def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]]:
-    """Yield groups of one type or of one number, of at most ``ROWS_PER_READ``.
+    """Yield groups of requests of one type or one id, at most ``ROWS_PER_READ`` each.
 
-    One request asks for each of its types with each of its numbers, so a mixed group
-    would read rows that were not asked for.
+    A request reads every combination of its types and ids, so a group with several
+    types and several ids would read rows that no request needs.
     """
     many = Counter(one.key[0] for one in wanted)
     groups: dict[object, list[BallotRequest]] = defaultdict(list)
@@ -194,7 +198,7 @@ def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]
 
 
 def whole_ballot(row: Row) -> Ballot:
-    """Return the ballot that wrote all cells of the row; None if several did."""
+    """Return the Paxos ballot that wrote all cells of the row; None if several did."""
     ballot: Ballot = row["ticket_written"]
     same = all(row[time] == ballot for time in WRITE_TIMES.values())
     return ballot if same else None
@@ -217,10 +221,9 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
 
 
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
-    """Return what is stored, if it shows the grants of ``new`` with seat and fences.
+    """Return the row with true fences if it shows all grants of ``new``, else None.
 
-    The row may be a later one: a client that has queued since has changed it, and has
-    seen the seat as it was written.
+    ``row`` may be a later version, changed by a client that has seen the mutex record.
     """
     if row is None:
         return None
@@ -238,10 +241,11 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
 
 
 def is_left_over(new: CassandraRow, row: Row) -> bool:
-    """Return whether a row that does not show the grants shows anything of ``new``.
+    """Return True if a row that hides a grant of ``new`` still shows parts of ``new``.
 
-    Other clients may have changed it since: they voided the grants, and left the seat,
-    which they took for another program's (``test_others_queue_behind_what_is_left``).
+    Other clients may have changed the row since: they voided the grants, and left the
+    mutex record, which they took for another program's
+    (``test_others_queue_behind_what_is_left``).
     """
     if row["version"] == new.version:
         return True
@@ -259,7 +263,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """Return what a change of the row compares, also if its record is damaged."""
+    """Return what changes of the row compare: version, ticket, ``acquired_at`` (ms)."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
@@ -267,7 +271,10 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
 def hidden_grant_error(
     resource: Resource, row: Row | None, wall: int
 ) -> BackendUnavailable:
-    """Return the error for a grant that the row does not show, and that was removed."""
+    """Return the error for a grant that its row did not show, and that was removed.
+
+    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
+    """
     what = f"{resource.label}: the grant was gone before its fence was read"
     cells, ahead = _hidden_cells(row)
     if row is None:
@@ -293,7 +300,10 @@ def hidden_grant_error(
 
 
 def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnavailable:
-    """Return the error for a release that did not remove another program's seat."""
+    """Return the error for a release that left another program's mutex record.
+
+    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
+    """
     at: int = row["ticket_written"]
     return BackendUnavailable(
         what=f"{resource.label}: ticket is unchanged; it is a plain write of a "
@@ -305,7 +315,7 @@ def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnav
 
 
 def _hidden_cells(row: Row | None) -> tuple[list[str], int]:
-    """Return the cells that were not written with the others, and their latest time."""
+    # The cells that were not written with the others, and their latest time.
     if row is None:
         return [], 0
     times = {cell: row[time] for cell, time in WRITE_TIMES.items()}

@@ -39,8 +39,9 @@ MAX_VERSIONS_CACHED = 4096
 class WrittenAt:
     """When a version of a row was written, as far as one process knows. Microseconds.
 
-    ``frame`` and ``wall`` are stored. ``seen`` is our boot clock when we first knew of
-    the version; for a version of our own it is the moment before it was sent.
+    ``frame`` (the row's own time) and ``wall`` (the writer's wall clock) are stored in
+    the row. ``seen`` is our boot clock when we first knew of the version; for a version
+    that we wrote, the moment before we sent it.
     """
 
     frame: int
@@ -49,7 +50,10 @@ class WrittenAt:
 
 
 class VersionClock:
-    """When this process first knew of each version; shared by its threads."""
+    """Thread-safe cache: when this process first saw each version of a row.
+
+    The least recently requested versions are dropped first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,10 +61,7 @@ class VersionClock:
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
     def get(self, version: UUID) -> WrittenAt | None:
-        """Return what is known of a version; None: never seen, or forgotten.
-
-        Versions that were not asked for are forgotten first.
-        """
+        """Return when a version was written and seen; None: it is not in the cache."""
         with self._lock:
             written = self._written.get(version.int)
             if written is not None:
@@ -68,7 +69,7 @@ class VersionClock:
             return written
 
     def add(self, version: UUID, written: WrittenAt) -> None:
-        """Remember a version, unless it is known already: the first time counts."""
+        """Add a version to the cache; do nothing if it is there already."""
         # A later time would make the version look younger than it is known to be, and
         # a lease end later.
         with self._lock:
@@ -78,10 +79,10 @@ class VersionClock:
 
 
 def earliest_now(written: WrittenAt, boot: int, wall: int, skew: int | None) -> int:
-    """Return the least that the frame's time can be now, by our boot and wall clocks.
+    """Return a lower bound of the row's own time now, in microseconds.
 
-    All are microseconds. ``skew`` is by how much two wall clocks may differ; None: do
-    not use wall clocks.
+    ``boot`` and ``wall`` are our clocks now, ``skew`` is by how much two wall clocks
+    may differ, all in microseconds. If ``skew`` is None, wall clocks do not count.
     """
     ago = max(0, boot - written.seen)
     if skew is not None:

@@ -1,6 +1,6 @@
-"""A row of the table: what the core makes of it, and the statement for each change.
+"""Rows of the lock table: their meaning for the core, and how they are changed.
 
-The seat, the published mutex record, has the value ``ticket,seconds``, as in every
+The value of the *seat*, the published mutex record, is ``ticket,seconds``, as in every
 store. A published program's row has milliseconds, which come after a point; ours have
 whole seconds.
 
@@ -47,10 +47,10 @@ _MILLI = timedelta(milliseconds=1)
 
 @value
 class CassandraRow:
-    """A row as it is or was stored. If there is no row, every field is None.
+    """A row of the lock table. If there is no row, every field is None.
 
-    ``frame`` and ``record.updated`` say when it was written, see ``row_time.py``.
-    ``since`` is the seat's ``acquired_at`` in milliseconds.
+    ``ticket`` and ``since`` (ms) are the published mutex record. ``frame`` (the row's
+    own time) and ``record.updated`` say when the row was written, see ``row_time.py``.
     """
 
     version: UUID | None = None
@@ -61,19 +61,19 @@ class CassandraRow:
 
     @property
     def seat(self) -> MutexRecord | None:
-        """The published mutex record, without a lease, which the record knows."""
+        """The published mutex record; its lease is in ``record`` alone."""
         if self.ticket is None:
             return None
         return MutexRecord(f"{self.ticket},{_format_seconds(self.since or 0)}")
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
-        """What a change of the row compares: version, ticket, acquired_at."""
+        """Version, ticket and ``acquired_at``, which every change compares."""
         return self.version, self.ticket, self.since
 
     @property
     def ours(self) -> bool:
-        """Whether the seat is the one that the record names."""
+        """Whether this library wrote the row's mutex record: ``record`` names it."""
         seat = self.seat
         return (
             seat is not None
@@ -83,7 +83,7 @@ class CassandraRow:
 
     @property
     def settled(self) -> bool:
-        """Whether fences can be counted on from those of the record."""
+        """Whether the record's fences are final, not provisional ones (1, 2, …)."""
         return self.record is None or not 0 < self.record.last < PROVISIONAL_LIMIT
 
 
@@ -91,7 +91,11 @@ NO_ROW = CassandraRow()
 
 
 def parse_row(row: Row | None) -> CassandraRow:
-    """Return what a read or a refusal shows, settled if it shows the ballot."""
+    """Return the row that a read, or the refusal of a transaction, shows.
+
+    Provisional fences are replaced by true ones if the row shows its ballot. Raises
+    ``BadRecord`` if the record is damaged or has no time.
+    """
     if row is None or "record" not in row:  # a refusal by an empty row has no columns
         return NO_ROW
     at, text, frame = row["acquired_at"], row["record"], row["frame"]
@@ -114,10 +118,11 @@ def parse_row(row: Row | None) -> CassandraRow:
 
 
 def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
-    """Return the row with its provisional fences counted from the ballot of its seat.
+    """Return the row with true fences, counted from the ballot of its mutex record.
 
-    If another program removed the seat or replaced it, the next ballot of ours counts:
-    that program's clock may be ahead, and fences would fall when the row is made anew.
+    If another program removed the mutex record or replaced it, the record's last fence
+    becomes 0, and the next ballot of ours counts: that program's clock may be ahead,
+    and fences would fall when the row is made anew.
     """
     if found.settled or found.record is None:
         return found
@@ -129,7 +134,7 @@ def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
 
 
 def counted_from(record: Doorman, ballot: int) -> Doorman:
-    """Replace provisional fences by true ones: the first fence is the ballot itself."""
+    """Return the record with true fences: provisional fence 1 becomes ``ballot``."""
 
     def true(fence: int) -> int:
         return fence + ballot - 1 if 0 < fence < PROVISIONAL_LIMIT else fence
@@ -140,7 +145,7 @@ def counted_from(record: Doorman, ballot: int) -> Doorman:
 
 
 def seat_columns(seat: MutexRecord) -> tuple[str, int]:
-    """Return the columns of a seat: ticket, and ``acquired_at`` in milliseconds."""
+    """Return the columns of a mutex record: ticket, ``acquired_at`` in ms."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
     return ticket, int(whole) * 1000 + int(rest or 0)
@@ -175,10 +180,11 @@ def change_statement(
     now: int,
     wall: int,
 ) -> Change:
-    """Return the change from a row to this record and seat.
+    """Return the row with a new record, the statement that stores it, and its values.
 
-    From an empty row to an empty record it writes a placeholder. ``now`` is the row's
-    own time, ``wall`` our wall clock at the same moment, in microseconds.
+    The statement changes nothing unless the row is still as ``found``. Where nothing
+    remains to store, it deletes the row, or writes a placeholder row. ``now`` is the
+    row's own time, ``wall`` our wall clock at the same moment, in microseconds.
     """
     record = _keep_placeholder(found, record, now)
     # The frame and the wall clock must be of one moment, whatever else changes, or the
@@ -223,7 +229,10 @@ def _emptied(
 def removal(
     key: tuple[str, int], condition: tuple[object, ...], micros_left: int
 ) -> Change:
-    """Return the removal of a row, with a placeholder for what is left of its time."""
+    """Return the row that remains, the statement that deletes a row, and its values.
+
+    A placeholder row remains for ``micros_left``, if that is positive.
+    """
     if micros_left <= 0:
         return NO_ROW, "delete", (*key, *condition)
     new = CassandraRow(_new_version())
@@ -234,27 +243,25 @@ def removal(
 def _excluded_values(
     found: CassandraRow, new: CassandraRow
 ) -> tuple[str | None, int | None]:
-    """Return what ``record`` and ``frame`` must not be, for this change.
-
-    A change that admits a grant builds on the row as this process remembers it. If
-    another program has removed the record since, no other process would know of the
-    grant, so the columns must not be null (``test_a_record_that_was_taken_away``). A
-    renewal writes the record anew.
-    """
+    # Returns what ``record`` and ``frame`` must not be. A change that admits a grant
+    # builds on the row as this process remembers it. If another program has removed the
+    # record since, no other process would know of the grant, so the columns must not be
+    # null (``test_a_record_that_was_taken_away``). A renewal writes the record anew.
     if found.record is None or not admits(found, new):
         return NEVER_STORED
     return None, None
 
 
 def admits(found: CassandraRow, new: CassandraRow) -> bool:
-    """Return whether the change adds a grant or moves one."""
+    """Return True if ``new`` has a grant whose ticket ``found`` lacks."""
     return not set(tickets_of(new)) <= set(tickets_of(found))
 
 
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
-    """Return whether a change of provisional fences adds none, and leaves the seat.
+    """Return True if the change adds no fence and keeps the mutex record.
 
-    Provisional fences count from the ballot of the seat, so the seat must stay.
+    Such a change is allowed while the fences of ``found`` are provisional: these are
+    counted from the ballot of the mutex record, so the mutex record must stay.
     """
     before, after = found.record, new.record
     if before is None or after is None:
@@ -265,18 +272,16 @@ def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
 
 
 def placeholder_until(record: Doorman) -> int:
-    """Return until when the row must not be left empty, in its own time; 0: it may."""
+    """Return until when (row's own time, µs) the row must not be empty; 0: it may."""
     until = dict(record.extra).get(PLACEHOLDER_UNTIL)
     return until if isinstance(until, int) else 0
 
 
 def _keep_placeholder(found: CassandraRow, record: Doorman, now: int) -> Doorman:
-    """Note in the record that its row replaces a placeholder, which has to come back.
-
-    Otherwise a release would leave the row empty, and let the lost request in
-    (test_tombstones.py). Only the process that wrote the placeholder knows how long it
-    would have lived, so the full time is assumed.
-    """
+    # Notes in the record that its row replaces a placeholder, which has to come back.
+    # Otherwise a release would leave the row empty, and let the lost request in
+    # (test_tombstones.py). Only the process that wrote the placeholder knows how long
+    # it would have lived, so the full time is assumed.
     is_placeholder = (
         found.version is not None and found.record is None and found.ticket is None
     )

@@ -49,11 +49,10 @@ def execution_profile(options: Options) -> dict[str, Any]:
 
 @value
 class Request:
-    """A statement and its values, which may hold a ticket and are not shown.
+    """A statement with its values, which ``repr`` hides: they may hold a ticket.
 
-    Attributes:
-        node: The host to ask; None: the driver's policy chooses one.
-        behind: Whether it may wait until the request before it is answered.
+    It is sent to the host ``node``; None: to one that the driver's policy chooses. With
+    ``behind`` it may wait until the request before it is answered.
     """
 
     statement: driver.Statement
@@ -66,7 +65,7 @@ class Request:
 
 
 class PendingRows(Pending[Rows]):
-    """The rows of an answer, and the host that gave it; None while it is not known."""
+    """The rows of an answer, and the host (``node``) that gave it, once it is there."""
 
     __slots__ = ("node",)
 
@@ -76,12 +75,15 @@ class PendingRows(Pending[Rows]):
 
 
 class ReplyHandler:
-    """Hands the answer of one request from the driver's thread to the caller's loop."""
+    """Settles the ``pending`` rows of one request, in the event loop that awaits them.
+
+    The driver calls ``came`` with rows, or ``failed`` with its exception, in any
+    thread.
+    """
 
     __slots__ = ("_callbacks", "_where", "future", "pending")
 
     def __init__(self, callbacks: CallbackQueue, where: str) -> None:
-        """``where`` names the cluster in errors."""
         self.pending: PendingRows = PendingRows()
         # The driver's ResponseFuture refers to this object. Each answer breaks the
         # cycle, or a request's thirty objects would wait for the garbage collector.
@@ -90,13 +92,11 @@ class ReplyHandler:
         self._where = where
 
     def came(self, rows: Rows | None) -> None:
-        """Settle the request with its rows. Any thread may call it."""
         future, self.future = self.future, None
         self.pending.node = future.coordinator_host
         self._callbacks.put(self.pending.set_result, rows or ())
 
     def failed(self, exc: BaseException) -> None:
-        """Settle the request with our error, whose cause is the driver's."""
         self.future = None
         error = errors.from_driver(exc, self._where)
         error.__cause__ = exc
@@ -108,7 +108,7 @@ class ReplyHandler:
 
 
 class SessionClient:
-    """Sends requests over a session, our own or the user's.
+    """Sends requests over a driver session, this library's own or the user's.
 
     The user's default retry policy never applies to them: it would send a lightweight
     transaction to the next host when a connection breaks, and that host would refuse it
@@ -124,7 +124,7 @@ class SessionClient:
     ) -> None:
         """Use a connected session, whose sockets ``reader`` reads if it is given.
 
-        ``profile`` is None if the session has legacy settings; then it is our own.
+        ``profile`` is None for a session of our own that has legacy settings.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile
@@ -137,7 +137,7 @@ class SessionClient:
             self._callbacks[reader.callbacks.host] = reader.callbacks
 
     def prepare(self, cql: str, level: str) -> driver.Statement:
-        """Prepare a statement for that consistency level. Blocks."""
+        """Prepare CQL for a consistency level, given by name. Blocks."""
         try:
             statement = self._session.prepare(cql)
         except Exception as exc:
@@ -162,7 +162,7 @@ class SessionClient:
         return list(rows)
 
     def ask(self, host: EventLoop, request: Request) -> PendingRows:
-        """Send a request; the result is settled in ``host`` with its rows.
+        """Send a request without blocking; settle its rows in the event loop ``host``.
 
         The result fails with ``BackendError``. Cancelling a task that awaits the result
         does not take the request back.
@@ -172,7 +172,7 @@ class SessionClient:
         return answer.pending
 
     async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
-        """Yield the rows of an answer page by page; request each page when needed."""
+        """Yield the rows of a large result in pages, each requested when needed."""
         page: bytes | None = None
         while True:
             answer = self._answer(host)

@@ -47,21 +47,18 @@ class ReadableConnection(Protocol):
         """Process what has arrived. Any thread may call it; one at a time reads."""
 
     def needs_help(self) -> bool:
-        """Return whether another thread waits for an answer, or data is unsent."""
+        """Return True if the helper thread must read or send for this connection."""
 
     def close_socket(self) -> None:
-        """Close the socket, which the loop does not watch any more."""
+        """Close the socket, after the event loop stopped watching it."""
 
 
 class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
-    """An event loop that can watch sockets."""
+    """An event loop that can call back when a socket can be read."""
 
 
 def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """Return the loop if it can watch sockets; Windows' default loop cannot.
-
-    Call it in the thread of the loop.
-    """
+    """Return ``host`` if it can watch sockets, else None. Call it in its thread."""
     if not isinstance(host, SocketEventLoop):
         return None
     one, other = socketpair()
@@ -72,7 +69,7 @@ def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
 
 
 class SocketReader:
-    """Reads the connections of one cluster object, in the loop and in a helper thread.
+    """Reads the sockets of one driver Cluster, in the event loop and a helper thread.
 
     Invariants, with the test that fails without each (test_socket_reader.py unless
     another file is named):
@@ -89,10 +86,9 @@ class SocketReader:
     """
 
     def __init__(self, host: ReadableEventLoop, loop: int) -> None:
-        """Start the helper thread. ``loop`` is the identifier of the loop's thread.
+        """Start the helper thread; ``loop`` is the id of the event loop's thread.
 
-        Raises:
-            BackendUnavailable: The thread could not be started.
+        Raises ``BackendUnavailable`` if no thread can be started.
         """
         self.callbacks: CallbackQueue = CallbackQueue(host)
         # Set by the loop while it sends a request that may wait for the answer of the
@@ -112,29 +108,27 @@ class SocketReader:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the calling thread is that of the loop."""
         return threading.get_ident() == self._loop
 
     # ------------------------------------------------------- from any thread
 
     def add(self, connection: ReadableConnection, sock: socket) -> None:
-        """Read the connection from now on."""
         with self._lock:
             self._connections[connection] = None
         self.host.call_soon(self._watch, connection, sock)
 
     def remove(self, connection: ReadableConnection) -> None:
-        """Stop reading it. The loop closes the socket when it has stopped watching."""
+        """Stop reading a connection; the loop then closes its socket."""
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Let the helper thread look after the connections in ``within`` seconds."""
+        """Let the helper thread check after ``within`` seconds if it is needed."""
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
 
     def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call back in the helper thread, unless the timer is cancelled before."""
+        """Call back in the helper thread after ``seconds``, unless cancelled."""
         due = self._now() + seconds
         timer = self._timers.add(due, callback)
         if due < self._wakes_at:
@@ -142,7 +136,6 @@ class SocketReader:
         return timer
 
     def close(self) -> None:
-        """End the helper thread. The loop closes the connections that are left."""
         self._stopped = True
         self._changed.set()
 
@@ -204,7 +197,7 @@ class SocketReader:
 
 
 class CallbackQueue:
-    """Answers on their way to one event loop, which is woken once for all of them.
+    """Thread-safe queue of calls into one event loop, woken once for all of them.
 
     A wake-up is a system call, in which the driver's thread gives up the interpreter's
     lock: with many requests under way it would wait for the loop at each answer.
@@ -216,13 +209,13 @@ class CallbackQueue:
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Call ``function(answer)`` in the loop, in order. Any thread may put."""
+        """Call ``function(answer)`` in the loop, in the order of the puts."""
         self._calls.append((function, answer))
         if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call the function in the loop, then all that it has put into the queue."""
+        """Call a function in the loop's thread, then make all queued calls."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()
@@ -247,7 +240,7 @@ class CallbackQueue:
 
 @final
 class Timer:
-    """A callback that is due once, unless it is cancelled; the driver's name for it."""
+    """Handle of a callback that is called once, unless ``cancel`` is called before."""
 
     __slots__ = ("callback",)
 
@@ -255,12 +248,11 @@ class Timer:
         self.callback: Callable[[], object] | None = callback
 
     def cancel(self) -> None:
-        """Do not call back. Any thread may cancel."""
         self.callback = None
 
 
 class Timers:
-    """Timers that are not due yet. Any thread may use them; all use one clock."""
+    """Thread-safe collection of timers, by the time at which they are due (seconds)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -268,7 +260,6 @@ class Timers:
         self._order = count()
 
     def add(self, due: float, callback: Callable[[], object]) -> Timer:
-        """Add a timer for that time, in seconds of the clock."""
         timer = Timer(callback)
         with self._lock:
             heapq.heappush(self._heap, (due, next(self._order), timer))
@@ -283,7 +274,7 @@ class Timers:
             return heap[0][0] if heap else inf
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Remove the timers that are due, and return their callbacks in order."""
+        """Remove the timers due at ``now``; return their callbacks, earliest first."""
         calls: list[Callable[[], object]] = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:

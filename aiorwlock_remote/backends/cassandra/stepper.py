@@ -1,7 +1,7 @@
-"""Steps on the table: swaps, and what rows that are deleted make necessary beside them.
+"""Steps on the table: grants without an end, and the reason why a grant was lost.
 
 A request that was lost may be carried out much later if the row is absent again. So no
-grant is made from nothing without an end: a grant that is to last for ever gets a short
+grant is made in a new row without an end: a grant that is to last for ever gets a short
 lease first, and is renewed to last when its answer has come
 (test_a_lock_for_ever_is_made_from_a_short_one).
 
@@ -50,10 +50,9 @@ PROVISIONAL_LEASE = micros(10)
 
 
 class LocalGrants:
-    """The grants of this process, and when each may expire first by the local clock.
+    """Thread-safe memory of this process's grants and their earliest possible expiry.
 
-    A grant that is gone before that time did not expire: another client deleted its
-    row. All threads of the process share it.
+    A grant that is lost before that time was ended by another client.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class LocalGrants:
         self._capacity = MAX_GRANTS_CACHED
 
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
-        """Remember the grants of one answer.
+        """Remember grants of one reply.
 
         ``now`` is the row's own time when they were granted, ``sent`` the local time
         when the request was sent, in microseconds.
@@ -79,19 +78,21 @@ class LocalGrants:
                 self._capacity = max(MAX_GRANTS_CACHED, 2 * len(alive))
 
     def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
-        """Return why a grant is gone: "forced" if it cannot have expired yet."""
+        """Return "forced" if a lost grant cannot have expired yet, else ``stored``.
+
+        ``clock`` is the local time in microseconds. The grant is forgotten.
+        """
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
         return "forced" if stored == "expired" and clock < ends else stored
 
     def released(self, tickets: Sequence[str]) -> None:
-        """Forget grants that this process gave back."""
         with self._lock:
             for ticket in tickets:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """Return the reply about these tickets, in order, with the true reasons."""
+        """Return the reply about these tickets with true reasons of losses."""
         match reply:
             case Released(held=False, reason=reason):
                 true_reason = self.loss_reason(tickets[0], reason, clock)
@@ -111,7 +112,7 @@ class LocalGrants:
 
 
 class CassandraStepper(CasStepper):
-    """``Store.step`` on the table. Belongs to one thread."""
+    """Carries out commands (``Store.step``) as swaps of rows. For one thread."""
 
     def __init__(
         self,
@@ -137,7 +138,6 @@ class CassandraStepper(CasStepper):
         await super().answered(resource)
 
     def _noted(self, command: Command, reply: Reply, line: CommandQueue) -> Reply:
-        """Remember what the reply says of our grants, or correct it by that."""
         if isinstance(reply, Granted):
             self._local_grants.granted(reply.grants, reply.now, line.sent)
             return reply
@@ -166,7 +166,7 @@ class CassandraStepper(CasStepper):
     def _made_endless(
         self, resource: Resource, endless: frozenset[str], stepped: Pending[Reply]
     ) -> Pending[Reply]:
-        """Renew those of the tickets that were granted, then answer."""
+        # Renews those of the tickets that were granted, then answers.
         answer: Pending[Reply] = Pending()
 
         def granted(_: Pending[Reply]) -> None:
@@ -215,7 +215,7 @@ def _settle_endless(
 
 
 def _with_bounded_leases(command: Command) -> tuple[frozenset[str], Command]:
-    """Return the tickets without an end, and the command with short leases for them."""
+    # The tickets without an end, and the command with short leases for these tickets.
     match command:
         case Acquire():
             endless = [c.ticket for c in command.claims if c.lease is None]
@@ -249,7 +249,7 @@ def _grants_in(reply: Reply) -> list[Grant]:
 
 
 def _tickets_of(command: Command) -> tuple[str, ...]:
-    """Return the tickets that the reasons in a reply are about."""
+    # The tickets that the reasons in a reply are about.
     match command:
         case Release() | Downgrade() | Upgrade() | Adopt():
             return (command.ticket,)

@@ -38,12 +38,11 @@ LARGE_SCAN_ROWS = 100_000
 
 
 class CassandraStore(CasLockStore):
-    """Steps are transactions of a session; waiting clients poll by plain reads."""
+    """Store whose steps are lightweight transactions; waiting clients poll."""
 
     def __init__(
         self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> None:
-        """Use an open table, which is closed with the store."""
         super().__init__(host, bell, settings)
         self._table = table
         self._memory = VersionClock()
@@ -63,12 +62,11 @@ class CassandraStore(CasLockStore):
         )
 
     async def look(self, resource: Resource) -> Snapshot:
-        """Return a snapshot. A free resource has no row, so it shows no last fence."""
+        """Return the state of a resource. A free one shows no last fence."""
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 
     async def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Yield snapshots page by page; this reads the whole table."""
         seen = 0
         request = self._table.request("scan")
         async for rows in self._table.client.pages(self._event_loop, request):
@@ -94,7 +92,6 @@ class CassandraStore(CasLockStore):
         return examine(self._table, self._event_loop)
 
     def renewer(self) -> CasRenewer:
-        """Return a renewer over the same session, with a thread of its own."""
         # Leases must be renewed although the caller's loop may be blocked.
         thread = CallbackThread(self._event_loop.clock)
         cas = CassandraCas(self._table, thread, self._memory)
@@ -103,7 +100,6 @@ class CassandraStore(CasLockStore):
         return CasRenewer(thread, steps, self._steps.known, saw, newer_state)
 
     async def aclose(self) -> None:
-        """Wait for the requests under way, and close the session if it is ours."""
         self._watcher.close()
         await self._wait_idle()
         await anyio.to_thread.run_sync(self._table.close)
@@ -114,7 +110,7 @@ class CassandraStore(CasLockStore):
         return Snapshot(resource, record, state.seat, at.now, at.wall)
 
     def _renewed(self, resource: Resource, state: StoredState) -> None:
-        """Let the loop's stepper start from what a renewal left."""
+        # A stepper must not start from the state before a renewal.
         latest = newer_state(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)
@@ -123,7 +119,7 @@ class CassandraStore(CasLockStore):
 async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> CassandraStore:
-    """Open ``cassandra://host1,host2:9042/keyspace``.
+    """Open ``cassandra://host1,host2:9042/keyspace``; ``bell`` wakes waiters.
 
     Raises:
         ConfigurationError: A part or an option of the URL cannot be used.

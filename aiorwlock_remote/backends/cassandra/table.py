@@ -1,4 +1,4 @@
-"""The lock table: whether locks can live in it, its statements, and its settings.
+"""The lock table: check of its schema, prepared statements, ``rwlock doctor``.
 
 Nothing here changes the table.
 """
@@ -50,10 +50,9 @@ _SAFE_LOGS = ("batch", "group")
 
 
 class Layout(StrEnum):
-    """What a Paxos partition of the table is, and so which resources wait for another.
+    """Which resources share a Paxos partition, so that their transactions take turns.
 
-    ``PAIR``: one resource. ``TYPE``: all integer ids of one type, as in the published
-    table.
+    ``PAIR``: none do. ``TYPE``: all integer ids of one type, as in the published table.
     """
 
     PAIR = "pair"
@@ -62,11 +61,11 @@ class Layout(StrEnum):
 
 @dataclass(eq=False)
 class Table:
-    """The open lock table, which was found fit, with its statements prepared.
+    """The open lock table, whose schema was checked, with its prepared statements.
 
     Attributes:
         gc_grace: Seconds for which deleted rows and ballots are remembered.
-        close: Closes the session if it is ours. Blocks.
+        close: Closes the session if it is this library's own. Blocks.
     """
 
     client: SessionClient
@@ -80,14 +79,16 @@ class Table:
         self.ask: Callable[[EventLoop, Request], PendingRows] = self.client.ask
 
     def request(self, name: str, *values: object) -> Request:
-        """Return a request for a statement of ``statements.cql`` with these values."""
         return Request(self.statements[name], values)
 
 
 def open_table(
     client: SessionClient, options: Options, close: Callable[[], object]
 ) -> Table:
-    """Check the table, as ``layout_of`` does, and prepare all statements. Blocks."""
+    """Check the schema of the lock table, and prepare all statements. Blocks.
+
+    ``close`` becomes ``Table.close``. Raises ``BackendError``.
+    """
 
     def look(name: str, *values: object) -> Rows:
         prepared = client.prepare(statement(name, options), "ONE")
@@ -128,9 +129,8 @@ def layout_of(
 ) -> Layout:
     """Return the layout of a table, given its rows in ``system_schema``.
 
-    Raises:
-        Unsupported: The keyspace or the table does not exist, or the table cannot hold
-            locks; the error names what to run.
+    Raises ``Unsupported`` if the keyspace or the table does not exist (``table`` is
+    None), or the table cannot hold locks; the error names what to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:
@@ -193,10 +193,7 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 
 
 async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
-    """Yield what settings of the cluster and the table mean for locks.
-
-    The role may lack the right to read a setting; that is a finding, too.
-    """
+    """Yield how settings of cluster and table affect locks, for ``rwlock doctor``."""
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)
     yield await _replication_finding(table, host)
@@ -206,7 +203,7 @@ async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
 
 
 async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
-    """Return the rows; none if the role may not ask, or the server lacks the table."""
+    # Returns no rows if the role may not ask, or the server lacks the table.
     one_node = driver.SimpleStatement(cql, consistency_level=LEVELS["ONE"])
     try:
         return list(await table.ask(host, Request(one_node, None)))

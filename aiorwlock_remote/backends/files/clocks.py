@@ -1,12 +1,12 @@
-"""The clock of the records: one host's boot clock, or the file server's.
+"""The clock of the records in files: one host's boot clock, or the file server's.
 
 Hosts that share a mount have one clock in common: the one by which the file server
-stamps what is changed. It is read by touching a file and looking at the stamp. No two
-hosts' own clocks are ever compared.
+stamps changes. It is read by touching a file and looking at the stamp. No two hosts'
+own clocks are ever compared.
 
-``.boot`` keeps which boot of this host, and which clock of it, the times of the records
-are of. The file is not synced: the next boot has no use for it, and reads one that a
-power cut left blank as empty.
+The file ``.boot`` says in which boot of this host, and by which clock of it, the times
+of the records were taken. The file is not synced: the next boot has no use for it, and
+reads one that a power cut left blank as empty.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BOOT_FILE_BYTES = 512
 
 
 class BootClock:
-    """The clock of one host: runs while the host sleeps, begins anew with each boot."""
+    """The clock of one host: runs while the host sleeps, restarts with each boot."""
 
     kind: str = BOOT_CLOCK
 
@@ -48,25 +48,21 @@ class BootClock:
 
 
 class ServerClock:
-    """The clock of the file server. No boot of any host ends a grant.
+    """The clock of the file server, by which grants outlive a reboot of any host.
 
-    A stamp may be late by a tick of the server's kernel, 10 ms at most: a fifth of the
-    default margin by which a holder stops before its lease ends.
+    It is read by touching the file ``touched``. The time may be late by a tick of the
+    server's kernel, 10 ms at most: a fifth of the default margin by which a holder
+    stops before its lease ends.
     """
 
     kind: str = SERVER_CLOCK
     boot: str = SERVER_CLOCK
 
     def __init__(self, touched: str) -> None:
-        """Touch the file at ``touched``, whose stamp has no other meaning."""
         self._touched = touched
 
     def check(self) -> None:
-        """Check that the stamps are fine enough for leases.
-
-        Raises:
-            Unsupported: they are whole seconds.
-        """
+        """Raise ``Unsupported`` if times are whole seconds, too coarse for leases."""
         # Whole seconds may be chance once, but not twice within 30 ms.
         for _ in range(2):
             now, _ = self.times()
@@ -79,7 +75,7 @@ class ServerClock:
         )
 
     def times(self) -> tuple[int, int]:
-        """Return the server's time twice, in microseconds."""
+        """Return the server's time (µs) twice: as boot and as wall clock."""
         os.utime(self._touched)  # without times: the server sets its own
         now = os.stat(self._touched).st_mtime_ns // 1000  # noqa: PTH116
         return now, now
@@ -89,11 +85,9 @@ FileClock = BootClock | ServerClock
 
 
 def read_boot_file(path: str) -> BootId | None:
-    """Return what the boot file at ``path`` says; None: it is blank.
+    """Return the boot id in the boot file at ``path``; None if the file is blank.
 
-    Raises:
-        BadRecord: it has another content.
-        OSError: it does not exist, or another error of the system.
+    Raises ``BadRecord`` for another content, ``OSError`` if there is no such file.
     """
     text = read_small_file(path, BOOT_FILE_BYTES).strip(b"\0 \n")
     if not text:
@@ -109,6 +103,6 @@ def read_boot_file(path: str) -> BootId | None:
 
 
 def write_boot_file(file: int, boot: BootId) -> None:
-    """Write ``boot`` in one piece into an open, locked boot file."""
+    """Write ``boot`` with one system call into an open, locked boot file."""
     text = json.dumps({"boot": boot.id, "shift": boot.shift})
     os.pwrite(file, text.encode().ljust(BOOT_FILE_BYTES - 1) + b"\n", 0)

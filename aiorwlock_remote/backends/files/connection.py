@@ -68,7 +68,6 @@ class FilesConnection:
         self._directory.close()
 
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
-        """Carry out commands; those of one resource together, in one write."""
         del timeout  # the directory is not locked as a whole
         grouped: dict[Resource, list[tuple[int, Command]]] = {}
         for number, (resource, command) in enumerate(batch):
@@ -108,7 +107,6 @@ class FilesConnection:
             raise kept
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
-        """Purge a random sample of the directory: its names are in no order."""
         del after
         with self._map_errors():
             purge_directory(self._directory, memory)
@@ -130,7 +128,6 @@ class FilesConnection:
         return Snapshot(resource, seen.record, seen.seat, seen.now, seen.wall)
 
     def _look(self, name: str, resource: Resource) -> tuple[str | None, Snapshot]:
-        """Return the record's key, and what the files hold."""
         files = ResourceFiles(self._directory, name, self._decoded)
         clock = self._directory.clock
         stored, present = self._read_unlocked(files)
@@ -185,7 +182,7 @@ class FilesConnection:
 
 
 def purge_directory(directory: LockDirectory, memory: float) -> None:
-    """Remove the unused files in a random sample of the directory.
+    """Remove unused files from a random sample of the directory.
 
     These are records of free resources that were not used for ``memory`` seconds, and
     temporary files of processes that were killed.

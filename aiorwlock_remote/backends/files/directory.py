@@ -1,4 +1,4 @@
-"""The directory of the locks: whose it is, its files' locks, notices of changes."""
+"""The directory of the locks: its ownership, the locks of its files, and wake-ups."""
 
 from __future__ import annotations
 
@@ -68,11 +68,7 @@ class FileOptions:
 
     @classmethod
     def of(cls, address: Address) -> Self:
-        """Read the options of a URL.
-
-        Raises:
-            ConfigurationError: no absolute path, a host, or an unknown option.
-        """
+        """Return the options of a URL, or raise ``ConfigurationError``."""
         address.only("create", "shared", "sync")
         elsewhere = address.host not in {"", "localhost"} or address.port is not None
         path = address.path
@@ -90,12 +86,12 @@ class FileOptions:
 
 
 class LockDirectory:
-    """A directory of locks. Blocks; belongs to one thread."""
+    """A directory of locks, opened by one process. Blocks; for one thread."""
 
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
-        """Use the directory of ``options``, by this host's ``clock``.
+        """Use the directory that ``options`` name; ``open`` opens it.
 
-        Changes that ``client_id`` makes do not wake that client's own watcher.
+        Changes made by ``client_id`` do not wake that client's own watcher.
         """
         self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
@@ -110,22 +106,18 @@ class LockDirectory:
         self._changes: int | None = None
 
     def at(self, name: str) -> str:
-        """Return the path of the file called ``name``."""
         return f"{self.path}/{name}"
 
     def new(self) -> str:
-        """Return a fresh path for a file that will be renamed or removed."""
+        """Return a fresh path for a temporary file in the directory."""
         return self.at(f"{TEMPORARY}{random_id().hex()}")
 
     def open(self, timeout: float) -> None:
-        """Check that the directory is fit and this library's; mark an empty one.
+        """Check that the directory is fit for locks; mark an empty one as ours.
 
-        Raises:
-            BackendUnavailable: others had it locked for ``timeout`` seconds.
-            ConfigurationError: missing, not a directory, or used for something else.
-            BadRecord: marked by another version.
-            Unsupported: its file system is not fit for locks.
-            OSError: any other error of the system.
+        Waits ``timeout`` seconds for other processes that open it. Raises
+        ``ConfigurationError`` if the directory is missing or used for something else,
+        ``BackendError`` if it is locked, damaged or not fit, or an ``OSError``.
         """
         try:
             if self._create:
@@ -163,15 +155,12 @@ class LockDirectory:
 
     @contextmanager
     def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
-        """Open and lock a file; a file that is only read is shared with other readers.
+        """Open and lock a file, yield its descriptor, then unlock and close the file.
 
-        Waits for another process until the local time ``until``. The lock is the
-        kernel's: it ends with the process, however that ends.
-
-        Raises:
-            KeptLocked: another process had it locked until then.
-            BadRecord: a symbolic link has that name.
-            OSError: it cannot be opened or locked; FileNotFoundError without O_CREAT.
+        The lock is exclusive with ``os.O_RDWR`` in ``flags``, otherwise shared with
+        other readers. The kernel ends the lock with the process. Raises ``KeptLocked``
+        if another process has the lock until the local time ``until``, ``BadRecord``
+        for a symbolic link, or ``OSError``, as FileNotFoundError without O_CREAT.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
@@ -188,18 +177,18 @@ class LockDirectory:
                 unlock(file)
 
     def flush(self, file: int) -> None:
-        """Sync the content of an open file, unless ``sync=no``."""
+        """Sync the content of an open file to disk, unless the URL says ``sync=no``."""
         if self.sync:
             getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
 
     def flush_shared(self, file: int) -> None:
-        """Sync the content of an open file, if several hosts use the directory."""
+        """Sync the content of an open file if several hosts use the directory."""
         # On one host the boot id shows what was written before a power cut.
         if self.shared:
             self.flush(file)
 
     def flush_names(self) -> None:
-        """Sync the names in the directory, unless ``sync=no``."""
+        """Sync the names of the directory's files, unless ``sync=no``."""
         if not self.sync:
             return
         directory = os.open(self.path, os.O_RDONLY)
@@ -209,16 +198,14 @@ class LockDirectory:
             os.close(directory)
 
     def wake(self) -> None:
-        """Notify the watchers of all processes that something has changed."""
+        """Notify the watchers of all processes that some lock has changed."""
         if self._changes is not None:
             os.pwrite(self._changes, self._ours + random_id()[:8], 0)
 
     def alarm(self) -> WakeEvent:
-        """Return an event that hears ``wake`` of other processes on this host."""
         return PlainWakeEvent() if self.shared else alarm(self.at(CHANGES), self._ours)
 
     def version(self) -> object:
-        """Return a value that differs after each ``wake`` and each mutex file."""
         if self._changes is None:
             raise BackendUnavailable(what=f"{self.path} is not open")
         if self.shared:

@@ -1,4 +1,4 @@
-"""Waking a thread when another process writes a file, by Linux' inotify.
+"""Wakes a thread when another process writes a file, by Linux' inotify.
 
 Two functions of the C library, called by ``ctypes``. The packages for inotify add the
 decoding of events, which is not needed here, and a search for the library that starts a
@@ -21,16 +21,12 @@ _MODIFY = 0x2
 
 
 class InotifyWakeEvent:
-    """``WakeEvent`` that hears when other processes write a file."""
+    """``WakeEvent`` that is also set when another process writes a certain file."""
 
     hears: bool = True
 
     def __init__(self, path: str, ours: bytes) -> None:
-        """Listen to the file at ``path``; ``ours`` is how it begins if we wrote it.
-
-        Raises:
-            OSError: the file does not exist, or no descriptors are left.
-        """
+        """Watch the file at ``path``; ignore writes that begin with ``ours``."""
         self._ours = ours
         with ExitStack() as undo:
             self._listener = _listener(path)
@@ -76,7 +72,7 @@ class InotifyWakeEvent:
 
 
 def alarm(path: str, ours: bytes) -> WakeEvent:
-    """Return an ``InotifyWakeEvent``, or an event that hears nothing."""
+    """Return an ``InotifyWakeEvent``; a ``PlainWakeEvent`` if there is no inotify."""
     # The system may have no inotify, or no instance of it left (test_inotify.py:
     # test_where_there_is_none).
     try:

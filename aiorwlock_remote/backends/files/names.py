@@ -1,4 +1,4 @@
-"""Resources as names of files: injective, and safe wherever files are kept.
+"""Maps resources to names of files: reversible, and safe on every file system.
 
 Each byte of the UTF-8 text except ``a-z 0-9 _ - = + @ .`` is written as ``%xx``, also a
 leading dot; type and id are joined by a comma. So names differ on file systems that
@@ -28,7 +28,7 @@ _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
 def stem(resource: Resource) -> str:
-    """Return what the names of a resource's two files begin with."""
+    """Return the common beginning of the names of a resource's two files."""
     key = resource.key
     name = escape(key)
     if len(name) <= MAX_NAME_BYTES:
@@ -37,9 +37,9 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose ``stem`` is ``name``.
+    """Return the resource whose ``stem`` is ``name``, or None.
 
-    None: no resource has that stem, or the name was cut and does not tell which has.
+    None: no resource has that stem, or it was cut and does not show its resource.
     """
     kind, comma, rest = name.partition(",")
     if not comma:
@@ -52,7 +52,7 @@ def resource_of_name(name: str) -> Resource | None:
 
 
 def escape(text: str) -> str:
-    """Return ``text`` with all bytes escaped that a file's name may not hold."""
+    """Return ``text`` with all bytes escaped that file names here do not contain."""
     pieces: list[str] = []
     at = 0
     for kept in _KEPT.finditer(text):

@@ -1,7 +1,7 @@
 """The file of a resource's record: replaced in place, and never read half-written.
 
 A file has three slots of equal size. Each says how often the file was written and has a
-digest of its content; the latest one that is whole counts::
+digest of its content; the latest undamaged slot counts::
 
     rwlock1 <number> <y if it is synced, else n> <length> <digest>
     <content>
@@ -37,7 +37,7 @@ _HEADER_BYTES = len(MAGIC) + 20 + 1 + 1 + 1 + 10 + 1 + 32 + 1
 
 
 class Slots:
-    """The three slots of an open record file, locked by the process that writes.
+    """The three slots of an open record file, which hold its last writes.
 
     Invariants, each with the test that fails without it (in
     ``tests/backends/files/test_slots.py``):
@@ -53,15 +53,11 @@ class Slots:
     def __init__(self, file: int) -> None:
         self._file = file
         self._size = 0  # of one slot
-        self.number = 0  # how often the file was written
+        self.number: int = 0  # how often the file was written
         self._latest = self._synced = 0
 
     def read(self) -> bytes | None:
-        """Return the latest content; None: none was ever written.
-
-        Raises:
-            BadRecord: damaged, or of a later version of this library.
-        """
+        """Return the latest content; None if none was ever completely written."""
         most = SLOT_COUNT * MAX_SLOT_BYTES
         length = plain_file_length(self._file, most, "the stored record")
         data = os.pread(self._file, length, 0)
@@ -89,11 +85,13 @@ class Slots:
         return content
 
     def fits(self, content: bytes) -> bool:
-        """Return True if ``write`` has room for it. To be called after ``read``."""
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
-        """Overwrite older content; ``synced`` says that the caller syncs the file."""
+        """Write the content into a slot; keep the latest and the latest synced one.
+
+        ``synced`` promises that the caller then syncs the file.
+        """
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
         self._synced = self._latest if synced else self._synced
@@ -102,12 +100,9 @@ class Slots:
         _write_slot(self._file, slot, self._latest)
 
     def fill(self, content: bytes, number: int = 0) -> None:
-        """Write a new file whose slots are large enough; the caller syncs it.
+        """Write the first content into a new file; the caller syncs the file.
 
-        ``number`` says how often the file was written that this one replaces.
-
-        Raises:
-            BackendUnavailable: no slot is large enough.
+        ``number`` says how often the file was written that the new one replaces.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
@@ -125,7 +120,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """The content of a record's file."""
+    """Value object: the content of a record file."""
 
     # The resource's key; the file's name may be a cut one.
     key: str
@@ -139,7 +134,7 @@ class StoredRecord:
 
 
 def pack_record(stored: StoredRecord) -> bytes:
-    """Return the content of a file: one line of JSON, and one for the record."""
+    """Return the bytes to store: one line of JSON, and one for the record."""
     head = {"key": stored.key, "boot": stored.boot}
     if stored.before is not None:
         head["before"] = stored.before
@@ -147,11 +142,7 @@ def pack_record(stored: StoredRecord) -> bytes:
 
 
 def unpack_record(content: bytes) -> StoredRecord:
-    """Return the ``StoredRecord`` in the content of a file.
-
-    Raises:
-        BadRecord: the content is something else.
-    """
+    """Return the ``StoredRecord`` in the content of a file, or raise ``BadRecord``."""
     try:
         first, record, _ = content.decode().split("\n")
         head: Any = json.loads(first)
@@ -179,7 +170,6 @@ class RecordFile:
     """
 
     def __init__(self, file: int, path: str, directory: LockDirectory) -> None:
-        """Use the file with descriptor ``file``, which the caller closes."""
         self._file = file
         self._path = path
         self._directory = directory
@@ -189,22 +179,16 @@ class RecordFile:
         self.empty: bool = False
 
     def read(self) -> StoredRecord | None:
-        """Return the content; None: there is none yet.
-
-        Raises:
-            BadRecord: damaged, or of a later version of this library.
-        """
+        """Return the record; None if none was written yet."""
         content = self._slots.read()
         self.empty = content is None
         return None if content is None else unpack_record(content)
 
     def prepare(self, stored: StoredRecord, *, synced: bool) -> Callable[[], None]:
-        """Prepare a write, and return the function that makes the new record count.
+        """Prepare a write; return the function that carries it out.
 
-        ``synced`` says that the record must survive a power cut.
-
-        Raises:
-            OSError: nothing has changed.
+        ``synced``: the record must survive a power cut. After an ``OSError`` nothing
+        has changed.
         """
         content = pack_record(stored)
         if self._slots.fits(content):
@@ -214,14 +198,12 @@ class RecordFile:
         return lambda: self._replace_by(file)
 
     def close(self) -> None:
-        """Unlock and close the files that replace this one; remove a temporary one."""
         for file in self._replacing:
             unlock(file)
         if self._temporary:
             remove_file(self._temporary)
 
     def forget(self) -> None:
-        """Remove the file, with its lock held."""
         # A process that waits for the lock sees that the file lost its name, and opens
         # the new one (``LockDirectory.locked``).
         remove_file(self._path)
@@ -265,7 +247,7 @@ def _encode_slot(number: int, content: bytes, size: int, *, synced: bool) -> byt
 
 
 def _decode_slot(slot: bytes) -> tuple[int, bool, bytes] | None:
-    """Return number, synced and content; None: the slot is blank, or was cut off."""
+    # Returns number, synced and content; None if the slot is blank, or was cut off.
     if not slot.startswith(MAGIC):
         if slot.startswith(ANY_VERSION_MAGIC):
             raise BadRecord(

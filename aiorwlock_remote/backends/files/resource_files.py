@@ -1,4 +1,4 @@
-"""One resource's two files: its record, and the published mutex (the *mutex file*).
+"""The two files of one resource: its record, and the published mutex (*mutex file*).
 
 The content of a mutex file is the ticket; its time of change is since when the mutex is
 held, in whole seconds. In this library's mutex files, microseconds stand behind the
@@ -44,14 +44,14 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """What is seen of a mutex file: ``ticket,unix seconds``, and the tag."""
+    """Value object: a mutex file's ``ticket,unix seconds``, and the tag of its boot."""
 
     value: str = field(repr=False)
     tag: int
 
 
 class ResourceFiles:
-    """The two files of one resource, and the steps that change them. For one thread.
+    """Carries out commands on the two files of one resource. For one thread.
 
     A process may be killed between any two system calls. What counts is the record: a
     step first writes the record and then makes the mutex file agree, but removes a
@@ -74,7 +74,7 @@ class ResourceFiles:
     def __init__(
         self, directory: LockDirectory, name: str, decoded: DecodeCache
     ) -> None:
-        """Use the files of that ``name``, which is given without its endings."""
+        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory."""
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
         # Whether the last steps got so far as to change a file.
@@ -84,12 +84,10 @@ class ResourceFiles:
         self._boot = directory.clock.boot
 
     def steps(self, resource: Resource, commands: Sequence[Command]) -> Outcomes:
-        """Carry out all commands in one write.
+        """Carry out commands in order, with one write; return the outcome of each.
 
-        Raises:
-            KeptLocked: another process keeps the record locked.
-            BackendError: a file is damaged, or not a plain one.
-            OSError: any other error of the system.
+        Raises ``KeptLocked`` if another process keeps the record locked,
+        ``BackendError`` if a file is damaged, or ``OSError``.
         """
         flags = os.O_RDWR | os.O_CREAT
         with self._directory.locked(self.record, flags) as descriptor:
@@ -107,9 +105,9 @@ class ResourceFiles:
     def interpret(
         self, stored: StoredRecord | None, present: MutexFile | None, now: int
     ) -> tuple[Doorman | None, MutexRecord | None]:
-        """Return what the two files, as they were read, mean at ``now``.
+        """Return the record and the mutex record that the files mean at ``now`` (µs).
 
-        After a kill, a power cut or a reboot they do not count as they are.
+        They differ from the content of the files after a kill, a power cut or a reboot.
         """
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
@@ -128,7 +126,7 @@ class ResourceFiles:
     def _carry_out(
         self, file: RecordFile, resource: Resource, commands: Sequence[Command]
     ) -> Outcomes | None:
-        """Return the outcomes; None: another program took the mutex meanwhile."""
+        # Returns None if another program took the mutex meanwhile.
         stored, present = file.read(), read_mutex_file(self.seat)
         now, wall = self._directory.clock.times()
         before, seat = self.interpret(stored, present, now)
@@ -160,10 +158,8 @@ class ResourceFiles:
         present: MutexFile | None,
         seat: MutexRecord | None,
     ) -> bool:
-        """Write what has changed; return False if another program took the mutex.
-
-        ``record`` is None if it stays as it is, ``last`` the last fence before.
-        """
+        # Writes what has changed; returns False if another program took the mutex.
+        # ``record`` is None if it stays as it is, ``last`` the last fence before.
         same = (present and present.value) == (seat and seat.value)
         if record is None and same:
             return True
@@ -214,12 +210,12 @@ class ResourceFiles:
 
 
 def tag_of(boot: str) -> int:
-    """Return the microseconds that mark the mutex files of a boot."""
+    """Return the tag of a boot: 0 to 999,999, stored as microseconds of file times."""
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
 def read_mutex_file(path: str) -> MutexFile | None:
-    """Return what the mutex file at ``path`` says; None: there is none."""
+    """Return what the mutex file at ``path`` says; None if it does not exist."""
     try:
         text, since = _read_any_entry(path)
     except FileNotFoundError:
@@ -230,7 +226,10 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """Write a mutex file under the temporary name ``path``; sync it by ``flush``."""
+    """Write a mutex file under the temporary name ``path``; sync it by ``flush``.
+
+    Its content is the ticket, its time of change since when the mutex is held.
+    """
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     file = os.open(path, flags, 0o666)

@@ -23,7 +23,7 @@ from aiorwlock_remote.ports import (
 
 
 class FileStore(EmbeddedStore):
-    """Store in a directory: each step locks the files of its resource alone."""
+    """Store in a directory; each step locks only the files of its resource."""
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class FileStore(EmbeddedStore):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> None:
-        """Start the worker, whose first job opens the directory."""
         connect = partial(FilesConnection, options, loop.clock, settings.client_id)
         # In a shared directory each look goes over the network.
         intervals = WatchIntervals(0.02, 0.25) if options.shared else WatchIntervals()
@@ -45,7 +44,6 @@ class FileStore(EmbeddedStore):
             self.pace: PollPolicy = PollPolicy(claim_window=0.6)
 
     async def examine(self) -> AsyncIterator[Finding]:
-        """Report on the file system and the options, for ``rwlock doctor``."""
         options = self._options
         kind = mount_of(options.path).kind or "unknown"
         yield Finding("file system", kind, "has flock and hard links, or says so")
@@ -76,12 +74,12 @@ def _sync(options: FileOptions, loop: EventLoop) -> float:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> FileStore:
-    """Open ``file:///absolute/path/of/a/directory``.
+    """Open ``file:///absolute/path/of/a/directory``; ``wake`` wakes waiters.
 
     Raises:
-        ConfigurationError: the URL is wrong, or the directory is missing or another
+        ConfigurationError: The URL is wrong, or the directory is missing or another
             program's.
-        BackendError: the directory cannot be read, written or locked.
+        BackendError: The directory cannot be read, written or locked.
     """
     store = FileStore(FileOptions.of(address), loop, wake, settings)
     await store.open()

@@ -54,11 +54,7 @@ _MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
 def open_plain_file(path: str, flags: int) -> int:
     """Open a file and return its descriptor; follow no link, and wait for no pipe.
 
-    Whether it is a plain file is checked by ``plain_file_length``.
-
-    Raises:
-        BadRecord: a symbolic link, a directory or a socket has that name.
-        OSError: any other error of the system.
+    Raises ``BadRecord`` for a symbolic link, a directory or a socket, else ``OSError``.
     """
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -71,10 +67,9 @@ def open_plain_file(path: str, flags: int) -> int:
 
 
 def plain_file_length(file: int, most: int, what: str) -> int:
-    """Return the length of the open file ``what`` in bytes.
+    """Return the length in bytes of an open file; ``what`` names it in errors.
 
-    Raises:
-        BadRecord: a pipe, a device or the like, or longer than ``most``.
+    Raises ``BadRecord`` if it is no plain file, or longer than ``most`` bytes.
     """
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
@@ -90,9 +85,7 @@ def plain_file_length(file: int, most: int, what: str) -> int:
 def read_small_file(path: str, most: int) -> bytes:
     """Return the content of a file of ``most`` bytes at most.
 
-    Raises:
-        BadRecord: not a plain file, or longer.
-        OSError: any other error of the system.
+    Raises ``BadRecord`` if it is no plain file, or longer, or an ``OSError``.
     """
     file = open_plain_file(path, os.O_RDONLY)
     try:
@@ -104,7 +97,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return this library's error for ``exc``, which the directory ``path`` caused."""
+    """Return this library's error for an ``OSError`` of the directory ``path``."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

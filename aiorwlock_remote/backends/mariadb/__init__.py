@@ -1,4 +1,4 @@
-"""MariaDB: each step is one request, waiters poll."""
+"""MariaDB: each step is one request, waiting tasks poll."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
 
 @final
 class MariadbBackend(ExternalPoolBackend):
-    """A pool or an engine of the user's, for ``connect`` in place of a URL.
+    """A user's connection pool or engine, passed to ``connect`` in place of a URL.
 
-    ``connect(MariadbBackend(pool))`` uses it. The pool belongs to the running asyncio
+    Use it as ``connect(MariadbBackend(pool))``. The pool belongs to the running asyncio
     loop, must stay open while locks are in use, and is never closed or changed. Each
     request takes one of its connections for a moment, renewals too: if the loop is
     blocked for longer than a lease, its locks are lost.
@@ -21,10 +21,10 @@ class MariadbBackend(ExternalPoolBackend):
         pool: An asyncmy pool, or an ``AsyncEngine`` of SQLAlchemy for mariadb+asyncmy
             or mysql+asyncmy.
         database: Database of the tables, if not the one of the pool's connections.
-        call_timeout: Seconds until a request is given up.
+        call_timeout: Seconds after which an unanswered request fails.
 
     Raises:
-        ConfigurationError: The pool is neither, or an option has a bad value.
+        ConfigurationError: The pool is neither of these, or an option has a bad value.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What MariaDB alone has: its versions, session variables and limits of statements.
+"""What only MariaDB has: its versions, session variables and time limits of statements.
 
-Everything else in this package holds for each server that speaks MySQL's protocol and
-has InnoDB. Another one needs a class with these names, its own ``server``, ``columns``
-and ``schema_…`` in ``statements.sql``, and its codes in ``errors.py``.
+The rest of this package fits each server that speaks MySQL's protocol and has InnoDB.
+Another server needs a class with the names of ``MariadbDialect``, its own ``server``,
+``columns`` and ``schema_…`` in ``statements.sql``, and its codes in ``errors.py``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from aiorwlock_remote.core.row_dialects import MARIADB as MARIADB_ROWS
 from aiorwlock_remote.core.row_dialects import Dialect
 
 NO_ROW_LIMIT = 2**64 - 1
-"""Value of ``sql_select_limit`` that keeps no rows back."""
+"""Value of ``sql_select_limit`` with which a session returns all rows."""
 
 
 class MariadbDialect:
-    """MariaDB 10.6 and later."""
+    """SQL in which servers of MySQL's protocol differ, for MariaDB 10.6 or later."""
 
     name: ClassVar[str] = "MariaDB"
     min_version: ClassVar[tuple[int, int]] = (10, 6)
     collation: ClassVar[str] = "utf8mb4_nopad_bin"
-    """The collation in which texts are equal only if they are the same."""
+    """Collation in which texts are equal only if they are the same, byte by byte."""
     rows: ClassVar[Dialect] = MARIADB_ROWS
-    """The dialect of statements on the user's tables."""
+    """SQL dialect of the statements for row locks in the user's tables."""
 
     def is_supported(self, version: str) -> bool:
-        """Return whether a server with this ``version()`` is one of these."""
+        """Return True if a server whose ``version()`` is ``version`` is supported."""
         numbers = re.match(r"(\d+)\.(\d+)", version)
         return (
             numbers is not None
@@ -37,10 +37,7 @@ class MariadbDialect:
         )
 
     def session(self, seconds: float) -> tuple[str, ...]:
-        """Return what a session begins with, whatever the server is set to.
-
-        ``seconds``: after which the server gives a statement up.
-        """
+        """Return the SQL that begins a session; ``seconds`` limits its statements."""
         return (
             "SET NAMES utf8mb4",
             # A name too long must not be cut, and reads must see all rows. The server
@@ -54,11 +51,11 @@ class MariadbDialect:
         )
 
     def limit_lock_wait(self, statement: str, seconds: object) -> str:
-        """Return a statement that waits for a locked row for so long at most.
+        """Return ``statement`` with a limit in seconds on its wait for a locked row.
 
-        InnoDB counts whole seconds; 0 does not wait. A part of a second is set as a
-        limit of the whole statement. With 0 there is no such limit: it could end a
-        statement that waits only for the disk.
+        InnoDB counts whole seconds, and 0 means not to wait. A fraction of a second is
+        set as a time limit of the whole statement. With 0 the statement gets no such
+        limit, which could end a statement that waits only for the disk.
         """
         limit = "innodb_lock_wait_timeout = 0"
         if seconds:
@@ -66,7 +63,7 @@ class MariadbDialect:
         return f"SET STATEMENT {limit} FOR {statement}"
 
     def limit_time(self, statement: str, seconds: float) -> str:
-        """Return a statement that the server gives up after so many seconds."""
+        """Return ``statement`` with a time limit in seconds, which the server keeps."""
         return f"SET STATEMENT max_statement_time = {seconds:f} FOR {statement}"
 
 

@@ -1,6 +1,6 @@
-"""asyncmy: how it connects, sends requests, and lends the connections of a pool.
+"""Adapters of asyncmy: its connections, its pool, and users' transactions over it.
 
-asyncmy has types that say little; what we use of it stands here and in ``errors.py``.
+asyncmy has few types; everything that we use of it is in this module and ``errors.py``.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ CONNECTION: type[Any] = connections.Connection
 _CURSOR: Any = cursors.Cursor
 
 SERVER_TIMEOUT_SHARE = 0.8
-"""Part of ``call_timeout`` after which the server itself gives a statement up."""
+"""Part of ``call_timeout`` after which the server itself cancels a statement."""
 
 
 class MariadbDriver(Driver[Connection]):
-    """asyncmy, with connections that are set up alike whatever the server is set to."""
+    """Adapter of asyncmy. Every connection has the same session settings."""
 
     package = "asyncmy"
     pool_hint = (
@@ -52,7 +52,8 @@ class MariadbDriver(Driver[Connection]):
         "create_async_engine('mariadb+asyncmy://…')"
     )
     dialect: MariadbDialect = MARIADB
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -118,7 +119,7 @@ class MariadbDriver(Driver[Connection]):
 
 
 class AsyncmyPool:
-    """Lends the connections of an asyncmy pool."""
+    """Borrows the connections of a user's asyncmy pool."""
 
     return_mode = ReturnMode.AWAITED
 
@@ -148,7 +149,7 @@ class AsyncmyPool:
 
 
 class MariadbResult(NamedTuple):
-    """What one statement returns: rows changed, ``LAST_INSERT_ID``, rows found."""
+    """Result of one statement: rows changed, ``LAST_INSERT_ID``, rows returned."""
 
     changed: int
     last_id: int
@@ -158,8 +159,8 @@ class MariadbResult(NamedTuple):
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
     """Run several statements in one request, until one of them fails.
 
-    With autocommit off, any statement begins a transaction. None is left open: it is
-    committed, or rolled back if a statement fails.
+    No transaction is left open: where autocommit is off, the statements are committed,
+    or rolled back if one of them fails.
     """
     ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
     try:

@@ -1,8 +1,7 @@
-"""What MariaDB and asyncmy raise → what we raise. The only place for that, by code.
+"""Maps what MariaDB and asyncmy raise to this library's errors, by the server's code.
 
 A statement that fails has changed nothing, unless the error is about the connection.
-``run`` rolls its transaction back. Of the server's codes only 1020 and 1969 are
-MariaDB's alone.
+``run`` rolls its transaction back. Only 1020 and 1969 are MariaDB's own codes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Error: type[Exception] = asyncmy_errors.MySQLError
 DUPLICATE = 1062
 """Code of an insert whose row exists already."""
 CHANGED = 1020
-"""Code of a row newer than the transaction's snapshot: MariaDB 11.6.2 and later."""
+"""Code for a row newer than the transaction's snapshot: MariaDB 11.6.2 and later."""
 
 # The driver has lost the connection, or the server has ended it: the outcome of the
 # request is not known.
@@ -44,7 +43,7 @@ _LACKING = (
     ),
     ({1665}, "SET GLOBAL binlog_format = 'MIXED'"),
 )
-"""Codes of what the server or the user lacks, each with what to do about it."""
+"""Codes for what the server or the user lacks, each with the hint for the user."""
 _TOO_LONG = (
     "the column is shorter than `rwlock schema mariadb` makes it: widen it by ALTER "
     "TABLE … MODIFY; if it is resource_type, a shorter name for the resource fits, too"
@@ -67,12 +66,12 @@ def code_of(exc: BaseException) -> int:
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return whether the statement failed because another transaction came first."""
+    """Return True if another transaction came first and the statement was undone."""
     return code_of(exc) in _CONTENTION
 
 
 def is_broken(exc: BaseException) -> bool:
-    """Return whether the error leaves its connection unusable."""
+    """Return True if the connection cannot be used again after this error."""
     code = code_of(exc)
     return not code or code in _CLIENT or code in _GONE
 
@@ -84,7 +83,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised during one request."""
+    """Return this library's error for what a request to ``where`` raised."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -105,7 +104,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
 
 
 def from_connecting(exc: BaseException, where: str) -> Failure:
-    """Return our error for what was raised before any request was sent."""
+    """Return this library's error for an exception raised before any request."""
     cause: BaseException | None = exc
     while cause is not None:  # asyncmy wraps what TLS raises
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""Which statements a request is, and what their answers mean."""
+"""Carries out requests as statements of ``statements.sql``, and reads their answers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResul
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_ROW_LIMIT = 500
-"""Rows that one statement of ours returns at most, see ``scan``."""
+"""Most rows that one statement of this package returns, see ``scan``."""
 
 _BAD_MARK = 1292
-"""Code of the server: a mark of ours is no value of the column's type."""
+"""Server code: the user's column cannot hold a word that a row lock writes there."""
 _CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
-"""Codes of the server for constraints of the user's table."""
 
 
 class MariadbExecutor(DriverExecutor):
-    """Requests as statements of ``statements.sql``."""
+    """Carries out requests on MariaDB, by statements of ``statements.sql``."""
 
     driver: MariadbDriver
 
@@ -58,11 +57,7 @@ class MariadbExecutor(DriverExecutor):
         check_tables(columns, keys, self._where, self.driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
-        """Return the rows of the statement called ``name``.
-
-        Raises:
-            BackendError: As the driver maps its errors.
-        """
+        """Run the statement ``name`` of ``statements.sql``, and return its rows."""
         text = statement(name, self.driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
@@ -76,7 +71,7 @@ class MariadbExecutor(DriverExecutor):
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
     async def server(self) -> dict[str, str]:
-        """Return the settings of the server and of this session."""
+        """Return settings of the server and of this session: values by name."""
         settings: list[tuple[str, str]] = await self.rows("server")
         return dict(settings)
 
@@ -159,7 +154,7 @@ class MariadbExecutor(DriverExecutor):
 
 
 def stored_row_of(row: Row) -> StoredRow:
-    """Return what a row of ``look``, or the end of a row of ``scan``, stands for."""
+    """Convert a row of the statement ``look``, or the end of a row of ``scan``."""
     now, created, version, record, ticket, since = row
     return StoredRow(
         done=False,
@@ -177,10 +172,10 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 def check_answers(server: Mapping[str, str], where: str) -> None:
-    """Check that a session returns all rows, in characters that asyncmy reads.
+    """Raise ``ConfigurationError`` if the session limits rows or has a bad charset.
 
-    Raises:
-        ConfigurationError: The hint is what the session must begin with.
+    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
+    run.
     """
     if any("\0" in name for name in server):
         raise ConfigurationError(
@@ -196,11 +191,7 @@ def check_answers(server: Mapping[str, str], where: str) -> None:
 
 
 def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
-    """Check that the server is one of the dialect's.
-
-    Raises:
-        Unsupported: The server is too old, or another one.
-    """
+    """Raise ``Unsupported`` if the server is too old or of another product."""
     if not dialect.is_supported(version):
         least = ".".join(map(str, dialect.min_version))
         raise Unsupported(
@@ -211,10 +202,10 @@ def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
 
 
 def check_session(server: Mapping[str, str], where: str) -> None:
-    """Check that a session is fit for locks. Sessions of a user's pool may not be.
+    """Raise ``ConfigurationError`` if the session's mode or isolation level is unfit.
 
-    Raises:
-        ConfigurationError: The hint is what the session must begin with.
+    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
+    run.
     """
     modes = server["sql_mode"].split(",")
     if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:

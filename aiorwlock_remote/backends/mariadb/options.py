@@ -1,4 +1,4 @@
-"""``mariadb://…`` → how to reach the database and how to ask it."""
+"""Options of the store and of a URL ``mariadb://…``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ EXAMPLE = "mariadb://user:password@host:3306/database"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 
-check_timeout = partial(options.check_timeout, "mariadb")
-check_name = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "mariadb")
+check_name: partial[str] = partial(
     options.check_name, "mariadb", _NAME, "letters, digits, _ $ -; no digit first"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Options(ConnectionOptions):
-    """Where the database is and how to ask it.
+    """Address, login and settings of a MariaDB store.
 
     Args:
         socket: Path of the server's socket, or empty for TCP.
-        database: Database of the connections.
+        database: Database to which connections are opened.
         tables: Database of the tables, if it is another one.
     """
 
@@ -49,11 +49,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options of a URL.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "mariadb", PORT, connect_timeout, "socket")
     database, socket = address.path.removeprefix("/"), address.query.get("socket", "")
     host = address.host or ("localhost" if socket else "")

@@ -1,4 +1,4 @@
-"""Checks whether the tables are fit for locks, and what creates them."""
+"""Checks of existing tables, and the statements that create the tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXPECTED = ExpectedTables(
     hint=SCHEMA,
 )
 _EXACT = {"resource_type", "ticket"}
-"""Columns whose texts must be equal only if they are the same."""
+"""Columns whose texts must be equal only if they are the same, byte by byte."""
 
 
 class _Column(NamedTuple):
@@ -54,10 +54,10 @@ def check_tables(
     """Check the columns and unique keys of both tables.
 
     Args:
-        columns: Rows of the statement of that name.
-        keys: Rows of the statement of that name.
+        columns: Rows of the statement ``columns``.
+        keys: Rows of the statement ``keys``.
         where: The server, for error messages.
-        dialect: Of the server.
+        dialect: The server's dialect.
 
     Raises:
         Unsupported: A table, key or column is missing or unfit. The hint is the
@@ -121,7 +121,7 @@ def _unique_keys(keys: Iterable[tuple[Any, ...]]) -> list[tuple[str, list[str]]]
 
 
 def statements_of(tables: str = "", user: str = "") -> Iterator[str]:
-    """Yield what creates the tables and grants ``user`` the rights it needs."""
+    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
     yield statement("schema_locks", tables)
     yield statement("schema_doormans", tables)
     if user:

@@ -1,4 +1,4 @@
-"""The statements of ``statements.sql``, with values written into them."""
+"""The SQL of ``statements.sql``, with values written into the text."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 
 def statement(name: str, tables: str = "", **values: object) -> str:
-    """Return the statement called ``name``, with these values.
+    """Return the statement ``name`` of ``statements.sql`` with ``values`` filled in.
 
-    Args:
-        name: As in ``statements.sql``.
-        tables: Database of the tables, or empty.
-        values: What its other names stand for.
+    ``tables``: database of the tables; empty for that of the connection.
     """
     return _fill(name, tables, {key: literal(value) for key, value in values.items()})
 
@@ -34,17 +31,11 @@ def step_statements(
     tables: str,
     dialect: MariadbDialect,
 ) -> tuple[str, ...]:
-    """Return what changes both rows if they are as expected.
+    """Return the statements of a swap, which change both rows if they are as expected.
 
-    One statement, which changes the doormans row, or a transaction of that one and a
-    second.
-
-    Args:
-        doorman: What happens to the doormans row.
-        mutex: What happens to the mutex row.
-        values: Of the swap.
-        tables: Database of the tables, or empty.
-        dialect: Of the server.
+    One statement if the mutex row stays, else a transaction. ``doorman`` and ``mutex``
+    say what happens to the rows, ``values`` are the swap's parameters, and ``tables``
+    is the database of the tables, or empty.
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)
@@ -64,10 +55,10 @@ def step_statements(
 
 
 def literal(value: object) -> str:
-    """Return a value as it stands in a statement.
+    """Return a value as SQL text.
 
-    Texts are written in hexadecimal: what a backslash or a quote means depends on the
-    session, and so does the character set of anything else.
+    Texts are written in hexadecimal, because the meaning of quotes, backslashes and
+    other characters depends on the session.
     """
     if value is None:
         return "NULL"

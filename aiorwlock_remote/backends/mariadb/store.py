@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import anyio
 
@@ -12,29 +13,36 @@ from aiorwlock_remote.backends.mariadb.driver import TRANSACTIONS, MariadbDriver
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import lock_row
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row_dialects import Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
     Finding,
+    Opener,
 )
 
 JOINED_LOOK_PAUSES = tuple(0.001 * 2**look for look in range(9))
-"""Seconds after each look that found the row locked; half a second in all."""
+"""Seconds after each read that found the row locked; half a second in all."""
 _FLUSH = "innodb_flush_log_at_trx_commit"
 
 
 class MariadbStore(TableStore):
-    """Store whose steps are one request each, and whose waiters poll."""
+    """Store whose steps are one request each, and whose waiting tasks poll."""
 
     scheme = "mariadb"
-    driver_type = MariadbDriver
-    executor_type = MariadbExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = MariadbDriver
+    executor_type: ClassVar[type[DriverExecutor]] = MariadbExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     # A process whose tasks all wait sends five reads a second at most.
     looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
@@ -43,7 +51,7 @@ class MariadbStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         return self._driver.dialect.rows
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:
@@ -100,4 +108,4 @@ class MariadbStore(TableStore):
         return {"kind": kind, "number": number, "ticket": ticket}
 
 
-open_store = MariadbStore.open_url
+open_store: Opener = MariadbStore.open_url

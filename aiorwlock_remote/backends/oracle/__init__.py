@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @final
 class OracleBackend(ExternalPoolBackend):
-    """A pool or an engine of the user's, for ``connect`` in place of a URL.
+    """A user's connection pool or engine, passed to ``connect`` in place of a URL.
 
-    ``connect(OracleBackend(pool))`` uses it. The pool belongs to the running asyncio
+    Use it as ``connect(OracleBackend(pool))``. The pool belongs to the running asyncio
     loop, must stay open while locks are in use, and is never closed or changed. Each
     request takes one of its connections for a moment, renewals too: if the loop is
     blocked for longer than a lease, its locks are lost.
@@ -29,10 +29,10 @@ class OracleBackend(ExternalPoolBackend):
         pool: An asyncio pool of python-oracledb, or an ``AsyncEngine`` of SQLAlchemy
             over the same driver. ``create_schema`` needs the right ``CREATE TABLE``.
         schema: Owner of the tables, if not the user of the pool.
-        call_timeout: Seconds until a request is given up.
+        call_timeout: Seconds after which an unanswered request fails.
 
     Raises:
-        ConfigurationError: The pool is neither, or an option has a bad value.
+        ConfigurationError: The pool is neither of these, or an option has a bad value.
     """
 
     def __init__(

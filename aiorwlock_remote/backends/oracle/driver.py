@@ -1,8 +1,7 @@
-"""python-oracledb: how it connects, carries calls and lends connections of a pool.
+"""Adapters of python-oracledb: its connections, its calls and its pool.
 
-Its own types leave much open; what we use of it stands here and in ``errors.py``.
-
-What the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
+Everything that we use of its incomplete types is in this module and ``errors.py``. What
+the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
 """
 
 from __future__ import annotations
@@ -40,13 +39,11 @@ ORACLEDB: Any = oracledb
 NUMBER: Any = ORACLEDB.DB_TYPE_NUMBER
 
 CANCEL_GRACE = 0.1
-"""Seconds for a cancelled call to end."""
-
 T = TypeVar("T")
 
 
 class Pool(Protocol):
-    """What we use of ``AsyncConnectionPool``."""
+    """The part of python-oracledb's ``AsyncConnectionPool`` that this package uses."""
 
     @property
     def max(self) -> int: ...
@@ -59,21 +56,17 @@ class Pool(Protocol):
 
 
 class OracleDriver(Driver[Connection]):
-    """python-oracledb in its thin mode, the only one with asyncio."""
+    """Adapter of python-oracledb in its thin mode, the only mode with asyncio."""
 
     package = "oracledb"
     pool_hint = (
         "OracleBackend(oracledb.create_pool_async(…)), or SQLAlchemy's "
         "create_async_engine('oracle+oracledb://…')"
     )
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
-        """Read the certificates.
-
-        Raises:
-            ConfigurationError: A file of certificates or the key is not valid.
-        """
         super().__init__(options)
         self._tls = options.tls_context()
         self._call_timeouts: dict[Connection, int] = {}
@@ -153,7 +146,7 @@ class OracleDriver(Driver[Connection]):
 # server. And the process dies (a segmentation fault) if a part of the answer has come
 # that is not read yet. A task can be waited for, and given up.
 class OracleRunner(PooledRunner[Connection]):
-    """Requests of which each is a task of its own."""
+    """Runs each request in a task of its own, which is abandoned if it hangs."""
 
     def __init__(
         self, source: ConnectionSource[Connection], driver: OracleDriver
@@ -175,11 +168,11 @@ async def run_call(
     work: Callable[[Connection], Awaitable[T]],
     driver: OracleDriver,
 ) -> T:
-    """Return what ``work`` makes of a connection, as a task of its own.
+    """Take a connection, run ``work(connection)`` in a task and return its result.
 
     Raises:
-        BackendError, ConfigurationError: There is no connection, or the call has not
-            ended in time.
+        BackendError, ConfigurationError: No connection could be had, or the call took
+            longer than ``call_timeout``.
         Exception: What ``work`` raises.
     """
     try:
@@ -225,7 +218,7 @@ async def _awaited(work: Callable[[Connection], Awaitable[T]], on: Connection) -
 
 
 class OracledbPool:
-    """Lends the connections of a python-oracledb pool."""
+    """Borrows the connections of a user's python-oracledb pool."""
 
     return_mode = ReturnMode.AWAITED
 

@@ -1,4 +1,4 @@
-"""What Oracle and its driver raise → what we raise. The only place for that, by code.
+"""Maps what Oracle and python-oracledb raise to this library's errors, by code.
 
 ================================  ====================  ================
 code                              we raise              carried out?
@@ -29,8 +29,8 @@ any other                         BackendUnavailable    perhaps
 any, before there is a connection see above             no
 ================================  ====================  ================
 
-A statement that fails has changed nothing: what comes back as ORA-… was not carried
-out, unless the error is about the connection or a call that was broken into.
+A statement that fails with ORA-… was not carried out, unless the error is about the
+connection or a call that was interrupted.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ _BUSY = (1403,)
 _AWAY = 18, 20, 1033, 1034, 1089, 1090, 1109, 12516, 12518, 12520, 12541
 _READ_ONLY = 16000, 16456
 _FULL = 1536, 1653, 1654, 1691, 4031, 30036
-"""Numbers for a full quota, tablespace, memory or undo space."""
 _NOT_NOW = {f"ORA-{code:05}" for code in (*_BUSY, *_AWAY, *_READ_ONLY, *_FULL)}
 _CONTENTION = {"ORA-00060", "ORA-08177"}
-"""Codes of which another transaction came first; this one was not carried out."""
+"""Codes of a statement undone because another transaction came first."""
 _LOGIN = {
     "ORA-01017": EXAMPLE,
     "ORA-01005": "a password is needed",
@@ -87,7 +86,7 @@ _SAID: dict[tuple[str, ...], tuple[type[Failure], str]] = {
     ),
     ("ORA-06502", "ORA-22835"): (BadRecord, "rwlock break"),
 }
-"""Errors that carry the server's own message, each with what to do about it."""
+"""Codes whose errors contain the server's message, each with the hint for the user."""
 _BY_CODE = {code: made for codes, made in _SAID.items() for code in codes}
 _THICK = {"DPY-3001", "DPY-3014", "DPY-2053"}
 _TOO_OLD = {"DPY-3010", "DPY-3015"}
@@ -99,7 +98,7 @@ _WRAPPED = "DPY-6005"
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised during one request."""
+    """Return this library's error for what a request to ``where`` raised."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -128,15 +127,16 @@ def from_driver(exc: BaseException, where: str) -> Failure:
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return whether the statement failed because another transaction came first."""
+    """Return True if another transaction came first and the statement was undone."""
     return code_of(exc) in _CONTENTION
 
 
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
-    """Return our error for what was raised before any request was sent.
+    """Return this library's error for an exception raised before any request.
 
-    ``known``: whether the service was there before. While a database starts, or another
-    one takes over, its listener knows of no service, perhaps for a minute.
+    ``known``: the service was available before. While a database starts, or another one
+    takes over, its listener knows no service for up to a minute or so; the error then
+    says that a new attempt is worthwhile.
     """
     error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:
@@ -147,7 +147,7 @@ def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
 
 
 def thick_mode(where: str) -> Unsupported:
-    """Return the error for the driver's other mode, which has no asyncio."""
+    """Return the error for python-oracledb in thick mode, which has no asyncio."""
     return Unsupported(
         what=f"{where}: python-oracledb is in thick mode, which has no asyncio",
         hint="leave out oracledb.init_oracle_client() in this process",
@@ -156,7 +156,7 @@ def thick_mode(where: str) -> Unsupported:
 
 
 def too_old(where: str, version: str) -> Unsupported:
-    """Return the error for a server that is not supported."""
+    """Return the error for a server whose version is not supported."""
     return Unsupported(
         what=f"{where} is Oracle Database {version}",
         hint="12.2 or later is needed",
@@ -165,7 +165,7 @@ def too_old(where: str, version: str) -> Unsupported:
 
 
 def code_of(exc: BaseException) -> str:
-    """Return the code of an error or of its cause, or an empty text."""
+    """Return the code of an error or of its cause, such as ``ORA-00060``, or ""."""
     code = ""
     for error in _causes(exc):
         code = _own_code(error) or code
@@ -175,7 +175,6 @@ def code_of(exc: BaseException) -> str:
 
 
 def _untrusted(exc: BaseException, code: str) -> str:
-    """Return why the server's certificate was refused, or an empty text."""
     if code == _ANOTHER_NAME:
         return "it is for another name"
     for error in _causes(exc):
@@ -199,6 +198,5 @@ def _causes(exc: BaseException) -> Iterator[BaseException]:
 
 
 def _line(exc: BaseException) -> str:
-    """Return the message in one line."""
     text = str(exc).partition("\nHelp:")[0]
     return " ".join(text.split()) or type(exc).__name__

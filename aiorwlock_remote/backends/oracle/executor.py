@@ -1,4 +1,4 @@
-"""Which block of PL/SQL a request is, with which binds, and what its answer means."""
+"""Carries out requests as PL/SQL blocks of ``statements.sql``; reads their answers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from aiorwlock_remote.core.row import Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_DRIVER = 26
-"""Oldest major version of python-oracledb that is supported."""
+"""Oldest supported major version of python-oracledb."""
 MIN_SERVER = 12, 2
-"""Oldest version of the server that is supported."""
 ROWS_PER_FETCH = 5000
-"""Rows of a query in one round trip."""
+"""Rows of a query that one round trip fetches."""
 
 # Types and sizes are the same at each call, whatever the values are: the server keeps
 # one cursor for them.
@@ -68,18 +67,18 @@ _OUT: dict[str, int] = {
 _WAS_LOCKED = 2
 """Value of ``o_done`` for a row that another transaction has locked."""
 _BAD_MARKS = {"ORA-01722", "ORA-00932"}
-"""Codes of which a mark of ours is no value of the column's type."""
+"""Codes: the user's column cannot hold a word that a row lock writes there."""
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
 class OracleExecutor(DriverExecutor):
-    """Requests as blocks of ``statements.sql``.
+    """Carries out requests on Oracle, by the PL/SQL blocks of ``statements.sql``.
 
-    Several requests of one kind are the same block several times, in one round trip;
-    two, if the connection has never seen the block. If one of them fails, the outcome
-    of the others is not known.
+    A batch of requests of one kind is one execution of the block with several sets of
+    binds, in one round trip; two, if the block is new to the connection. If one of the
+    requests fails, the outcome of the others is not known.
     """
 
     driver: OracleDriver
@@ -98,11 +97,7 @@ class OracleExecutor(DriverExecutor):
         check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
-        """Return a query's rows, or one row with the number of rows changed.
-
-        Raises:
-            BackendError: As the driver maps its errors.
-        """
+        """Return a query's rows; of any other statement, one row with its row count."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -118,11 +113,7 @@ class OracleExecutor(DriverExecutor):
         return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """Return the server's version. Also check the rights that the block needs.
-
-        Raises:
-            BackendError: As the driver maps its errors.
-        """
+        """Return the server's version. Fails if the user may not run a swap."""
         text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:
@@ -157,7 +148,7 @@ class OracleExecutor(DriverExecutor):
             work = partial(_retried, work)
         try:
             found = await self._runner.carry(work)
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
             error = self.driver.map_error(exc)
             error.__cause__ = exc.__cause__ if error is exc else exc
             self.driver_loop.tell(_fail, pendings, error)
@@ -189,8 +180,6 @@ class OracleExecutor(DriverExecutor):
 
 
 async def _retried(work: Work[T], connection: Connection) -> T:
-    """Repeat ``work``, in a new transaction, if another transaction came first."""
-
     async def attempt() -> T:
         try:
             return await work(connection)
@@ -206,7 +195,6 @@ async def _retried(work: Work[T], connection: Connection) -> T:
 async def _execute(
     connection: Connection, *, text: str, rows: Sequence[Values]
 ) -> list[StoredRow | None]:
-    """Return what each request found; None if its row was locked."""
     many, names = len(rows), [bind for bind in _IN if bind in rows[0]]
     with connection.cursor() as cursor:
         outs = {bind: cursor.var(str, size, many) for bind, size in _OUT.items()}
@@ -247,11 +235,7 @@ def _fail(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
 
 
 def check_driver() -> None:
-    """Check the version and the mode of python-oracledb.
-
-    Raises:
-        Unsupported: It is too old, or in thick mode.
-    """
+    """Raise ``Unsupported`` if python-oracledb is too old or in thick mode."""
     if int(ORACLEDB.__version__.partition(".")[0]) < MIN_DRIVER:
         raise Unsupported(
             what=f"python-oracledb {ORACLEDB.__version__} is too old",
@@ -262,14 +246,9 @@ def check_driver() -> None:
 
 
 def check_session(comparisons: Collection[str], where: str) -> None:
-    """Check that a session compares names exactly.
+    """Raise ``ConfigurationError`` unless a session compares names byte by byte.
 
-    Args:
-        comparisons: Its values of NLS_COMP.
-        where: The server, for error messages.
-
-    Raises:
-        ConfigurationError: It compares texts by the rules of a language.
+    ``comparisons``: the session's values of ``NLS_COMP``.
     """
     for other in {*comparisons} - {"BINARY"}:
         raise ConfigurationError(
@@ -280,11 +259,7 @@ def check_session(comparisons: Collection[str], where: str) -> None:
 
 
 def check_version(version: str, where: str) -> None:
-    """Check the server's version.
-
-    Raises:
-        Unsupported: The server is too old.
-    """
+    """Raise ``Unsupported`` if the server ``where`` is too old."""
     parts = version.split(".")
     if tuple(int(part) for part in parts[:2]) < MIN_SERVER:
         raise errors.too_old(where, version)

@@ -1,4 +1,4 @@
-"""``oracle://…`` → how to reach the database and how to ask it."""
+"""Options of the store and of a URL ``oracle://…``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.$#-]*")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_$#]{0,127}")
 
-check_timeout = partial(options.check_timeout, "oracle")
-check_schema = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "oracle")
+check_schema: partial[str] = partial(
     options.check_name, "oracle", _NAME, "letters, digits, _ $ #; a letter first"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Options(ConnectionOptions):
-    """Where the database is and how to ask it.
+    """Address, login and settings of an Oracle store.
 
     Args:
         service: Name of the database's service.
@@ -45,11 +45,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options of a URL.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "oracle", PORT, connect_timeout, "schema")
     service = address.path.removeprefix("/")
     if not (address.host and address.username and address.password):

@@ -1,4 +1,4 @@
-"""Checks whether the tables are fit for locks, and what creates them."""
+"""Checks of existing tables, and the statements that create the tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WIDE = {
     "pending_writer": "VARCHAR2(400 CHAR)",
     "active_readers": "VARCHAR2(4000)",
 }
-"""Types for columns that a published table may have as CHAR."""
+"""Types to propose for columns that an existing table has as CHAR."""
 
 
 def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) -> None:
@@ -47,8 +47,8 @@ def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) ->
         where: The server, for error messages.
 
     Raises:
-        ConfigurationError: A CHAR column, whose values are padded. The hint is the
-            statement that changes it.
+        ConfigurationError: A column is CHAR, whose values are padded. The hint is the
+            statement that changes the column.
         Unsupported: A table or column is missing or of another type. The hint is the
             statement to run.
     """
@@ -70,7 +70,7 @@ def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) ->
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """Yield what creates the tables and grants ``user`` the rights it needs."""
+    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user:

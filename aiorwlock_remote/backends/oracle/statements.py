@@ -1,4 +1,4 @@
-"""The statements of ``statements.sql``."""
+"""The SQL and PL/SQL of ``statements.sql``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from aiorwlock_remote._util.statements import load_statements
 
 _FILE = "aiorwlock_remote.backends.oracle", "statements.sql"
 SCHEMA = ("schema_locks", "schema_doormans")
-"""Names of the statements that create the tables."""
 
 
 def statement(name: str, schema: str = "", wait: float | None = None) -> str:
-    """Return the statement called ``name``.
+    """Return the statement ``name`` of ``statements.sql``; ``schema`` owns the tables.
 
-    Args:
-        name: As in ``statements.sql``.
-        schema: Owner of the tables, or empty for the user itself.
-        wait: Seconds for which a swap waits for a locked row, in which the server
-            counts whole seconds; None for no limit.
+    ``wait``: seconds for which a swap waits for a locked row, rounded up to whole
+    seconds; 0 does not wait, None sets no limit.
     """
     text = load_statements(*_FILE)[name].replace(
         "{schema}", f"{schema}." if schema else ""
@@ -29,5 +25,5 @@ def statement(name: str, schema: str = "", wait: float | None = None) -> str:
 
 
 def names() -> list[str]:
-    """Return the names of all statements."""
+    """Return the names of all statements in ``statements.sql``."""
     return list(load_statements(*_FILE))

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any, ClassVar
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle.driver import OracleDriver
 from aiorwlock_remote.backends.oracle.executor import OracleExecutor
 from aiorwlock_remote.backends.oracle.options import options_of
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import (
     Finding,
+    Opener,
     Snapshot,
 )
 
 MAX_LOOKS_PER_REQUEST = 200
-"""Resources that one request of ``scan`` reads."""
 
 
 class OracleStore(TableStore):
-    """Store whose steps are one block of PL/SQL each, and whose waiters poll."""
+    """Store whose steps are one PL/SQL block each, and whose waiting tasks poll."""
 
     scheme = "oracle"
-    driver_type = OracleDriver
-    executor_type = OracleExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = OracleDriver
+    executor_type: ClassVar[type[DriverExecutor]] = OracleExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     # To claim a grant takes a read and a block, each of them a round trip.
     pace: PollPolicy = replace(TableStore.pace, claim_window=1.0)
     _driver: OracleDriver
@@ -53,7 +60,7 @@ class OracleStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         return ORACLE
 
     async def examine(self) -> AsyncIterator[Finding]:
@@ -71,4 +78,4 @@ class OracleStore(TableStore):
         return after if deleted == ROWS_PER_REQUEST else None
 
 
-open_store = OracleStore.open_url
+open_store: Opener = OracleStore.open_url

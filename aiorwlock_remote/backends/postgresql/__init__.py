@@ -1,4 +1,4 @@
-"""PostgreSQL: each step is one statement, waiters are woken by ``NOTIFY``."""
+"""PostgreSQL: each step is one SQL statement, waiting tasks are woken by ``NOTIFY``."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
 
 @final
 class PostgresqlBackend(ExternalPoolBackend):
-    """A pool or an engine of the user's, for ``connect`` in place of a URL.
+    """A user's connection pool or engine, passed to ``connect`` in place of a URL.
 
-    ``connect(PostgresqlBackend(pool))`` uses it. The pool belongs to the running
+    Use it as ``connect(PostgresqlBackend(pool))``. The pool belongs to the running
     asyncio loop, must stay open while locks are in use, and is never closed or changed.
     Each request takes one of its connections for a moment, renewals too: if the loop is
-    blocked for longer than a lease, its locks are lost. Waiters poll, because no
+    blocked for longer than a lease, its locks are lost. Waiting tasks poll, because no
     connection of the pool is kept to listen.
 
     Args:
         pool: An asyncpg pool, or an ``AsyncEngine`` of SQLAlchemy for
             postgresql+asyncpg.
         schema: Schema of the tables, if not the first of the search path.
-        call_timeout: Seconds until a request is given up.
+        call_timeout: Seconds after which an unanswered request fails.
 
     Raises:
-        ConfigurationError: The pool is neither, or an option has a bad value.
+        ConfigurationError: The pool is neither of these, or an option has a bad value.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""asyncpg: how it connects, ends connections and lends those of a pool.
+"""Adapters of asyncpg: its connections, its pool, and users' transactions over it.
 
-asyncpg has types that say little; what we use of it stands here and in ``errors.py``.
+asyncpg has few types; everything that we use of it is in this module and ``errors.py``.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ InterfaceError: type[Exception] = asyncpg.InterfaceError
 
 APPLICATION_NAME = "aiorwlock_remote"
 SERVER_TIMEOUT_SHARE = 0.8
-"""Part of ``call_timeout`` after which the server itself gives a statement up."""
+"""Part of ``call_timeout`` after which the server itself cancels a statement."""
 _UNKNOWN_SETTING = "08P01"
-"""SQLSTATE of PgBouncer for a setting that it does not pass on."""
+"""SQLSTATE with which PgBouncer refuses a setting that it does not pass on."""
 
 
 class PostgresqlDriver(Driver[Connection]):
-    """asyncpg without its pool, which wakes the loop several times a request.
+    """Adapter of asyncpg, without asyncpg's own pool, which wakes the loop too often.
 
-    Connections are not reset between requests: what we send leaves nothing behind.
+    Connections are not reset between requests, whose statements leave no session state.
     """
 
     package = "asyncpg"
     pool_hint = "asyncpg.create_pool(…), create_async_engine('postgresql+asyncpg://…')"
-    options: Options
+    # Set once, so a narrower type is safe.
+    options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -75,10 +76,7 @@ class PostgresqlDriver(Driver[Connection]):
         return await ASYNCPG.connect(**self.arguments())
 
     def arguments(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the arguments of ``asyncpg.connect``.
-
-        ``settings``: of the server, for the session.
-        """
+        """Return the arguments of ``asyncpg.connect``; ``settings``: of the session."""
         options = self.options
         return {
             "host": options.host,
@@ -128,7 +126,7 @@ class PostgresqlDriver(Driver[Connection]):
 
 
 class AsyncpgPool:
-    """Lends the connections of an asyncpg pool."""
+    """Borrows the connections of a user's asyncpg pool."""
 
     return_mode = ReturnMode.BACKGROUND
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL and asyncpg raise → what we raise. The only place for that, by code.
+"""Maps what PostgreSQL and asyncpg raise to this library's errors, by SQLSTATE.
 
 A statement that fails has changed nothing, unless the error is about the connection.
 """
@@ -25,12 +25,12 @@ PostgresError: type[Exception] = asyncpg.PostgresError
 # The connection or the server has ended: the outcome of the request is not known.
 _UNKNOWN = ("08", "57P01", "57P02", "57P05", "XX")
 _CONTENTION = {"40001", "40P01"}
-"""SQLSTATEs of which another transaction came first; this one was not carried out."""
+"""SQLSTATEs of a statement undone because another transaction came first."""
 LIMIT_EXCEEDED = "54000"
 """SQLSTATE of a name too long for an index, and of a full queue of notifications."""
 _LOCKED = "55P03"  # the time to wait for a row was over
 REFUSED = {"22012"} | _CONTENTION
-"""SQLSTATEs of a refused step. The division by zero is ours, see ``statements.sql``."""
+"""SQLSTATEs of a refused step. ``statements.sql`` refuses by a division by zero."""
 
 _MAKES = SCHEMA.partition(" prints")[0] + " makes"
 _REWRITTEN = ("0A000", "55000")
@@ -48,7 +48,7 @@ _LACKING: tuple[tuple[tuple[str, ...], str], ...] = (
         "behind PgBouncer in transaction mode: ?statement_cache=no",
     ),
 )
-"""SQLSTATEs of what the server or the role lacks, each with what to do about it."""
+"""SQLSTATEs of what the server or the role lacks, each with the hint for the user."""
 _TOO_LONG = (
     f"a column of mutex_locks or doormans is shorter than {_MAKES} it: widen it by "
     "ALTER TABLE, or take a shorter name for the resource"
@@ -69,23 +69,23 @@ def code_of(exc: BaseException) -> str:
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return whether the statement failed because another transaction came first."""
+    """Return True if another transaction came first and the statement was undone."""
     return code_of(exc) in _CONTENTION
 
 
 def is_broken(exc: BaseException) -> bool:
-    """Return whether the error leaves its connection unusable."""
+    """Return True if the connection cannot be used again after this error."""
     return not isinstance(exc, PostgresError) or code_of(exc).startswith(_UNKNOWN)
 
 
 def message_of(exc: BaseException) -> str:
-    """Return the message in one line, without the details: they show users' rows."""
+    """Return the message in one line, without the details, which show users' rows."""
     text = exc.args[0] if isinstance(exc, PostgresError) and exc.args else exc
     return " ".join(str(text).split()) or type(exc).__name__
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return our error for what the driver raised during one request."""
+    """Return this library's error for what a request to ``where`` raised."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     if isinstance(exc, SSLCertVerificationError):

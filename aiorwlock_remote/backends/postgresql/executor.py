@@ -1,4 +1,4 @@
-"""Which statement a request is, and what its answer means."""
+"""Carries out requests as statements of ``statements.sql``, and reads their answers."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from aiorwlock_remote.errors import ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 
 MIN_SERVER = 120000
-"""Oldest server that is supported, as its ``server_version_num``."""
+"""Oldest supported server, as its ``server_version_num``."""
 MAX_NOTIFY_BYTES = 7_800
-"""Bytes of a notification, without the two times in it. The server's limit is 8000."""
+"""Bytes of a notification without its two times; the server's limit is 8000 in all."""
 QUEUE_FULL_HINT = "which session that listens is in a transaction? see pg_stat_activity"
 
 _BAD_MARK = "22P02"
-"""SQLSTATE: a mark of ours is no value of the column's type."""
+"""SQLSTATE: the user's column cannot hold a word that a row lock writes there."""
 _BAD_ARGUMENT = "22000"
-"""SQLSTATE that asyncpg sets when it cannot convert a value for the column."""
+"""SQLSTATE that asyncpg sets when it cannot convert a value for a column."""
 _CONSTRAINTS = "23", "22003"
-"""SQLSTATEs of the user's constraints, and of a count out of its column's range."""
+"""SQLSTATEs of the user's constraints, and of a number too large for a column."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class PostgresqlExecutor(DriverExecutor):
-    """Requests as statements of ``statements.sql``."""
+    """Carries out requests on PostgreSQL, by statements of ``statements.sql``."""
 
     driver: PostgresqlDriver
     _queue_full = False
@@ -70,11 +70,7 @@ class PostgresqlExecutor(DriverExecutor):
         check_tables(columns, keyless, self.driver.options.schema, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
-        """Return the rows of the statement called ``name``.
-
-        Raises:
-            BackendError: As the driver maps its errors.
-        """
+        """Run the statement ``name`` of ``statements.sql``, and return its rows."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -192,7 +188,7 @@ async def _fetch(bound: BoundStatement, values: Values, connection: Connection) 
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
-    """Return what a row of ``tell``, ``look`` or ``scan`` stands for."""
+    """Convert a row of ``tell``, ``look`` or ``scan``; ``done``: the swap succeeded."""
     return StoredRow(
         done=done,
         now=row["now"],

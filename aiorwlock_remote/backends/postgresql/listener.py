@@ -1,4 +1,4 @@
-"""The connection that listens: notifications for the waiters of one process."""
+"""The connection on which one process receives notifications."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
 
 CHANNEL_PREFIX = "rwlock_"
-"""Before a client id: the channel of a process, as ``wake`` in ``statements.sql``."""
+"""A client's channel is this prefix and its id, as ``wake`` in ``statements.sql``."""
 ROW_CHANNEL = "rwlock_rows"
 """Channel for unlocked rows, as ``freed`` in ``row_dialects.py``."""
 CHECK_INTERVAL = 5.0
-"""Seconds after which a quiet connection is checked by a request."""
+"""Seconds without a notification after which a request checks the connection."""
 RETRY_INTERVAL = 0.1
-"""Seconds until an advisory lock is tried again that another session had."""
+"""Seconds until a new attempt at an advisory lock that another session holds."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 WaitedRow = tuple[str, str]
-"""A table as it stands in statements, and a key as text."""
+"""Table name as it is written in SQL, and the row's key as text."""
 
 
 # A row lock is three columns in the user's row, with no room for a queue. So a waiter
@@ -47,7 +47,7 @@ WaitedRow = tuple[str, str]
 # listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
 # cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows other processes which of the user's rows have waiters in this one."""
+    """Shows other processes, by advisory locks, for which row locks this one waits."""
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -57,20 +57,22 @@ class RowWaiterPresence:
         self._listening = False
 
     def add(self, row: WaitedRow, wake: Callable[[], object]) -> None:
-        """Start to show a waiter; ``wake`` is called in the caller's loop."""
+        """Show that a task waits for ``row``; call ``wake`` when the row is free."""
         self._driver_loop.spawn(partial(self._set, row, wake))
 
     def remove(self, row: WaitedRow) -> None:
-        """Stop to show a waiter."""
         self._driver_loop.spawn(partial(self._set, row, None))
 
     def reset(self) -> None:
-        """Forget the locks: they have ended with their connection."""
+        """Forget the advisory locks, which ended with their connection."""
         self._locked.clear()
         self._listening = False
 
     async def update(self, connection: Connection) -> bool:
-        """Lock what has waiters, unlock the rest. Return False if some is to do."""
+        """Make the advisory locks on ``connection`` match the rows that tasks wait for.
+
+        Return False if a lock is still missing because another session holds it.
+        """
         self.changed.clear()
         for row in self._locked.keys() - self._wakes.keys():
             await connection.fetchval(statement("row_left"), *self._locked.pop(row))
@@ -110,16 +112,16 @@ class RowWaiterPresence:
 
 
 class Listener:
-    """One connection that listens on the channel of this process.
+    """The connection on which one process receives notifications.
 
     Invariants, each with the test in ``tests/backends/postgresql`` that fails without
     it:
 
-    * The connection is opened for the first waiter and kept until the store closes
-      (``test_listener.py``, ``test_it_is_there_as_long_as_the_locks_are``).
+    * The connection is opened for the first waiting task and kept until the store
+      closes (``test_listener.py``, ``test_it_is_there_as_long_as_the_locks_are``).
     * A lost connection is opened again. Meanwhile the store polls; when the connection
-      is back it looks once at each resource, because notifications are hints that may
-      be lost (``test_listener.py``, ``test_lost_it_comes_again``).
+      is back, the store looks once at each resource, because notifications are hints
+      that may be lost (``test_listener.py``, ``test_lost_it_comes_again``).
     * A payload that is not of this library is ignored: any session may send on the
       channel (``test_notified.py``, ``test_a_notification_that_is_not_ours``).
     * No connection listens through a pooler, whose sessions change with each
@@ -135,17 +137,19 @@ class Listener:
         on_arrival: Callable[[str, int, str], object],
         on_listening: Callable[[bool], object],
     ) -> None:
-        """Prepare; nothing is opened before ``start``.
+        """Create a listener that is not connected.
 
         Args:
-            driver_loop: Where the connection lives; callbacks run in the caller's loop.
-            options: Of the store.
-            client_id: Names the channel.
-            on_wake: Called with type and id of a resource that may be free for us, and
-                with its row if the notification has it.
-            on_arrival: Called with type, id and version of a resource that we hold and
-                that has a new queue entry.
-            on_listening: Called when the connection listens (True) or no longer does.
+            driver_loop: The connection's event loop. Callbacks run in the caller's
+                loop.
+            options: The options of the store.
+            client_id: Id of the client to which notifications are sent.
+            on_wake: Called with type and id of a resource that this client may enter,
+                and with its stored row if the notification contains it.
+            on_arrival: Called with type, id and version of a resource that this client
+                holds and that has a new queue entry.
+            on_listening: Called with True when the connection listens, and with False
+                when the connection is lost.
         """
         self.rows: RowWaiterPresence = RowWaiterPresence(driver_loop)
         self._driver_loop = driver_loop
@@ -160,13 +164,13 @@ class Listener:
         self._ended = False
 
     def start(self) -> None:
-        """Connect and listen, if that was not started before and is wanted."""
+        """Connect and listen, unless that was done before or the options forbid it."""
         if self._wanted:
             self._wanted = False
             self._driver_loop.spawn(self._run)
 
     async def close(self) -> None:
-        """End the connection. In the driver loop."""
+        """Close the connection. Must be called in the driver's loop."""
         self._ended = True
         if self._task is not None:
             self._task.cancel()
@@ -191,7 +195,6 @@ class Listener:
             attempt += 1
 
     async def _listen(self) -> bool:
-        """Listen until the connection is lost. Return False if retries are useless."""
         options, lost = self._server.options, False
         limit = options.call_timeout
 
@@ -266,7 +269,7 @@ async def _is_pooled(connection: Connection) -> bool:
 # The release then starts from that state. Without the read its swap would be refused
 # once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads the state of a held resource after a queue entry was added behind it."""
+    """Reads a held resource again after another process added a queue entry to it."""
 
     def __init__(
         self,
@@ -274,20 +277,13 @@ class ArrivalReader:
         known: Callable[[Resource], StoredState | None],
         saw: Callable[[Resource, StoredState], object],
     ) -> None:
-        """Prepare to read, one request for each resource at a time.
-
-        Args:
-            read: Reads the stored state of a resource.
-            known: Returns the state that was seen last.
-            saw: Called with what was read.
-        """
         self._read = read
         self._known = known
         self._saw = saw
         self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
     def arrived(self, resource: Resource, version: str) -> None:
-        """Read the resource if it is still held and that version was not seen."""
+        """Read the resource, unless its lock was released or ``version`` was seen."""
         known = self._known(resource)
         # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:

@@ -1,4 +1,4 @@
-"""``postgresql://…`` → how to reach the database and how to ask it."""
+"""Options of the store and of a URL ``postgresql://…``."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _KNOWN = "host", "listen", "schema", "statement_cache"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 
-check_timeout = partial(options.check_timeout, "postgresql")
-check_schema = partial(
+check_timeout: partial[float] = partial(options.check_timeout, "postgresql")
+check_schema: partial[str] = partial(
     options.check_name, "postgresql", _NAME, "letters, digits, _ and $; no digit first"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Options(ConnectionOptions):
-    """Where the database is and how to ask it.
+    """Address, login and settings of a PostgreSQL store.
 
     Args:
         database: Name of the database.
         schema: Schema of the tables; empty for the first of the search path.
-        listen: Whether waiters are woken by ``NOTIFY``.
-        listen_at: Another server for the connection that listens, where one session
-            stays the same for the whole connection; None for the same server.
-        statement_cache: Whether a connection is the same session for each request.
+        listen: Whether waiting tasks are woken by ``NOTIFY``; else they poll.
+        listen_at: Address for the connection that listens, where the store's own
+            address is a pooler; None for the store's own.
+        statement_cache: Whether prepared statements can be used again: False behind a
+            pooler that changes sessions between requests.
     """
 
     port: int = PORT
@@ -54,11 +55,7 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options of a URL.
-
-    Raises:
-        ConfigurationError: A part or an option of the URL has a bad value.
-    """
+    """Return the options that a URL contains, or raise ``ConfigurationError``."""
     common = common_options(address, "postgresql", PORT, connect_timeout, *_KNOWN)
     query, database = address.query, address.path.removeprefix("/")
     host = query.get("host") or address.host

@@ -1,4 +1,4 @@
-"""Checks whether the tables are fit for locks, and what creates them."""
+"""Checks of existing tables, and the statements that create the tables."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_tables(
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """Yield what creates the tables and grants ``user`` the rights it needs."""
+    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user and schema:

@@ -1,4 +1,4 @@
-"""The statements of ``statements.sql``, and how a step is put together from them."""
+"""The SQL of ``statements.sql``, and how the statement of a step is composed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class BoundStatement(NamedTuple):
-    """A statement, and what picks its $1, $2, and so on, out of the values."""
+    """A statement with ``$1``, ``$2``, …, and the function that picks their values."""
 
     text: str
     pick: Callable[[Values], tuple[object, ...]]
@@ -24,7 +24,7 @@ class BoundStatement(NamedTuple):
 
 @cache
 def statement(name: str, schema: str = "") -> str:
-    """Return the statement called ``name``, for the tables of a schema."""
+    """Return the statement ``name`` of ``statements.sql``, for tables of ``schema``."""
     texts = load_statements("aiorwlock_remote.backends.postgresql", "statements.sql")
     return texts[name].replace("{schema}", f'"{schema}".' if schema else "")
 
@@ -50,19 +50,20 @@ def swap_statement(
     asks: bool = True,
     waits: bool = False,
 ) -> BoundStatement:
-    """Return the statement of a step.
+    """Return the statement of a swap.
 
     Args:
         change: What happens to the mutex row.
         schema: Schema of the tables.
         taken: Whether a mutex row is expected.
         made: Whether a doormans row is expected.
-        wakes: Whether processes are notified.
+        wakes: Whether clients are notified that they may claim.
         begins: Whether a phase begins, so that the server chooses its fence.
-        with_record: Whether a notification of a free mutex carries the new record.
+        with_record: Whether a notification that the lock is free contains the new
+            record.
         came: Whether the holder is notified of a new queue entry.
-        lazily: Whether the commit may be lost in a crash of the server.
-        asks: Whether a refused step returns what is stored, or nothing.
+        lazily: Whether the commit does not wait for the disk.
+        asks: Whether a refused step returns what is stored; else it returns no row.
         waits: Whether the time to wait for a locked row is limited.
     """
     expected, changed, done = "", "", "true"

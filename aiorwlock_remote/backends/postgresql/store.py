@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 
@@ -17,10 +17,13 @@ from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader, Listener
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
     lock_row,
 )
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_cas import clock_finding
@@ -28,12 +31,14 @@ from aiorwlock_remote.cas.table_rows import StoredRow, state_of
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Finding,
+    Opener,
     StoreSettings,
     WakeCallback,
 )
@@ -42,12 +47,14 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 
 class PostgresqlStore(TableStore):
-    """Store whose waiters are woken by ``NOTIFY``, and poll while they cannot be."""
+    """Store whose waiting tasks are woken by ``NOTIFY``, and else poll."""
 
     scheme = "postgresql"
-    driver_type = PostgresqlDriver
-    executor_type = PostgresqlExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver
+    executor_type: ClassVar[type[DriverExecutor]] = PostgresqlExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3
@@ -92,7 +99,7 @@ class PostgresqlStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of statements on the user's tables."""
+        """SQL dialect of the statements for row locks in the user's tables."""
         # The server gives a row lock up before we do: then its outcome is known.
         half = max(1, round(self._driver.options.call_timeout * 500))
         return POSTGRESQL.patient(half)
@@ -190,4 +197,4 @@ class PostgresqlStore(TableStore):
                 super().watch(resource)
 
 
-open_store = PostgresqlStore.open_url
+open_store: Opener = PostgresqlStore.open_url

@@ -237,9 +237,10 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
         BackendError: ``raw`` cannot be read, so it is unknown what was carried out.
     """
     decoder = _DECODERS[type(command)]
+    items: list[Raw] = raw
     try:
-        if type(raw) is list and len(raw) == 2 and raw[0] == _NOTIFIED:
-            return decoder(command, raw[1]), True
+        if type(items) is list and len(items) == 2 and items[0] == _NOTIFIED:
+            return decoder(command, items[1]), True
         return decoder(command, raw), False
     except PARSE_ERRORS as exc:
         raise unreadable_answer(exc) from exc

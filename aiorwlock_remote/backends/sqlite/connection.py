@@ -42,7 +42,7 @@ Row = tuple[str | None, str | None, str | None, str | int | None]
 
 
 class SqliteConnection:
-    """``LocalConnection`` to the SQLite file at ``path``."""
+    """``LocalConnection`` to an SQLite file; each batch of steps is one transaction."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock = clock
@@ -60,11 +60,6 @@ class SqliteConnection:
     def steps(
         self, batch: Iterable[tuple[Resource, Command]], timeout: float
     ) -> list[Step | Exception]:
-        """Carry out commands in order, in one transaction.
-
-        Raises:
-            BackendError: no command was carried out.
-        """
         until = self._clock.now() + timeout
         asked = list(batch)
         self._file.follow()
@@ -101,11 +96,6 @@ class SqliteConnection:
                 seen[f"{kind},{number}"] = found
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete unused records among the ``ROWS_PER_REQUEST`` keys behind ``after``.
-
-        Returns:
-            The last of these keys; None: there are no more.
-        """
         since = int(self._clock.wall() - memory)
 
         def portion() -> Key | None:
@@ -120,11 +110,9 @@ class SqliteConnection:
             return self._file.atomically(portion, self._clock.now() + 1.0)
 
     def alarm(self) -> WakeEvent:
-        """Return an event that hears no changes: SQLite sends no notifications."""
         return PlainWakeEvent()
 
     def version(self) -> object:
-        """Return a value that changes when another connection commits a change."""
         self._file.follow()
         with self._file.mapped:
             version = self._run("PRAGMA data_version").fetchone()[0]

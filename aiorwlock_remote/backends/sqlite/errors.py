@@ -1,4 +1,4 @@
-"""SQLite's errors → this library's. The one place where they are mapped."""
+"""Maps SQLite's errors to this library's."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ _MAX_PATH_BYTES = 500
 
 
 def is_busy(exc: sqlite3.Error) -> bool:
-    """Return True if another process holds the file for the moment."""
+    """Return True if the error says that another process has the file locked."""
     return (getattr(exc, "sqlite_errorcode", 0) & 0xFF) in _BUSY
 
 
 class ErrorMapper:
-    """Reusable context that raises SQLite's errors as this library's."""
+    """Reusable context manager that raises SQLite's errors as this library's."""
 
     # A class because each step passes it: ``contextmanager`` would make a generator.
 
     def __init__(self, path: str) -> None:
-        """Name the file ``path`` in the errors."""
         self._path = path
 
     def __enter__(self) -> None:
@@ -54,9 +53,9 @@ class ErrorMapper:
 def map_error(
     exc: sqlite3.Error, path: str, *, made: bool = True
 ) -> BackendError | ConfigurationError:
-    """Return this library's error for ``exc``, with a hint what to do.
+    """Return this library's error for an error of SQLite, with a hint what to do.
 
-    ``made`` says that a missing file at ``path`` would be created.
+    ``made``: the connection would create the file at ``path`` if it is missing.
     """
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
@@ -99,7 +98,7 @@ def map_error(
 
 
 def _could_be_opened(path: str, *, made: bool) -> bool:
-    """Return True if nothing is wrong with the file, as seen without a descriptor."""
+    # Finds out without a descriptor whether anything is wrong with the file.
     # Then the process has no descriptors left, which passes: SQLite says the same in
     # both cases (test_sqlite_files.py: test_no_descriptor_is_left,
     # test_no_place_for_a_file).

@@ -1,4 +1,4 @@
-"""An SQLite file of this library: opened, created if new, followed if replaced."""
+"""A connection to an SQLite file, which is created if new and reopened if replaced."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 
 class FenceNeedsSync(Exception):
-    """Raised if a commit that does not wait for the disk would hand out a fence."""
+    """A fence would be handed out by a commit that does not wait for the disk."""
 
 
 class SqliteFile:
-    """A connection to one SQLite file in WAL mode. Blocks; belongs to one thread.
+    """A connection to one SQLite file in WAL mode. Blocks; for one thread.
 
     The methods raise the errors of ``sqlite3``; the context ``mapped`` turns them into
     this library's.
@@ -54,14 +54,15 @@ class SqliteFile:
 
     * A fence that was handed out survives a power cut: its commit waits for the disk
       (test_sqlite_power.py: test_fences_go_on_and_nobody_is_blocked).
-    * The connection never goes on with a file that lost its name, beside processes that
-      open the new file under that name (test_sqlite_replaced.py:
+    * The connection never continues with a file that lost its name, beside processes
+      that open the new file under that name (test_sqlite_replaced.py:
       test_all_go_on_with_the_new_file).
-    * It enters no lock after its log was removed. The process that closes the file last
-      removes the log, and takes itself for the last if this process's lock on the file
-      is gone, as it is once any code of this process has closed the file (`How to
-      corrupt an SQLite database <https://www.sqlite.org/howtocorrupt.html>`_, 2.2;
-      test_sqlite_split.py: test_who_lost_its_log_enters_nobody).
+    * The connection grants no lock after its log was removed. The process that closes
+      the file last removes the log, and takes itself for the last if this process's
+      lock on the file is gone, as it is once any code of this process has closed the
+      file (`How to corrupt an SQLite database
+      <https://www.sqlite.org/howtocorrupt.html>`_, 2.2; test_sqlite_split.py:
+      test_who_lost_its_log_enters_nobody).
     * Another application's database is not changed (test_sqlite_files.py:
       test_another_applications_database).
     * After any failure the file is not left locked (test_sqlite_hostile.py:
@@ -69,7 +70,6 @@ class SqliteFile:
     """
 
     def __init__(self, path: str, sql: Mapping[str, str], clock: Clock) -> None:
-        """Use the file at ``path``; ``sql`` holds the statements by name."""
         self.path: str = path
         self.mapped: ErrorMapper = ErrorMapper(path)
         # The boot in which the file was opened; empty: unknown.
@@ -104,10 +104,9 @@ class SqliteFile:
             log_event(log, "connection_closed", logging.DEBUG, path=self.path)
 
     def follow(self) -> None:
-        """Open the file that has the name now, if another one was open before.
+        """Reopen the file if another file has taken its name since ``open``.
 
-        Raises:
-            BackendError: the file is the same, but its log was removed; or as ``open``.
+        Raises ``BackendError`` if it is the same file, but its log was removed.
         """
         if self.identity is None:
             return
@@ -137,9 +136,10 @@ class SqliteFile:
     def atomically(
         self, work: Callable[[], T], until: float, level: SyncLevel = "FULL"
     ) -> T:
-        """Run ``work`` in one transaction, which is rolled back if it fails.
+        """Return the result of ``work``, run in one transaction; roll back if it fails.
 
-        Waits for other processes' transactions until the local time ``until``.
+        Waits for other processes' transactions until the local time ``until``. At the
+        ``level`` "NORMAL" the commit does not wait for the disk.
         """
         if level != self.level:
             self._set_level(level, until)
@@ -202,9 +202,10 @@ class SqliteFile:
 
 
 def statements_of_sqlite() -> tuple[str, ...]:
-    """Return the statements that make an empty file one of this library.
+    """Return the statements that make an empty file a lock database.
 
-    They change nothing in a file that is one already. ``connect`` executes them itself.
+    In a file that is a lock database already they change nothing. ``connect`` executes
+    the statements itself.
     """
     schema = load_statements("aiorwlock_remote.backends.sqlite", "sqlite.sql")["schema"]
     tables = schema.removesuffix(";").split(";\n")
@@ -212,7 +213,7 @@ def statements_of_sqlite() -> tuple[str, ...]:
 
 
 def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
-    """Return the sync level that the commands need, as far as is known beforehand."""
+    """Return "FULL" if a command may hand out a fence, else "NORMAL"."""
     # Only a new fence must survive a power cut. All users of the file are on one host:
     # a power cut ends them, and the next boot ends their grants and queue entries
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
@@ -225,18 +226,14 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Check that no fence is handed out by a commit that does not wait for the disk.
-
-    Raises:
-        FenceNeedsSync: ``after`` has a new fence, and ``level`` does not wait.
-    """
+    """Raise ``FenceNeedsSync`` if a new fence would not be synced at ``level``."""
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
         raise FenceNeedsSync
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action`` until the file is not locked, or ``clock`` shows ``until``."""
+    """Call ``action`` again while the file is locked, until the time ``until``."""
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None
@@ -256,7 +253,7 @@ def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -
 
 
 def identity_of(path: str) -> Identity | None:
-    """Return the file's identity; None if the file is missing or cannot be seen."""
+    """Return the file's device and inode; None if it is missing or cannot be seen."""
     try:
         there = os.stat(path)  # noqa: PTH116 - at each step
     except OSError:

@@ -59,10 +59,7 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Start the worker, whose first job opens the file at ``path``.
-
-        ``rows`` is the file of the user's tables, if it is another one.
-        """
+        """``rows`` is the file of the tables for row locks; empty: ``path``."""
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
         # test_relative_path_and_chdir).
@@ -88,7 +85,6 @@ class SqlitePlanRunner:
     # With a thread of its own, since the user's transactions may lock the file for a
     # while, and the steps of other locks must not wait for them.
     def __init__(self, path: str, loop: EventLoop) -> None:
-        """Run plans on the file at ``path``, which the first plan opens."""
         self._path = path
         self._loop = loop
         self._thread: ThreadPoolExecutor | None = None
@@ -98,7 +94,6 @@ class SqlitePlanRunner:
         self._closed = False
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run a plan in the thread, after those before; see ``SupportsRowLocks``."""
         pending: Pending[T] = Pending()
         if self._closed:
             closed = BackendUnavailable(what="the store is closed", nothing_done=True)
@@ -110,7 +105,6 @@ class SqlitePlanRunner:
         return self._plans.add(pending)
 
     async def aclose(self) -> None:
-        """Finish the plans under way, and close the file."""
         await self._plans.wait_closed()
         self._closed = True
         if self._thread is not None:
@@ -203,13 +197,14 @@ def _absolute_path(path: str) -> str:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> SqliteStore:
-    """Open ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
+    """Open a store: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
-    ``?rows=path`` names the file of the tables that row locks are for.
+    ``?rows=path`` names the file of the tables that row locks are for. ``wake`` wakes
+    waiters in ``loop``.
 
     Raises:
-        ConfigurationError: no path, a host, an option, or another application's file.
-        BackendError: the file cannot be read, written, or is locked for too long.
+        ConfigurationError: No path, a host, an option, or another application's file.
+        BackendError: The file cannot be read, written, or is locked for too long.
     """
     address.only("rows")
     path = address.path.removeprefix("/")

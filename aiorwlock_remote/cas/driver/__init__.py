@@ -1,1 +1,1 @@
-"""Connections of asyncio database drivers, and requests sent over them."""
+"""Connections of asyncio database drivers, and the requests sent over them."""

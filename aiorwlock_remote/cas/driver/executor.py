@@ -1,4 +1,4 @@
-"""Requests of the stores, carried over connections of an asyncio driver."""
+"""``StatementExecutor`` over the connections of an asyncio driver."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 Work = Callable[[Any], Awaitable[T]]
 Send = Callable[[str, Sequence[Values]], list[Pending[StoredRow]]]
 MutexChange = Literal["sit", "move", "leave", "stay"]
-"""What a swap does with the mutex row; also the names of the statements for it."""
+"""What a swap does with the mutex row: inserts, updates, deletes or keeps it."""
 
 
 class DriverExecutor(ABC):
-    """``StatementExecutor`` over a driver, for the requests of one thread or loop.
+    """Sends requests (``StatementExecutor``) by one driver, for one thread or loop.
 
     Invariants, each with a test in ``tests/cas/test_executor.py`` that fails without
     it:
@@ -39,8 +39,8 @@ class DriverExecutor(ABC):
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
     * Each request is answered, also when it cannot be sent
       (``test_what_cannot_be_asked_is_told_at_once``).
-    * A batch uses several connections, and a request that is not answered delays only
-      those behind it on its own (``test_many_requests_go_over_some_connections``,
+    * A batch uses several connections, and an unanswered request delays only the later
+      ones on its own connection (``test_many_requests_go_over_some_connections``,
       ``test_one_that_is_not_answered_holds_up_its_own_connection_only``).
     """
 
@@ -50,7 +50,6 @@ class DriverExecutor(ABC):
         source: ConnectionSource[Any],
         driver: Driver[Any],
     ) -> None:
-        """``source``: connections that live in ``driver_loop``."""
         self.driver_loop = driver_loop
         self._source = source
         self.driver = driver
@@ -62,28 +61,28 @@ class DriverExecutor(ABC):
         """Check that the server and its tables are fit for locks.
 
         Args:
-            logged_in: Called once the first login has succeeded, so that further
-                connections are opened only with a password that is good.
+            logged_in: Called once the first login has succeeded; only then are further
+                connections opened, so that a wrong password is sent once.
 
         Raises:
-            BackendError, ConfigurationError: They are not.
+            BackendError, ConfigurationError: The server or a table is unfit.
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out one ``swap``; if it is refused, return what is stored."""
+        """Carry out the request ``swap``; if it is refused, return what is stored."""
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out one ``look``."""
+        """Carry out the request ``look``: return what is stored for the resource."""
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some rows after a key, in the order of the keys."""
+        """Return some resources stored after a key, in key order; [] at the end."""
         raise NotImplementedError
 
     @abstractmethod
     async def run_row(self, statement: Statement, connection: Any) -> StatementResult:  # noqa: ANN401 - the driver's
-        """Run one statement on the user's tables, and commit it."""
+        """Run one statement on a table of the user's, and commit it."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         pending: Pending[StoredRow] = Pending()
@@ -94,20 +93,20 @@ class DriverExecutor(ABC):
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
-        """Send several requests of one kind."""
+        """Send a batch of requests called ``name``; return their replies in order."""
         pendings: list[Pending[StoredRow]] = [Pending() for _ in rows]
         self.driver_loop.spawn(partial(self.answer, name, rows, pendings))
         return pendings
 
     def begin(self, work: Work[T]) -> Pending[T]:
-        """Start ``work`` on a connection; no cancellation of a caller reaches it.
+        """Start ``work(connection)`` in the driver's loop. No caller can cancel it.
 
-        The result fails with ``BackendError`` or ``ConfigurationError``.
+        The reply fails with ``BackendError`` or ``ConfigurationError``.
         """
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Start a plan of statements on the user's tables."""
+        """Run the statements that ``plan`` yields on the user's tables."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -115,21 +114,21 @@ class DriverExecutor(ABC):
         return self.begin(work)
 
     async def close(self) -> None:
-        """Close the connections, and the loop if it is a thread of our own."""
+        """Close the connections, and stop the driver's loop if the store started it."""
         await submit_and_wait(self.driver_loop, self._source.close)
         await self.driver_loop.stop()
 
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Answer a batch, over some connections at a time. In the driver loop."""
+        """Carry out a batch and resolve ``pendings``. Runs in the driver's loop."""
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
         await answer_in_order(partial(self._answer, name), rows, pendings, at_once)
 
     def loop_ended(self) -> BackendUnavailable:
-        """Return the error of requests that are unanswered when the loop ends."""
+        """Return the error for unanswered requests when the driver's loop ends."""
         return BackendUnavailable(what=f"{self._where}: the loop ended")
 
     async def _answer(
@@ -138,7 +137,7 @@ class DriverExecutor(ABC):
         request = self.swap if name == "swap" else self.look
         try:
             found = await self._runner.carry(partial(request, values))
-        except Exception as exc:  # noqa: BLE001 - handed to whoever awaits
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
             self.driver_loop.tell(pending.set_exception, exc)
         except asyncio.CancelledError:
             # The loop ends. Callers in other threads would wait for ever.
@@ -149,17 +148,12 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that sends what one thread asks at one time as a batch."""
+    """``StatementExecutor`` that collects a thread's requests and sends batches."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]
     ) -> None:
-        """Collect requests.
-
-        Args:
-            send: Sends several requests of one kind.
-            soon: Calls a function in this thread once all have been asked.
-        """
+        """Send batches by ``send``, in a callback that ``soon`` schedules here."""
         self._send = send
         self._soon = soon
         self._asked: dict[str, list[tuple[Values, Pending[StoredRow]]]] = {}
@@ -209,7 +203,7 @@ async def answer_in_order(
     pendings: Sequence[Pending[StoredRow]],
     at_once: int,
 ) -> None:
-    """Call ``answer`` for each request in order, for ``at_once`` of them at a time."""
+    """Await ``answer(values, pending)`` for each request, ``at_once`` at a time."""
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))
@@ -222,7 +216,7 @@ async def answer_in_order(
 
 
 def mutex_change_of(values: Values) -> MutexChange:
-    """Return what a swap does with the mutex row."""
+    """Return what the swap with these parameters does with the mutex row."""
     before = values["i_ticket"], values["i_since"]
     after = values["t_ticket"], values["t_since"]
     if before == after:

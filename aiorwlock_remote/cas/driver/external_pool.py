@@ -1,6 +1,7 @@
-"""What a user lends us: a driver's pool, a SQLAlchemy engine, an open transaction.
+"""Use of a user's pool, SQLAlchemy engine or open transaction in place of a URL.
 
-All in one asyncio loop. A pool or an engine of the user's is never closed or changed.
+All objects belong to one asyncio loop. A user's pool or engine is never closed or
+reconfigured.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 DEFAULT_REQUEST_CONNECTIONS = 8
-"""Connections for requests if the pool does not say how many it has."""
+"""Connections for requests if the size of the user's pool is not known."""
 SECOND_SPARE_FROM = 5
-"""Size of a pool from which on two connections are left to renewals, not one."""
+"""Pools of this size or more leave two connections to renewals, smaller ones one."""
 RETURN_TIMEOUT = 5.0
 """Seconds for a pool to take a connection back; then the connection is aborted."""
 ABORT_GRACE = 1.0
@@ -46,7 +47,7 @@ C = TypeVar("C")
 
 
 class ReturnMode(Enum):
-    """How long a request waits until its connection is back."""
+    """Whether a request waits until the user's pool has taken its connection back."""
 
     AWAITED = "until it is back"
     BOUNDED = "until it is back, or ``RETURN_TIMEOUT`` is over"
@@ -54,34 +55,32 @@ class ReturnMode(Enum):
 
 
 class ExternalPool(Protocol[C]):
-    """Something of the user's that lends connections."""
+    """Port: adapter that borrows connections from a user's pool or engine."""
 
     @property
     def return_mode(self) -> ReturnMode:
-        """``BACKGROUND`` where a return asks the server something."""
+        """How to return a connection; in ``BACKGROUND`` if that sends a request."""
 
     @property
     def most(self) -> int | None:
-        """Connections lent at the same time at most, or None if that is not known."""
+        """Most connections that can be borrowed at the same time; None if not known."""
 
     async def borrow(self) -> C:
-        """Return a connection for our use alone, or raise what the pool raises."""
+        """Return a connection that only the caller uses, or raise the pool's error."""
 
-    async def give_back(self, connection: C) -> None:
-        """Return a connection that may be used again."""
+    async def give_back(self, connection: C) -> None: ...
 
     async def drop(self, connection: C) -> None:
-        """Return a connection that must not be used again; its call has ended."""
+        """Remove a connection from the pool for good, after its call has ended."""
 
     def abandon(self, connection: C) -> None:
-        """Return a connection whose call does not end. Does not wait."""
+        """Abort a connection whose call hangs; the pool forgets it. Does not wait."""
 
 
 class BorrowedConnections(Generic[C]):
-    """``ConnectionSource`` over a pool or an engine of the user's."""
+    """Source of connections that are borrowed from a user's pool or engine."""
 
     def __init__(self, pool: ExternalPool[C], driver: Driver[C]) -> None:
-        """Borrow from ``pool``, in the running loop."""
         # A batch of requests gets one connection: the others are for the user's code.
         self.at_once: int = 1
         self._pool = pool
@@ -136,7 +135,7 @@ class BorrowedConnections(Generic[C]):
             self._pool.abandon(connection)
 
     async def close(self) -> None:
-        """Wait for all connections to come back: then the user may close the pool."""
+        """Wait until all connections are back, so that the user may close the pool."""
         self._closed = True
         while self._used:
             self._idle = asyncio.Event()
@@ -145,7 +144,6 @@ class BorrowedConnections(Generic[C]):
             await asyncio.wait(self._returns)
 
     def none_free(self) -> BackendUnavailable:
-        """Return the error of a request for which no connection came free."""
         return none_free(self._where, self._timeout)
 
     async def _borrow(self) -> C:
@@ -193,11 +191,11 @@ def _log_failed_return(returning: asyncio.Future[None]) -> None:
 
 
 class RequestConnections(Generic[C]):
-    """Borrowed connections for all requests but renewals, which keep some of them.
+    """Borrowed connections for all requests except renewals.
 
-    A pool serves requests in their order. Without this limit, renewals would queue
-    behind every acquire of this process that waits for a connection, and behind
-    releases that wait for a locked row (``test_stuck_rows.py``).
+    A pool serves requests in their order. So some connections are left to renewals;
+    else renewals would queue behind every acquire of this process that waits for a
+    connection, and behind releases that wait for a locked row (``test_stuck_rows.py``).
     """
 
     def __init__(
@@ -205,12 +203,8 @@ class RequestConnections(Generic[C]):
     ) -> None:
         """Leave one connection of ``most`` to renewals; two of a pool of five or more.
 
-        The second is for renewals that wait for a locked row.
-
-        Args:
-            connections: The borrowed connections.
-            most: Size of the user's pool, if known.
-            timeout: Seconds that a request waits for its turn at most.
+        The second is for renewals that wait for a locked row. A request fails if none
+        of the other connections is free within ``timeout`` seconds.
         """
         if most is None:
             self._free = DEFAULT_REQUEST_CONNECTIONS
@@ -262,23 +256,19 @@ class RequestConnections(Generic[C]):
 
 
 class SaEngine(Protocol):
-    """What we use of SQLAlchemy's ``AsyncEngine``."""
+    """The part of SQLAlchemy's ``AsyncEngine`` that this package uses."""
 
     dialect: Any
     pool: Any
 
     def connect(self) -> Any:  # noqa: ANN401 - an ``AsyncConnection``, awaited
-        """Return a connection of the engine's pool."""
+        ...
 
 
 class SaEnginePool(Generic[C]):
-    """Lends the driver's connections beneath those of an ``AsyncEngine``."""
+    """Adapter that borrows raw driver connections from a SQLAlchemy ``AsyncEngine``."""
 
     def __init__(self, engine: SaEngine, driver: Driver[C], *, resets: bool) -> None:
-        """``resets``: whether a return asks the server something, as with most drivers.
-
-        If not, it is waited for, and the next request gets the same connection.
-        """
         self.return_mode = ReturnMode.BACKGROUND if resets else ReturnMode.BOUNDED
         self._engine = engine
         self._driver = driver
@@ -327,7 +317,7 @@ class SaEnginePool(Generic[C]):
 
 
 def is_engine(given: object) -> TypeGuard[SaEngine]:
-    """Return whether ``given`` is an ``AsyncEngine``, of whatever database."""
+    """Return True if ``given`` is a SQLAlchemy ``AsyncEngine``, for any database."""
     loaded = sys.modules.get("sqlalchemy.ext.asyncio")  # never imported for our sake
     return loaded is not None and isinstance(given, loaded.AsyncEngine)
 
@@ -339,16 +329,16 @@ def pool_over(
     *,
     engine_resets: bool = True,
 ) -> ExternalPool[C]:
-    """Return what lends the connections of a user's pool or engine.
+    """Return an adapter that borrows connections from a user's pool or engine.
 
     Args:
         given: What the user passed to the backend.
-        driver: The driver it must be over.
-        own_pool: Class of the driver's pool, and what makes an ``ExternalPool`` of one.
-        engine_resets: Whether an engine asks the server something at each return.
+        driver: The driver to which the connections must belong.
+        own_pool: Class of the driver's pool, and the function that wraps such a pool.
+        engine_resets: Whether an engine sends a request to the server at each return.
 
     Raises:
-        ConfigurationError: It is neither, or of another driver.
+        ConfigurationError: ``given`` is neither, or belongs to another driver.
     """
     kind, lend = own_pool
     if isinstance(given, kind):
@@ -388,10 +378,10 @@ class ExternalPoolBackend:
     def open(
         self, event_loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[TableStore]:
-        """Open the store over the pool, as ``connect`` does.
+        """Open the store over the pool. Called by ``connect``.
 
         Raises:
-            ConfigurationError: No asyncio loop runs here.
+            ConfigurationError: The caller does not run in an asyncio loop.
         """
         check_asyncio(f"a pool of {self._driver.package}", self._store.scheme)
         timeout = settings.connect_timeout
@@ -424,17 +414,19 @@ class ExternalPoolBackend:
 
 @dataclass(frozen=True)
 class TransactionDriver:
-    """How a row is locked in a transaction of the user's, over one driver.
+    """Value object: how to lock a row in a user's open transaction, for one driver.
 
     Args:
         connections: The driver's classes of connections.
         package: Name of the driver in URLs of SQLAlchemy.
         dialects: Names of SQLAlchemy's dialects for the database.
-        first_row: Runs a statement on a connection and returns its first row or None.
-        in_transaction: Whether a transaction is open on a connection.
-        is_own: Whether an exception is the driver's.
-        map_error: Returns our error for one of the driver's.
-        begin_hint: How a transaction is begun.
+        first_row: Awaited with a connection, a statement and its values; returns the
+            first row or None.
+        in_transaction: Returns True if a transaction is open on a connection.
+        is_own: Returns True if an exception is the driver's.
+        map_error: Called with the driver's exception and the place for the message;
+            returns this library's error.
+        begin_hint: Code that begins a transaction, for error messages.
     """
 
     connections: tuple[type[Any], ...]
@@ -453,17 +445,18 @@ async def lock_row(
     *statements: str,
     values: tuple[object, ...] = (),
 ) -> None:
-    """Run statements, the last of which locks a row until the transaction ends.
+    """Run statements in a user's transaction; the last one locks a row until its end.
 
     Args:
-        driver: The driver that the transaction must be over.
-        transaction: A connection of the driver, or SQLAlchemy's over one.
-        statements: Each must find a row.
-        values: Bound to each statement.
+        driver: The driver to which the transaction must belong.
+        transaction: A connection of the driver, or SQLAlchemy's session or connection.
+        statements: SQL statements, of which each must return a row.
+        values: Parameters, the same for each statement.
 
     Raises:
-        ConfigurationError: As ``SupportsTransactions.join``.
-        BackendError: As the driver maps its errors.
+        ConfigurationError: This is no transaction of the driver, none has begun, or a
+            statement returned no row.
+        BackendError: A statement failed.
     """
     try:
         if isinstance(transaction, driver.connections):
@@ -486,7 +479,7 @@ async def lock_row(
 
 
 def lock_not_visible() -> ConfigurationError:
-    """Return the error of a transaction whose snapshot is older than the lock."""
+    """Return the error for a transaction that cannot see the row of the lock."""
     return ConfigurationError(
         what="the lock is not visible in the transaction",
         hint="the same database; READ COMMITTED, or the lock before all else",

@@ -1,4 +1,4 @@
-"""Options that every SQL database behind a network driver has."""
+"""Options that every SQL database reached over a network has in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from aiorwlock_remote.core.url import Address, in_range
 from aiorwlock_remote.errors import ConfigurationError
 
 MAX_CONNECTIONS = 100
-"""Connections that a URL may ask for at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +26,10 @@ class ConnectionOptions(TlsOptionsMixin):
     The ``repr`` shows no password.
 
     Args:
-        host: Empty when the connections come from a pool of the user's.
+        host: Empty when a user's pool provides the connections.
         connections: Most connections for requests; renewals have more of their own.
         connect_timeout: Seconds until a connection must be open.
-        call_timeout: Seconds until a request is given up.
+        call_timeout: Seconds after which an unanswered request fails.
         tls: Certificates to use, or None for a connection without TLS.
     """
 
@@ -45,21 +44,21 @@ class ConnectionOptions(TlsOptionsMixin):
 
     @property
     def where(self) -> str:
-        """The database as error messages and the log name it."""
+        """Name of the database in errors and the log, such as ``host:port/name``."""
         raise NotImplementedError
 
 
 def common_options(
     address: Address, store: str, port: int, connect_timeout: float, *known: str
 ) -> dict[str, Any]:
-    """Return the fields of ``ConnectionOptions`` that a URL sets, but for the host.
+    """Return the fields of ``ConnectionOptions`` that a URL sets, except the host.
 
     Args:
         address: The parsed URL.
         store: Name of the store, for error messages.
         port: Port to use if the URL names none.
-        connect_timeout: Seconds until a connection must be open.
-        known: Options that this store has besides the common ones.
+        connect_timeout: Value of that field, in seconds.
+        known: Names of options that only this store has.
 
     Raises:
         ConfigurationError: An option is unknown or has a bad value.
@@ -79,13 +78,13 @@ def common_options(
 
 
 def check_name(store: str, pattern: re.Pattern[str], hint: str, name: str) -> str:
-    """Return ``name`` if it may stand in SQL as a schema, a database or a user.
+    """Return ``name`` if it is valid in SQL as the name of a schema, database or user.
 
     Args:
-        store: Name of the store, for the error.
-        pattern: What matches such a name; an empty one is always allowed.
-        hint: Says what matches.
-        name: From the user.
+        store: Name of the store, for error messages.
+        pattern: Matches a valid name. An empty name is always valid.
+        hint: Says in words what the pattern allows.
+        name: The name to check.
 
     Raises:
         ConfigurationError: The name does not match.
@@ -98,9 +97,5 @@ def check_name(store: str, pattern: re.Pattern[str], hint: str, name: str) -> st
 
 
 def check_timeout(store: str, seconds: float) -> float:
-    """Return ``seconds`` if a request may take that long.
-
-    Raises:
-        ConfigurationError: The time is not from 0.05 s to an hour.
-    """
+    """Return ``seconds`` if from 0.05 to 3600, else raise ``ConfigurationError``."""
     return in_range(f"{store}: call_timeout", seconds, 0.05, 3600.0)

@@ -1,4 +1,4 @@
-"""A database driver as the stores see it, a pool over it, and calls with a time limit.
+"""A database driver's interface, a pool of its connections, and calls with time limits.
 
 All objects of this module belong to one asyncio loop.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiorwlock_remote.cas.driver.external_pool import ExternalPool
 
 CLOSE_TIMEOUT = 1.0
-"""Seconds for a connection to be closed in order; then it is aborted."""
+"""Seconds that an orderly close of a connection may take before it is aborted."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -30,12 +30,12 @@ Failure = BackendError | ConfigurationError
 
 
 class Driver(ABC, Generic[C]):
-    """One asyncio driver: how it connects, ends connections and reports errors."""
+    """Base of the adapters of asyncio database drivers, such as asyncpg."""
 
     package: ClassVar[str]
-    """Name of the driver, as in URLs of SQLAlchemy."""
+    """Name of the driver in SQLAlchemy's URLs, such as ``asyncpg``."""
     pool_hint: ClassVar[str]
-    """How a user makes a pool or an engine over the driver."""
+    """Code with which a user creates a pool or an engine of this driver, for hints."""
     options: ConnectionOptions
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -43,66 +43,61 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     async def connect(self) -> C:
-        """Open a connection and log in; the caller limits the time."""
+        """Open a connection and log in. The caller limits the time."""
 
     @abstractmethod
     async def close(self, connection: C) -> None:
-        """Log out in order; the caller limits the time."""
+        """Log out and close the connection. The caller limits the time."""
 
     @abstractmethod
     def abort(self, connection: C) -> None:
-        """Close the connection at once. A call under way ends with an error."""
+        """Close the connection at once, without logout. A call under way fails."""
 
     @abstractmethod
     def is_healthy(self, connection: C) -> bool:
         """Return False if the driver knows that the connection has ended. No I/O."""
 
     def is_broken(self, error: BaseException) -> bool:
-        """Return whether a call's error leaves its connection unusable."""
+        """Return True if a call that failed with ``error`` ruined its connection."""
         raise NotImplementedError
 
     @abstractmethod
     def map_error(self, error: BaseException) -> Failure:
-        """Return our error for what the driver raised during a request."""
+        """Return this library's error for an exception raised during a request."""
 
     @abstractmethod
     def schema_statements(self) -> Iterable[str]:
-        """Return the statements that create the tables, without grants."""
+        """Return the statements that create the two tables, without grants."""
 
     @abstractmethod
-    async def execute(self, statement: str, connection: C) -> None:
-        """Run one of ``schema_statements``."""
+    async def execute(self, statement: str, connection: C) -> None: ...
 
     @abstractmethod
     def lend(self, given: object) -> ExternalPool[C]:
-        """Return what lends the connections of a user's pool or engine.
-
-        Raises:
-            ConfigurationError: It is neither, or of another driver.
-        """
+        """Adapt a user's pool or engine; ``ConfigurationError`` if it is neither."""
 
     def map_connect_error(self, error: BaseException) -> Failure:
-        """Return our error for what the driver raised before any request was sent."""
+        """Return this library's error for an exception raised before any request."""
         failure = self.map_error(error)
         if isinstance(failure, BackendError):
             failure.nothing_done = True
         return failure
 
     def borrowed(self, connection: C) -> None:
-        """Prepare a connection of the user's pool for requests of ours."""
+        """Prepare a connection that was borrowed from the user's pool."""
 
     def returning(self, connection: C, *, usable: bool) -> None:
-        """Undo ``borrowed``. ``usable``: whether the connection will be used again."""
+        """Undo ``borrowed``; ``usable`` says if the connection will be used again."""
 
     def runner(self, source: ConnectionSource[C]) -> PooledRunner[C]:
-        """Return what carries requests over the connections of ``source``."""
+        """Return the object that runs requests over the connections of ``source``."""
         return PooledRunner(source, self)
 
 
 class ConnectionSource(Protocol[C]):
-    """Where requests take connections from: our own pool, or the user's.
+    """Port: source of connections for requests, our own pool or the user's.
 
-    ``at_once`` is how many connections one batch of requests may use.
+    ``at_once`` is how many connections one batch of requests may use at a time.
     """
 
     at_once: int
@@ -110,25 +105,25 @@ class ConnectionSource(Protocol[C]):
     async def take(self) -> C:
         """Return a connection that no other request uses.
 
-        Raises ``BackendUnavailable`` after ``connect_timeout`` seconds without one,
-        else what the driver raises.
+        Raises ``BackendUnavailable`` if none is free for ``connect_timeout`` seconds,
+        or what the driver raises.
         """
 
     async def give_back(self, connection: C) -> None:
-        """Take back a connection whose request was answered."""
+        """Take back a connection that other requests may use."""
 
     async def drop(self, connection: C) -> None:
         """Take back a connection that must not be used again; its call has ended."""
 
     def abandon(self, connection: C) -> None:
-        """Take back a connection whose call does not end. Does not wait."""
+        """Take back, without waiting, a connection whose call does not end."""
 
     async def close(self) -> None:
-        """Close the connections that are ours; no request uses them any more."""
+        """Close our own connections, or wait until borrowed ones are back."""
 
 
 class ConnectionPool(Generic[C]):
-    """Connections of our own, opened when needed and kept.
+    """Pool of our own connections, opened when needed and kept open.
 
     Invariants, each with a test in ``tests/cas/test_pool.py`` that fails without it:
 
@@ -136,11 +131,11 @@ class ConnectionPool(Generic[C]):
       their order (``test_one_is_used_again_and_by_one_at_a_time``).
     * A connection that ended while it was idle is not handed out
       (``test_one_that_died_while_idle_is_not_used``).
-    * If the server refuses a new connection, the request waits for an open one to come
-      free; it fails with the refusal only if none is left or the time is over
-      (``test_who_is_not_let_in_gets_what_comes_free``,
+    * If the server refuses a new connection, the request waits until an open connection
+      is free; it fails with the refusal only if no connection is open or the time is
+      over (``test_who_is_not_let_in_gets_what_comes_free``,
       ``test_when_none_is_left_all_are_told_why``).
-    * A connection that is opened too late, or after the end of the pool, is aborted
+    * A connection that is opened too late, or after the pool was closed, is aborted
       (``test_one_that_is_too_late_is_ended``,
       ``test_one_that_comes_after_the_end_is_ended``).
     * A closed pool fails requests at once, with ``nothing_done``
@@ -148,7 +143,6 @@ class ConnectionPool(Generic[C]):
     """
 
     def __init__(self, driver: Driver[C], most: int) -> None:
-        """``most``: connections at the same time."""
         self.at_once: int = most
         self._driver = driver
         self._where = driver.options.where
@@ -206,20 +200,20 @@ class ConnectionPool(Generic[C]):
         self._open_more()
 
     async def connect(self) -> None:
-        """Open one connection in advance; the first request reports a failure."""
+        """Open one connection in advance. A failure is left to the first request."""
         # The error is not lost: the first request tries again and raises it.
         with suppress(Exception):
             await self.give_back(await self.take())
 
     def abort(self) -> None:
-        """Close idle connections at once, and used ones when they come back."""
+        """Abort idle connections now, and those in use when they come back."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
             self._driver.abort(connection)
 
     async def close(self) -> None:
-        """Close idle connections in order, and used ones when they come back."""
+        """Close idle connections in order; abort those in use when they come back."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
@@ -257,12 +251,10 @@ class ConnectionPool(Generic[C]):
         log_event(log, event, logging.DEBUG, server=self._where, connections=self._open)
 
     def _remove(self, turn: asyncio.Future[C]) -> Exception | None:
-        """Stop waiting. Return why no connection was opened, if one was tried."""
         self._waiting.pop(turn, None)
         return self._refused.pop(turn, None)
 
     def _fail_refused(self) -> None:
-        """Fail the refused requests: no open connection is left to wait for."""
         for turn, error in list(self._refused.items()):
             self._remove(turn)
             turn.set_exception(error)
@@ -285,10 +277,10 @@ class ConnectionPool(Generic[C]):
 # their time has come or until they are most of its timers
 # (test_a_call_costs_neither_a_task_nor_a_timer).
 class CallTimeouts(Generic[C]):
-    """Time limits of calls that may all take equally long, kept by one timer."""
+    """Time limits of calls, all of the same length, kept by a single timer."""
 
     def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
-        """``abort``: called with a connection whose call is not over in time."""
+        """Call ``abort`` with a connection whose call takes longer than ``seconds``."""
         self._seconds = seconds
         self._abort = abort
         # In the order of their ends, because all calls may take equally long.
@@ -296,17 +288,16 @@ class CallTimeouts(Generic[C]):
         self._timed = False
 
     def begin(self, connection: C) -> None:
-        """Start the time limit of the only call on ``connection``."""
+        """Start the time limit of a call, the only one on ``connection``."""
         loop = asyncio.get_running_loop()
         self._due[connection] = loop.time() + self._seconds
         self._set_timer(loop)
 
     def missed(self, connection: C) -> bool:
-        """Return whether the call was aborted for taking too long."""
+        """Return True if the call took too long and its connection was aborted."""
         return connection not in self._due
 
     def cancel(self, connection: C) -> None:
-        """End the time limit: the call is over."""
         self._due.pop(connection, None)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -332,20 +323,15 @@ class CallTimeouts(Generic[C]):
 # When its time is over the connection is aborted, which ends the call with an error;
 # whether the server has carried out the request is then not known.
 class PooledRunner(Generic[C]):
-    """Requests of which each has a connection for itself and a time limit."""
+    """Runs each request on a connection of its own, with a time limit."""
 
     def __init__(self, source: ConnectionSource[C], driver: Driver[C]) -> None:
-        """Take connections from ``source``."""
         self._source = source
         self._driver = driver
         self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Return what ``work`` makes of a connection.
-
-        Raises:
-            BackendError, ConfigurationError: As the driver maps its errors.
-        """
+        """Return ``await work(connection)``; map the driver's errors, and a timeout."""
         driver, broken = self._driver, False
         try:
             connection = await self._source.take()
@@ -376,10 +362,7 @@ class PooledRunner(Generic[C]):
 
 
 async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
-    """Wait for ``future``, at most so many seconds. Return whether it is done.
-
-    The future is never cancelled.
-    """
+    """Wait at most ``seconds`` for ``future`` without cancelling it; True if done."""
     # ``asyncio.wait_for`` would cancel the future, and in Python 3.11 it may swallow a
     # cancellation of its caller.
     done, _ = await asyncio.wait({future}, timeout=seconds)
@@ -387,7 +370,7 @@ async def in_time(future: asyncio.Future[T], seconds: float) -> bool:
 
 
 def ignore_result(future: asyncio.Future[T]) -> None:
-    """Fetch the error of ``future``, so that asyncio does not log it as unseen."""
+    """Fetch the future's exception, so that asyncio does not log it as unretrieved."""
     if not future.cancelled():
         future.exception()
 
@@ -396,28 +379,28 @@ _tasks: set[asyncio.Future[None]] = set()  # the loop keeps only weak references
 
 
 def spawn_detached(work: Awaitable[None]) -> None:
-    """Run ``work`` as a task that is not waited for."""
+    """Run ``work`` as a task that nothing waits for."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
 def none_free(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error of a request for which no connection came free."""
+    """Return the error of a request for which no connection became free in time."""
     return BackendUnavailable(
         what=f"{where}: no connection was free in {seconds:g} s", nothing_done=True
     )
 
 
 def not_connected(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error of a connection that was not opened in time."""
+    """Return the error for a connection that was not opened in time."""
     return BackendUnavailable(
         what=f"{where}: not connected in {seconds:g} s", nothing_done=True
     )
 
 
 def no_answer(options: ConnectionOptions) -> BackendUnavailable:
-    """Return the error of a request that was given up, and log the event."""
+    """Log that a request exceeded ``call_timeout``, and return the error for it."""
     log_event(
         log,
         "request_timed_out",

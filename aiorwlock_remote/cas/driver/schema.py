@@ -1,4 +1,4 @@
-"""What the checks of the two tables have alike in all SQL databases."""
+"""Checks of the two tables that are alike in all SQL databases."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ TABLES: dict[str, tuple[str, ...]] = {
         *("updated_at", "created_at", "version", "record"),
     ),
 }
-"""The columns of both tables."""
+"""The columns that each of the two tables must have."""
 
 
 @dataclass(frozen=True)
 class ExpectedTables:
-    """The tables as one database must have them.
+    """Value object: the columns that the tables must have in one database product.
 
     Args:
-        types: The types that each column may have, the preferred one first.
-        added_columns: Types of the columns that a published table lacks.
-        add_column: Template of the clause that adds a column of a type.
-        hint: What to do if nothing better is known.
+        types: For each column its permitted types, the preferred one first.
+        added_columns: Types of the columns that older published tables lack.
+        add_column: Template of the ``ALTER TABLE`` clause that adds a column of a type.
+        hint: Hint of errors for which no better one is known.
     """
 
     types: Mapping[str, Collection[str]]
@@ -35,7 +35,7 @@ class ExpectedTables:
     hint: str
 
     def check_table(self, found: object, name: str, where: str, hint: str = "") -> None:
-        """Raise ``Unsupported`` if no column of a table was found."""
+        """Raise ``Unsupported`` if ``found``, the table's columns, is empty."""
         if not found:
             raise Unsupported(
                 what=f"{where}: table {name} does not exist, or is not visible",
@@ -43,7 +43,7 @@ class ExpectedTables:
             )
 
     def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
-        """Raise ``Unsupported`` if a column is missing (None) or of another type."""
+        """Raise ``Unsupported`` unless the column has a valid type ``kind``."""
         if kind is None:
             hint = self.hint
             if name in self.added_columns:
@@ -59,11 +59,11 @@ class ExpectedTables:
 
 
 def grants(owner: str, user: str) -> Iterator[str]:
-    """Yield the grants of the rights that a user needs.
+    """Yield the GRANT statements for the rights that ``user`` needs on both tables.
 
     Args:
-        owner: Schema or database of the tables with a dot, or empty.
-        user: The user as it stands in SQL.
+        owner: Schema or database of the tables followed by a dot, or empty.
+        user: The user, quoted as SQL demands.
     """
     for table in TABLES:
         yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON {owner}{table} TO {user}"

@@ -1,4 +1,4 @@
-"""The store over the two published tables, and its loop for renewals."""
+"""The store over the two published tables, and the event loop of its renewals."""
 
 from __future__ import annotations
 
@@ -70,19 +70,18 @@ from aiorwlock_remote.ports import (
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 RENEWAL_CONNECTIONS = 4
-"""Connections for renewals, of which all but one are for many at a time."""
+"""Most connections for renewals of rows that are not locked."""
 LOCKED_ROW_CONNECTIONS = 2
 """Connections for renewals that may wait for a row that another program has locked."""
 MIN_ROW_WAIT = 0.05
-"""Shortest time in seconds that a renewal waits for a row found locked before."""
 MAX_ROW_WAIT = 1.0
-"""Longest time in seconds that a renewal waits for a row found locked before."""
+"""Bounds, in seconds, of a renewal's wait for a row that was found locked before."""
 PURGE_EVERY = 4096
-"""Steps, of all processes together, after which unused doormen are looked for."""
+"""Steps, of all processes together, after which unused doorman rows are deleted."""
 MIN_FENCE_MEMORY = 60.0
-"""Seconds that a doorman is kept after its last use, however short ``fence_memory``.
+"""Seconds that an unused doorman row is kept at least, whatever ``fence_memory`` is.
 
-A swap that is still on its way must not find its row gone and made anew.
+Otherwise a swap that is still under way could find its row deleted and created again.
 """
 
 C = TypeVar("C")
@@ -92,24 +91,27 @@ T = TypeVar("T")
 # The drivers' blocking interfaces would need no loop, but may wait for ever for a
 # server that is silent during the login.
 class RenewalLoop(Generic[C]):
-    """An asyncio loop in a thread, with connections for renewals alone."""
+    """An asyncio loop in a thread of its own, with the connections for renewals."""
 
     def __init__(self, name: str, driver: Driver[C], clock: Clock) -> None:
-        """``name``: of the store, for the thread."""
         # Renewals wait for their answers in the keeper's thread, which runs this.
         self.callbacks: CallbackThread = CallbackThread(clock)
         self.loop: ThreadLoop = ThreadLoop(self.callbacks, f"{name} keeper")
-        self.connections = ConnectionPool(driver, RENEWAL_CONNECTIONS)
-        self.locked_row_connections = ConnectionPool(driver, LOCKED_ROW_CONNECTIONS)
+        self.connections: ConnectionPool[C] = ConnectionPool(
+            driver, RENEWAL_CONNECTIONS
+        )
+        self.locked_row_connections: ConnectionPool[C] = ConnectionPool(
+            driver, LOCKED_ROW_CONNECTIONS
+        )
 
     def connect(self) -> Pending[None]:
-        """Open a connection; the result is set in the keeper's thread."""
+        """Open a connection in advance; resolved in the lease keeper's thread."""
         pending: Pending[None] = Pending()
         self.loop.spawn(partial(self._connect, pending))
         return pending
 
     def end(self) -> None:
-        """Abort the connections. Blocks until the thread has ended."""
+        """Abort the connections, and block until the thread has ended."""
         self.loop.end(self._abort)
 
     def _abort(self) -> None:
@@ -122,11 +124,11 @@ class RenewalLoop(Generic[C]):
 
 
 class TableStore(CasLockStore, ABC):
-    """Store over ``mutex_locks`` and ``doormans``, by an asyncio driver.
+    """Base of the stores over ``mutex_locks`` and ``doormans``, by an asyncio driver.
 
-    Each step is a swap. Waiters poll by plain reads, unless a subclass wakes them.
-    Renewals have connections and a loop of their own, or go through the caller's loop
-    if it lent us a pool.
+    Each step is a swap. Waiting tasks poll by plain reads, unless a subclass wakes
+    them. Renewals have connections and an event loop of their own; over a user's pool
+    they go through the caller's event loop.
     """
 
     scheme: ClassVar[str]
@@ -179,12 +181,7 @@ class TableStore(CasLockStore, ABC):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> Self:
-        """Open the store of a URL, over connections of our own.
-
-        Raises:
-            ConfigurationError: A part or an option of the URL has a bad value.
-            BackendError: As ``open``.
-        """
+        """Open the store of a URL, with our own connections; raises as ``open``."""
         options = cls.options_of(address, settings.connect_timeout)
         driver = cls.driver_type(options)
         return await cls.open(driver, None, event_loop, wake, settings)
@@ -201,16 +198,16 @@ class TableStore(CasLockStore, ABC):
         """Connect, and check the server and its tables.
 
         Args:
-            driver: With the options of the database.
-            pool: The user's, of the running asyncio loop; None for our own.
-            event_loop: The caller's.
-            wake: Called when a resource may be free for us.
-            settings: Of ``connect``.
+            driver: Made from the options of the database.
+            pool: A user's pool, of the running asyncio loop; None for our own.
+            event_loop: Event loop of the caller.
+            wake: Called when a waiting task of this client may be granted a resource.
+            settings: The options of ``connect``.
 
         Raises:
-            ConfigurationError: The sessions or the tables have unfit settings.
+            ConfigurationError: The sessions or the tables have unsuitable settings.
             BackendError: The server does not answer, refuses the login, is too old, or
-                its tables are missing or unfit.
+                its tables are missing or unsuitable.
         """
         options, clock = driver.options, event_loop.clock
         loop: RenewalLoop[Any] | None = None
@@ -270,18 +267,14 @@ class TableStore(CasLockStore, ABC):
 
     @abstractmethod
     def examine(self) -> AsyncIterator[Finding]:
-        """Yield what ``rwlock doctor`` reports of the server. Changes nothing."""
+        """Yield the findings of ``rwlock doctor`` about the server. Changes nothing."""
 
     @abstractmethod
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete doormen that have not been used, ``ROWS_PER_REQUEST`` at most.
+        """Delete the doorman rows unused for ``seconds`` in one portion of the table.
 
-        Args:
-            seconds: How long they have not been used.
-            after: Key after which to look.
-
-        Returns:
-            The key after which to go on, or None at the end.
+        The portion begins after the key ``after``. Return the key after which the next
+        portion begins, or None at the end of the table.
         """
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
@@ -290,7 +283,6 @@ class TableStore(CasLockStore, ABC):
         )
 
     def renewer(self) -> TwoLaneRenewer:
-        """Return a renewer whose fast lane waits for no locked row."""
         renewals, self._renewed = self._renewals, True
         clock = self._event_loop.clock
         slow_thread = CallbackThread(clock)
@@ -323,7 +315,6 @@ class TableStore(CasLockStore, ABC):
         )
 
     async def aclose(self) -> None:
-        """Wait for requests under way; close the connections that are ours."""
         self._watcher.close()
         await self._purger.end()
         await self._wait_idle()
@@ -358,12 +349,10 @@ class TableStore(CasLockStore, ABC):
     def _wanted(
         self, kind: str, number: int, resource_type: str | None
     ) -> Resource | None:
-        """Return the resource of a row, or None if it is of another type."""
         resource = resource_from_row(kind, number)
         return resource if resource_type in (None, resource.type) else None
 
     def _shown(self, resource: Resource, found: StoredRow) -> Snapshot | None:
-        """Return what to show of a row, or None if the resource is not in use."""
         try:
             state = state_of(found)
         except BadRecord as exc:
@@ -379,7 +368,6 @@ class TableStore(CasLockStore, ABC):
         return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)
 
     def _saw(self, resource: Resource, state: StoredState) -> None:
-        """Note a state that the keeper or a notification has brought."""
         latest = newer_state(state, self._steps.known(resource))
         assert latest is not None
         self._steps.saw(resource, latest)

@@ -1,1 +1,1 @@
-"""``rwlock demo``: processes share ledgers under locks, and one sees it hold."""
+"""``rwlock demo``: processes share ledgers under locks, and faults are injected."""

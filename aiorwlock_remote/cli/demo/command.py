@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEDGERS = ("north", "south")
 LEASE = 1.0
 FRAME_INTERVAL = 0.1
-"""Seconds between two pictures of the table."""
+"""Seconds between two updates of the table."""
 TYPE = "rwlock-demo"
 NOTHING_LEFT = "nothing is left behind"
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
@@ -135,7 +135,6 @@ class _DemoRun:
         self._pool: WorkerPool | None = None
 
     async def run(self) -> int:
-        """Run the workers, then judge what they recorded; return the exit code."""
         create_ledgers(self._folder / "ledger.db", self._ledgers)
         plans = [self._plan(number) for number in range(self._settings.processes)]
         files = [self._folder / f"{plan.name}.jsonl" for plan in plans]
@@ -157,7 +156,7 @@ class _DemoRun:
         return self._judge(faults.injected)
 
     def left_behind(self) -> str:
-        """Return what is left in the user's store after the workers have ended."""
+        # What is left in the user's store after the workers have ended.
         settings = self._settings
         killed = () if self._pool is None else self._pool.killed
         if settings.url is None or settings.broken or not killed:
@@ -182,10 +181,7 @@ class _DemoRun:
             group.cancel_scope.cancel()
 
     async def _locks(self, stack: AsyncExitStack) -> dict[str, RWLock]:
-        """Return the workers' locks, to look at.
-
-        A store that is not fit for locks fails here, before any worker is started.
-        """
+        # A store that is not fit for locks fails here, before any worker is started.
         if self._settings.broken:
             return {}
         locks = await stack.enter_async_context(connect(self._url))

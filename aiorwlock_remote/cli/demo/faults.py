@@ -28,30 +28,32 @@ demo is interrupted. A worker that is killed then leaves a grant or a queue entr
 
 
 class DemoWorker(WorkerProcess):
-    """One worker, and the name of its ledger."""
+    """A worker process of the demo; ``ledger``: the name of the ledger it works on."""
 
     ledger: str = ""
 
     @classmethod
     async def start_with(cls, plan: WorkerPlan) -> Self:
-        """Start a worker's process and send it the plan."""
         errors = Path(plan.folder) / f"{plan.name}.err"
         worker = await cls.start(plan.name, MODULE, json.dumps(asdict(plan)), errors)
         worker.ledger = plan.ledger
         return worker
 
     async def hold(self) -> HoldReport:
-        """Order the worker to hold the lock at its next write; wait until it does."""
+        """Order the worker to keep the lock at its next write, and wait for that."""
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
     async def go_on(self) -> None:
-        """Order the worker to end ``hold``."""
+        """Order the worker to continue the write in which ``hold`` made it wait."""
         await self.send(GO_ON)
 
 
 class WorkerPool:
-    """All workers, from start to end; ``killed`` names those that were killed."""
+    """Starts all workers on entering ``async with``, and ends them on leaving.
+
+    ``killed``: after the end, the names of those that were killed.
+    """
 
     def __init__(self, plans: Sequence[WorkerPlan]) -> None:
         self._plans = plans
@@ -74,11 +76,7 @@ class WorkerPool:
         await self._end()
 
     async def finish(self) -> None:
-        """Let all workers finish their turns and end.
-
-        Raises:
-            CommandFailed: A worker failed, or did not end in time.
-        """
+        """Order all workers to finish; ``CommandFailed`` if one fails or is late."""
         with within(FINISH_TIMEOUT, "the workers", "finish"):
             for worker in self.workers:
                 await worker.dismiss()
@@ -107,16 +105,16 @@ E = TypeVar("E", bound=Event)
 
 POLL_INTERVAL = 0.02
 FAULT_TIMEOUT = 15.0
-"""Seconds that one fault may take; only an overloaded machine needs them."""
+"""Seconds that one fault may take; only an overloaded machine needs so many."""
 STOP_AT, KILL_AT = 0.2, 0.5
-"""Shares of the duration after which the faults begin."""
+"""Shares of the demo's duration after which each fault begins."""
 
 
 @dataclass(slots=True)
 class Victim:
     """A worker that was stopped or killed while it held the lock.
 
-    ``lease_end`` is when its lease ran out in the store, in nanoseconds.
+    ``lease_end``: when its lease ran out in the store, in nanoseconds of ``now()``.
     """
 
     name: str
@@ -127,14 +125,14 @@ class Victim:
 
 @dataclass(slots=True)
 class InjectedFaults:
-    """The faults that were injected; their consequences are in the history."""
+    """The workers that were stopped and killed; None until it has happened."""
 
     stopped: Victim | None = None
     killed: Victim | None = None
 
 
 class FaultPlan:
-    """Stops a holder, later kills another, and prints what follows from that."""
+    """Stops a worker that holds a lock, later kills another; prints what follows."""
 
     def __init__(
         self,
@@ -152,7 +150,7 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Inject both faults within a duration; longer, if leases have to run out."""
+        """Inject both faults within ``seconds``; longer if leases have to run out."""
         began = anyio.current_time()
         workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)
@@ -209,7 +207,6 @@ class FaultPlan:
     async def _wait_for_next(
         self, victim: Victim, holding: HoldReport, at: int
     ) -> None:
-        """Wait until the victim's lease has run out and the next holder enters."""
         ledger = victim.ledger
         victim.lease_end = await self._lease_end(ledger, holding.grant)
         entered = await self._event(
@@ -222,7 +219,6 @@ class FaultPlan:
         )
 
     async def _lease_end(self, ledger: str, grant: str) -> int | None:
-        """Return when the store ends a grant that is not renewed any more."""
         # The store is asked: the victim's own deadline lies before the store's.
         end = None
         while True:
@@ -237,7 +233,6 @@ class FaultPlan:
             await anyio.sleep(POLL_INTERVAL)
 
     async def _event(self, kind: type[E], matches: Callable[[E], bool]) -> E:
-        """Wait for an event of that kind, and return the earliest that matches."""
         while True:
             self._state.read()
             events = (e for e in self._state.events if isinstance(e, kind))

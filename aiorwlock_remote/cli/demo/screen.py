@@ -1,4 +1,4 @@
-"""What a demo shows: a live table at a terminal, plain lines elsewhere."""
+"""The output of a demo: a live table at a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 RATE_WINDOW_NS = 1_000_000_000
-"""Grants per second are those of the last second, in nanoseconds."""
+"""Nanoseconds of the past in which grants are counted for "grants per second"."""
 
 
 def short(fence: int) -> str:
-    """Return the end of a fence, which is what differs within a minute."""
+    """Return the last digits of a fence; the others differ too seldom to be shown."""
     text = str(fence)
     return text if len(text) <= 7 else f"…{text[-6:]}"
 
 
 @dataclass(slots=True)
 class ActiveHolder:
-    """A recorded holder; ``until`` is its local deadline in nanoseconds."""
+    """A recorded holder of a lock; ``until``: its local deadline in nanoseconds."""
 
     process: str
     mode: EventMode
@@ -53,7 +53,7 @@ class ActiveHolder:
 
 @dataclass(slots=True)
 class LedgerState:
-    """The holders, waiters and grants of one ledger, as far as they are recorded."""
+    """The holders, waiters and grants of one ledger, computed from recorded events."""
 
     holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
     waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])
@@ -62,24 +62,20 @@ class LedgerState:
     _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
 
     def holders(self) -> list[ActiveHolder]:
-        """Return the holders whose leases have not run out."""
         at = now()
         # A killed worker never records that it left.
         return [e for e in self.holding.values() if e.until is None or e.until > at]
 
     def queue(self) -> Counter[EventMode]:
-        """Return how many tasks wait, by mode."""
         return Counter(self.waiting.values())
 
     def rate(self) -> int:
-        """Return the number of grants in the last second."""
         since = now() - RATE_WINDOW_NS
         while self._granted and self._granted[0] < since:
             self._granted.popleft()
         return len(self._granted)
 
     def add(self, event: Event) -> None:
-        """Take one more event of this ledger."""
         match event:
             case Ask():
                 self.waiting[event.holder] = event.mode
@@ -101,9 +97,9 @@ class LedgerState:
 
 
 class DemoState:
-    """All ledgers, and all events in the order in which they were read.
+    """The state of all ledgers, and all events in the order in which they were read.
 
-    ``marks`` says what was done to a process: ``stopped`` or ``killed``.
+    ``marks``: what was done to a process, by its name: ``stopped`` or ``killed``.
     """
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
@@ -113,7 +109,7 @@ class DemoState:
         self._read = dict.fromkeys(files, 0)
 
     def read(self) -> None:
-        """Read the events that the workers have written since the last call."""
+        """Read the events that the workers have recorded since the last call."""
         for path, done in self._read.items():
             if not path.exists():
                 continue
@@ -147,11 +143,9 @@ class PlainOutput:
         self._painted = 0
 
     def tell(self, text: str) -> None:
-        """Print a line about an event."""
         self._print(f"{_seconds_since(self._began)}  {text}")
 
     def paint(self) -> None:
-        """Print the state, at most once a second."""
         whole = (now() - self._began) // 1_000_000_000
         if whole > self._painted:
             self._painted = whole
@@ -179,11 +173,9 @@ class TableOutput:
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def tell(self, text: str) -> None:
-        """Print a line about an event, above the table."""
         self._console.print(Text(f"{_seconds_since(self._began)}  {text}"))
 
     def paint(self) -> None:
-        """Draw the table anew."""
         self._live.update(
             Group("", _table(self._state, self._console.width), ""), refresh=True
         )
@@ -200,7 +192,7 @@ DemoOutput = PlainOutput | TableOutput
 
 
 def output_for(console: Console, state: DemoState) -> DemoOutput:
-    """Return a table for a terminal, and plain lines for anything else."""
+    """Return a ``TableOutput`` for a terminal, a ``PlainOutput`` for a file or pipe."""
     return (TableOutput if console.is_terminal else PlainOutput)(console, state)
 
 
@@ -241,7 +233,6 @@ def _table(state: DemoState, width: int) -> Table:
 
 
 def _in_words(name: str, ledger: LedgerState, marks: Mapping[str, str]) -> str:
-    """Return the state of one ledger as text."""
     holders = ledger.holders()
     by = _names(holders, marks)
     p50, p99 = _waits(ledger)
@@ -282,7 +273,7 @@ def _queue(ledger: LedgerState) -> str:
 
 
 def _waits(ledger: LedgerState) -> tuple[float, float]:
-    """Return the 50th and 99th percentile of the last waits, in milliseconds."""
+    # The 50th and 99th percentile, in milliseconds.
     waits = sorted(ledger.waits) or [0]
     half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
     return waits[half] / 1e6, waits[most] / 1e6

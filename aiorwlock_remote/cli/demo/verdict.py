@@ -35,10 +35,10 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a demo found: the judged history, and violations by kind with an example.
+    """The result of a demo: the judged history, and violations by kind with an example.
 
-    ``killed`` and ``stopped`` say what became of those holders, or are None if that was
-    not seen. ``broken`` says that the locks were switched off.
+    ``killed`` and ``stopped``: what was seen of the faults, or None if they were not
+    seen. ``reads``: grants of readers. ``broken``: the locks were switched off.
     """
 
     verdict: Verdict
@@ -51,18 +51,15 @@ class Report:
 
     @property
     def violations(self) -> int:
-        """The number of violations of all kinds."""
         return self.counts.total()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was violated, and both faults were seen."""
         return not (self.violations or self.broken) and bool(
             self.killed and self.stopped
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
         verdict = self.verdict
         grants = f"{verdict.grants - self.reads} write, {self.reads} read"
         p50, p99 = verdict.wait_p50, verdict.wait_p99
@@ -86,7 +83,7 @@ def report(
     *,
     broken: bool,
 ) -> Report:
-    """Judge the history and the book of the ledgers."""
+    """Judge a demo by recorded events, the ledgers' book and the injected faults."""
     verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
@@ -105,7 +102,7 @@ def report(
 
 
 def _money(book: Sequence[BookEntry]) -> Iterator[str]:
-    """Yield each access after which there was more or less money than before."""
+    # Yields each access after which there was more or less money than before.
     for ledger, entries in groupby(book, lambda entry: entry.ledger):
         before = TOTAL
         for entry in entries:
@@ -116,7 +113,7 @@ def _money(book: Sequence[BookEntry]) -> Iterator[str]:
 
 
 def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
-    """Yield each reader that saw other balances the second time."""
+    # Yields each reader that saw other balances the second time.
     first: dict[str, BookEntry] = {}
     for entry in book:
         if entry.mode == "R":
@@ -129,7 +126,7 @@ def _torn(book: Sequence[BookEntry]) -> Iterator[str]:
 
 
 def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
-    """Return what is recorded of the killed holder; None if it did not happen."""
+    # None if the history does not show the fault and its consequences.
     one = injected.killed
     if one is None:
         return None
@@ -153,7 +150,7 @@ def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
 
 
 def _stopped(events: Sequence[Event], injected: InjectedFaults) -> str | None:
-    """Return what is recorded of the stopped holder; None if it did not happen."""
+    # None if the history does not show the fault and its consequences.
     one = injected.stopped
     if one is None:
         return None

@@ -1,7 +1,7 @@
 """A worker of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
 
-After the plan a worker reads orders: ``hold`` = report between reading and writing
-that the lock is held, and wait there; ``go on`` = end of ``hold``. The end of the file
+After the plan a worker reads orders from stdin: ``hold`` = report between reading and
+writing that the lock is held, and wait; ``go on`` = end of ``hold``. The end of stdin
 is the order to finish.
 
 The locks protect ledgers in an SQLite file. Each access is one transaction that
@@ -55,7 +55,7 @@ CREATE TABLE book (
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """The serial number of an accepted access, and the balances it saw or left."""
+    """Result of an access to a ledger: its number, and the balances it saw or left."""
 
     serial: int
     balances: list[int]
@@ -72,7 +72,7 @@ class BookEntry:
 
 
 def create_ledgers(path: Path, names: Iterable[str]) -> None:
-    """Create a file with these ledgers, each account with its deposit."""
+    """Create an SQLite file with ledgers, in which each account has its deposit."""
     with closing(_open(path)) as db:
         db.executescript(_SCHEMA)
         for name in names:
@@ -81,7 +81,7 @@ def create_ledgers(path: Path, names: Iterable[str]) -> None:
 
 
 class Ledger:
-    """One ledger, used by one process. Calls block for about a millisecond."""
+    """Access to one ledger of the SQLite file. Calls block for about a millisecond."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._db = _open(path)
@@ -96,7 +96,10 @@ class Ledger:
     def access(
         self, fence: int, holder: str, mode: str, changed: Mapping[int, int] = _NOTHING
     ) -> LedgerPage | None:
-        """Change some balances and return all; None if the old fence is refused."""
+        """Set some balances and return all; return None if the fence is refused.
+
+        ``changed``: new balances by account; none: the ledger is only read.
+        """
         # The block commits, or rolls back. IMMEDIATE takes the write lock before the
         # read, so that no access of another process comes between the two.
         with self._db:
@@ -149,10 +152,7 @@ HOLD, GO_ON = b"hold\n", b"go on\n"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What a worker has to do; without a ``url`` the lock is switched off.
-
-    ``lease`` is in seconds.
-    """
+    """The task of a worker; without ``url`` there are no locks. ``lease``: seconds."""
 
     name: str
     folder: str
@@ -165,9 +165,9 @@ class WorkerPlan:
 
 @dataclass(frozen=True, slots=True)
 class HoldReport:
-    """A worker's report that it holds the lock and waits, as ordered.
+    """A worker's report that it holds the lock and waits, as it was ordered.
 
-    ``holder`` is the name in the history, ``grant`` the holder that the store shows.
+    ``holder``: its name in the history; ``grant``: the holder that the store shows.
     """
 
     holder: str
@@ -176,10 +176,7 @@ class HoldReport:
 
 
 class WorkerOrders:
-    """The orders of the demo, read from stdin.
-
-    ``hold`` says whether the next write has to report and wait.
-    """
+    """Reads the orders of the demo from stdin; ``hold``: the next write has to wait."""
 
     def __init__(self) -> None:
         # Unbuffered: select() sees only what no buffer has read yet.
@@ -187,11 +184,10 @@ class WorkerOrders:
         self.hold: bool = False
 
     def line(self) -> bytes:
-        """Return the next line; the whole process waits for it."""
         return self._stdin.readline()
 
     def take_new(self) -> bool:
-        """Take the orders that have come; return False if the order is to finish."""
+        """Read the orders that have come; return False if stdin has ended."""
         while select.select([self._stdin], [], [], 0)[0]:
             order = self.line()
             if not order:
@@ -200,7 +196,7 @@ class WorkerOrders:
         return True
 
     def report(self, holding: HoldReport) -> None:
-        """Report that the worker holds the lock, and wait for the order to go on."""
+        """Report that the worker holds the lock, and block until the next order."""
         self.hold = False
         print(json.dumps(asdict(holding)), flush=True)
         self.line()
@@ -211,7 +207,7 @@ class WorkerOrders:
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """In place of a ``Held`` if the locks are switched off: never lost, one fence."""
+    """Stands in for a ``Held`` if the locks are switched off: never lost, one fence."""
 
     expires_in: float | None
     fence: int = 1
@@ -222,12 +218,12 @@ class Unlocked:
 
 
 Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
-"""Waits for the lock in a mode, and holds the lock inside the ``async with``."""
+"""``enter(mode)``: waits for the lock, and holds it inside of the ``async with``."""
 
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Connect to the store of the plan, if there is one."""
+    """Context that connects to the plan's store, if any; yields ``enter(mode)``."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 
@@ -251,7 +247,7 @@ PAUSE_RANGE = (0.002, 0.008)
 
 
 class Worker:
-    """Takes turns at one ledger, as a reader or as a writer."""
+    """Accesses one ledger in turns, as a reader or as a writer."""
 
     def __init__(
         self,
@@ -268,7 +264,6 @@ class Worker:
         self._name = name
 
     async def run(self) -> None:
-        """Take turns until the order to finish comes."""
         while self._orders.take_new():
             await self._turn("W" if random.random() < WRITE_SHARE else "R")
 
@@ -287,7 +282,8 @@ class Worker:
             attempt.lost(lost.reason)
 
     async def _transfer(self, attempt: Attempt, held: Held | Unlocked) -> None:
-        """Read, compute, write; a write in between would make money come or go."""
+        # A write of another process between our read and our write would make money
+        # come or go.
         page = self._ledger.access(held.fence, attempt.holder, "W")
         _note(attempt, held, 1, page)
         if page is not None:
@@ -303,7 +299,7 @@ class Worker:
         held.check()
 
     async def _audit(self, attempt: Attempt, held: Held | Unlocked) -> None:
-        """Read twice: the book shows whether the balances were the same both times."""
+        # Reads twice: the book shows whether the balances were the same both times.
         for step in (1, 2):
             page = self._ledger.access(held.fence, attempt.holder, "R")
             _note(attempt, held, step, page)
@@ -328,14 +324,13 @@ def _deadline(held: Held | Unlocked) -> int | None:
 
 
 def _moved(balances: list[int]) -> dict[int, int]:
-    """Return the new balances of two accounts between which money is moved."""
     source, target = random.sample(range(len(balances)), 2)
     amount = random.randint(0, balances[source])
     return {source: balances[source] - amount, target: balances[target] + amount}
 
 
 async def main(plan: WorkerPlan, orders: WorkerOrders) -> None:
-    """Open ledger, history and store, and work."""
+    """Open the plan's ledger, history and store, and work until the order to finish."""
     folder = Path(plan.folder)
     with (
         Ledger(folder / "ledger.db", plan.ledger) as ledger,
@@ -348,6 +343,6 @@ async def main(plan: WorkerPlan, orders: WorkerOrders) -> None:
 
 if __name__ == "__main__":
     end_with_command()
-    commands = WorkerOrders()
+    commands: WorkerOrders = WorkerOrders()
     fields: dict[str, Any] = json.loads(commands.line())
     anyio.run(main, WorkerPlan(**fields), commands, backend=fields["loop"])

@@ -1,1 +1,1 @@
-"""``rwlock watch``: who holds and who waits, looked at again and again."""
+"""``rwlock watch``: shows who holds and who waits, and updates that all the time."""

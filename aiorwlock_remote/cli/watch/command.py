@@ -1,4 +1,4 @@
-"""``rwlock watch``: scan a store again and again, and show what changes."""
+"""``rwlock watch``: scans a store again and again, and shows what changes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from aiorwlock_remote.core.url import parse
 
 MIN_INTERVAL = 0.2
 PIPE_RETRY_INTERVAL = 0.05
-"""Seconds after which a pipe that was full is tried again."""
+"""Seconds after which a write to a full pipe is tried again."""
 
 # ------------------------------------------------------------------- scan and show
 
 
 class StoreScanner:
-    """Scans one store, over one connection while it is the same store."""
+    """Lists a store's resources, over one connection until its file is replaced."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
         self._url = url
@@ -51,12 +51,7 @@ class StoreScanner:
         self._file_id: tuple[int, int] | None = None
 
     async def scan(self) -> list[LockInfo]:
-        """Return what ``rwlock ls`` lists.
-
-        Raises:
-            ConfigurationError: There is no such store, or no such type.
-            BackendError: The store does not answer.
-        """
+        """Return what is held or waited for, sorted by name; errors as ``connect``."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -82,7 +77,7 @@ class StoreScanner:
 
 
 def _file_id(url: str) -> tuple[int, int] | None:
-    """Return device and inode of the store's file; None for a server."""
+    # Device and inode; None for a server.
     path = path_of(parse(url))
     if path is None:
         return None
@@ -91,18 +86,15 @@ def _file_id(url: str) -> tuple[int, int] | None:
 
 
 class Clock:
-    """The clocks of this machine; tests replace them by a time that passes at once."""
+    """The clocks of this machine; tests replace this object by virtual time."""
 
     def now(self) -> float:
-        """Return seconds that never go back."""
         return time.monotonic()
 
     def wall(self) -> datetime:
-        """Return the time of day."""
         return datetime.now(UTC)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many seconds."""
         await anyio.sleep(seconds)
 
 
@@ -138,13 +130,11 @@ async def poll_loop(
     every: float,
     clock: Clock,
 ) -> None:
-    """Scan the store every so many seconds and show the result, without end.
+    """Scan the store every ``every`` seconds and show the result, without end.
 
-    A store that does not answer is shown as unavailable, if it answered before.
-
-    Raises:
-        BackendError: The first scan failed; also as ``ConfigurationError``.
-        BrokenPipeError: The reader of the output has left.
+    A store that does not answer is shown as unavailable. Raise ``BackendError`` or
+    ``ConfigurationError`` if the first scan fails, and ``BrokenPipeError`` if the
+    reader of the output has left.
     """
     while True:
         output.check()
@@ -168,9 +158,9 @@ async def poll_loop(
 
 
 def pause(took: float, every: float) -> float:
-    """Return the seconds until the next scan, which begins ``every`` after the last.
+    """Return the seconds to wait after a scan that took ``took`` seconds.
 
-    A store that is slow to answer is left alone for as long as its answer took.
+    Scans begin ``every`` s apart, but a slow store gets a pause as long as its answer.
     """
     return max(every - took, took)
 

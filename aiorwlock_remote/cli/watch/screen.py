@@ -32,15 +32,14 @@ if TYPE_CHECKING:
 Row = Sequence[str]
 
 MOVABLE = ("WHO", "FENCE", "HOLDER")
-"""Columns that go below their row, in this order, if a terminal is too narrow."""
+"""Columns that are moved below their row, in this order, on a narrow terminal."""
 COLUMN_GAP, INDENT = "  ", "    "
 
 
 def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[str]]]:
-    """Return the headings, and the lines of each row, none wider than ``width``.
+    """Return the line of headings, and the lines of each row, cut to ``width``.
 
-    If the columns do not fit, those of ``MOVABLE`` go below their row. Lines that still
-    do not fit are cut.
+    If the columns do not fit, those of ``MOVABLE`` go below their row.
     """
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
@@ -71,14 +70,13 @@ def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text, cut to a width in columns of the terminal."""
+    """Return the text, cut to ``width`` columns of the terminal."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + "…" if width > 1 else text[:width]
 
 
 def _packed(words: Row, width: int) -> list[str]:
-    """Return the words in as few indented lines as possible, each cut to ``width``."""
     lines: list[str] = []
     for word in words:
         longer = f"{lines[-1]}{COLUMN_GAP}{word}" if lines else ""
@@ -92,17 +90,17 @@ def _packed(words: Row, width: int) -> list[str]:
 # --------------------------------------------------------------------- what is drawn
 
 HIGHLIGHT_SECONDS = 5.0
-"""Seconds for which a resource that changed stands out; two scans at least."""
+"""Seconds for which a resource that changed is bold, at least for two scans."""
 SLOW_REPLY_SECONDS = 2.0
-"""Seconds of a scan after which the screen says that there is no answer."""
+"""Seconds without an answer to a scan after which the screen says so."""
 LOG_LINES, MIN_LINES_FOR_LOG = 8, 12
-"""Lines for the last changes, if the terminal has so many lines at least."""
+"""Lines for the last changes, on a terminal that has at least so many lines."""
 
 PLAIN, HEAD, NEW, OVER, BAD, DIM = "", "bold", "bold", "red", "bold red", "dim"
 
 
 class Line(NamedTuple):
-    """A line of the screen and its style, as rich names styles."""
+    """A line of the screen, and its style as rich names styles."""
 
     text: str
     style: str = PLAIN
@@ -120,8 +118,8 @@ def render(
 ) -> list[Line]:
     """Return the lines of the screen, as many and as wide as fit.
 
-    ``title`` is for the first line, ``every`` the seconds between scans, ``now`` the
-    seconds of the clock of ``view``.
+    ``title`` is for the first line; ``every``: seconds between scans; ``now``: seconds
+    of the clock of ``view``.
     """
     width, height = size
     top = [Line(_title(view, title)), *_trouble(view, now)]
@@ -176,7 +174,7 @@ def _table(view: WatchState, fresh: float, size: Size, room: int) -> list[Line]:
 
 
 def _urgency(seen: LockInfo) -> tuple[float, str]:
-    """Sort resources by their longest wait, then those without waiters by name."""
+    # The longest wait first, then resources without waiters by name.
     longest = max((queued.age for queued in seen.queue), default=-1.0)
     return -longest, seen.target.label
 
@@ -194,7 +192,7 @@ def _style(view: WatchState, seen: LockInfo, row: Sequence[str], fresh: float) -
 
 
 def _log(view: WatchState, most: int) -> list[Line]:
-    """Return the last changes, newest last, below an empty line."""
+    # Newest last, below an empty line.
     last = list(view.log)[-max(most - 1, 0) :] if most > 1 else []
     lines = [
         Line(f"{_time(when)}  {in_words(change)}", NEW if when == view.as_of else DIM)
@@ -204,7 +202,6 @@ def _log(view: WatchState, most: int) -> list[Line]:
 
 
 def _time(when: datetime) -> str:
-    """Return the time of day."""
     return moment(when, "seconds").partition("T")[2]
 
 
@@ -212,7 +209,7 @@ def _time(when: datetime) -> str:
 
 
 class ScreenOutput(WatchOutput):
-    """Draws the state on the terminal's alternate screen.
+    """Draws the state on the terminal's alternate screen, which is left at the end.
 
     There a change of the terminal's size leaves no traces. At the end the last picture
     is printed on the ordinary screen: the names in it may be wanted.

@@ -1,6 +1,6 @@
-"""What a watch knows of a store, and what changed from one scan to the next.
+"""What ``rwlock watch`` knows of a store, and what changed from one scan to the next.
 
-There is no clock and no I/O here. All times are seconds, unless they are datetimes.
+This module has no clock and no I/O. All times are seconds, unless they are datetimes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened between two scans, or was there at the first one.
+    """One thing that changed between two scans, or was there at the first scan.
 
-    ``now`` is the resource afterwards, ``holder`` the holder that changed, as last
-    seen; ``error`` says why the store is unavailable.
+    ``now``: the resource afterwards; ``holder``: the holder that changed, as last seen;
+    ``error``: why the store is unavailable.
     """
 
     kind: Kind
@@ -45,18 +45,19 @@ class Change:
 
 
 class ChangeDetector:
-    """Compares each scan with the one before.
-
-    ``_longest`` has the longest rest of a lease that each holder was seen with.
-    """
+    """Compares each scan of a store with the scan before."""
 
     def __init__(self) -> None:
         self._seen: dict[Resource, LockInfo] | None = None
         self._at = 0.0
+        # The longest rest of its lease that each holder was seen with.
         self._longest: dict[tuple[Resource, str], float] = {}
 
     def since(self, found: Iterable[LockInfo], at: float) -> list[Change]:
-        """Return what changed since the last scan; at first, what is there."""
+        """Return what changed since the last call; at the first call, what is there.
+
+        ``found``: the resources of a scan; ``at``: its time in seconds.
+        """
         now = {seen.target: seen for seen in found}
         changes: list[Change] = []
         if self._seen is None:
@@ -97,11 +98,8 @@ class ChangeDetector:
             yield Change("queue", after)
 
     def _ran_out(self, seen: LockInfo, one: Holder, passed: float) -> bool:
-        """Return whether the lease of a holder that is gone had run out.
-
-        A process that is alive renews a lease after a third of it, so that the lease is
-        never seen more than half over.
-        """
+        # A process that is alive renews a lease after a third of it, so that the lease
+        # is never seen more than half over.
         left = one.expires_in
         longest = self._longest.get((seen.target, one.holder))
         # A grant without a lease cannot run out; it was released or broken.
@@ -127,7 +125,7 @@ def _at_first(seen: LockInfo) -> Iterator[Change]:
 
 
 def _live(seen: LockInfo) -> list[Holder]:
-    """Return the holders whose leases run; others are listed until they are noticed."""
+    # Holders whose leases have run out are listed until that is noticed.
     return [one for one in seen.holders if one.expires_in is None or one.expires_in > 0]
 
 
@@ -137,12 +135,11 @@ def _grant(one: Holder) -> tuple[str, str, int | None]:
 
 
 def _waiters(seen: LockInfo) -> list[tuple[str, int, str, int, str]]:
-    """Return who waits, without how long, which changes all the time."""
+    # Without how long each has waited, which changes all the time.
     return [(q.mode, q.waiting, q.host, q.pid, q.reason) for q in seen.queue]
 
 
 def _unused(seen: LockInfo | None) -> LockInfo:
-    """Return the same resource without holders and waiters."""
     assert seen is not None
     return replace(
         seen,
@@ -156,14 +153,13 @@ def _unused(seen: LockInfo | None) -> LockInfo:
 
 
 MAX_CHANGES = 16
-"""Changes that are kept for the screen."""
+"""Number of changes that are kept for the screen."""
 
 
 class WatchState:
     """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
 
-    ``asked_at`` is when the scan under way began; ``trouble`` says why the store does
-    not answer, and is empty if it does.
+    ``asked_at``: when the current scan began; ``trouble``: why a store is away, or "".
     """
 
     def __init__(self) -> None:
@@ -177,15 +173,14 @@ class WatchState:
         self._changed_at: dict[Resource, float] = {}
 
     def asked(self, at: float) -> None:
-        """Note that a scan begins."""
         self.asked_at = at
 
     def answered(
         self, found: Sequence[LockInfo], at: float, when: datetime
     ) -> list[Change]:
-        """Take the result of a scan; return the changes.
+        """Record the result of a scan; return what changed since the scan before.
 
-        ``at`` and ``when`` are the same moment, on the two clocks.
+        ``at`` and ``when`` are the same moment, by the clock and by the time of day.
         """
         back = [] if self.as_of and not self.trouble else [Change("watching")]
         changes = self._changes.since(found, at)
@@ -201,7 +196,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Note that a scan failed; return a change the first time until it succeeds."""
+        """Record that a scan failed; return a change only for the first in a row."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:
@@ -212,7 +207,6 @@ class WatchState:
         return new
 
     def changed_since(self, seen: LockInfo, at: float) -> bool:
-        """Return whether a resource changed after ``at``."""
         return self._changed_at.get(seen.target, at) > at
 
     def _log(self, new: list[Change], when: datetime) -> None:
@@ -220,19 +214,19 @@ class WatchState:
 
 
 class WatchOutput:
-    """Where a watch is seen; this base class shows nothing."""
+    """Shows a watch to the user; this base class shows nothing."""
 
     def check(self) -> None:
-        """Raise ``BrokenPipeError`` if the reader has left."""
+        """Raise ``BrokenPipeError`` if the reader of the output has left."""
 
     async def write(self, changes: Sequence[Change], when: datetime) -> None:
-        """Write the changes, where changes are written as lines."""
+        """Write the changes as lines, if this output consists of lines."""
 
     def paint(self) -> None:
-        """Draw the current state, where the state is drawn."""
+        """Draw the current state, if this output is a screen."""
 
     def leave(self) -> None:
-        """Give the terminal back: this process is about to be stopped."""
+        """Restore the terminal: Ctrl-Z is about to stop this process."""
 
     def __enter__(self) -> Self:
         return self
@@ -277,7 +271,7 @@ def as_json(change: Change, when: datetime) -> str:
 
 
 def as_line(change: Change, when: datetime) -> str:
-    """Return a change as one line of text, with its time."""
+    """Return a change as one line of text that begins with its time."""
     return f"{moment(when)}  {in_words(change)}"
 
 

@@ -62,8 +62,8 @@ WIDTH = 200
 class OccupancyRecord(models.Model):
     """Abstract model of the records; derive your model from it.
 
-    ``since``: microseconds of Unix time by the database's clock. A program that leaves
-    it NULL is as old as the first sight of its row by this library.
+    ``since``: microseconds of Unix time by the database's clock. If another program
+    leaves it NULL, the record's age counts from when this library first reads it.
     """
 
     object: models.CharField[str, str] = models.CharField(max_length=WIDTH)
@@ -74,7 +74,7 @@ class OccupancyRecord(models.Model):
     )
 
     class Meta:
-        """Only derived models have tables."""
+        """Django's options: only derived models have tables."""
 
         abstract = True
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -94,7 +94,7 @@ def occupancies(
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
-    """Return the objects that are occupied by rows of a model; no I/O.
+    """Return ``Occupancies`` whose records are rows of a model; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
@@ -102,8 +102,8 @@ def occupancies(
         model: Has the fields of ``OccupancyRecord``.
         database: An alias in ``DATABASES``; None: where the routers write the model,
             asked at each step.
-        pending_age: Seconds after which a pending row is dead.
-        using_age: Seconds after which a using row is dead; None: never.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never.
 
     Raises:
         ConfigurationError: a field is missing, or an age is not valid.
@@ -116,7 +116,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
     """Return model and primary key of a saved row; return a pair as it is.
 
     Raises:
-        ConfigurationError: the row is not saved yet, or the object is neither.
+        ConfigurationError: the row is not saved yet, or ``thing`` is neither.
     """
     if not isinstance(thing, models.Model):
         return object_name(thing)
@@ -131,7 +131,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
 
 
 class _Now(models.Func):
-    """An SQL function: microseconds of Unix time by the server's clock."""
+    # Microseconds of Unix time by the server's clock.
 
     arity = 0
 
@@ -152,7 +152,7 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """The records in one model's table; each step is one statement."""
+    """``OccupancyStore`` in one model's table; each step is one statement."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False
@@ -172,7 +172,7 @@ class ModelOccupancyStore:
         self._database = database
 
     def check(self, thing: str) -> None:
-        """Accept any object: its key fits the field."""
+        """Accept every object: the field is wide enough for any name."""
 
     def sign(self, label: str) -> str:
         return contender_id(label, random_id())
@@ -227,7 +227,6 @@ class ModelOccupancyStore:
         ]
 
     async def _do(self, function: Callable[[str], T]) -> T:
-        """Run ``function(alias)`` in a transaction, in Django's thread."""
         alias = self._database or router.db_for_write(self._model)
         return await sync_to_async(self._in_transaction)(alias, function)
 

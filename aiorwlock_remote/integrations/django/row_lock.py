@@ -55,7 +55,7 @@ T = TypeVar("T")
 MAX_ROW_WAIT = 2_000
 """Milliseconds that PostgreSQL waits for a row that a transaction has locked."""
 QUEUE_FULL = "54000"
-"""SQLSTATE of a full notification queue; see ``backends/postgresql``."""
+"""PostgreSQL's SQLSTATE if the queue of notifications is full."""
 
 if TYPE_CHECKING:
     _Char = models.CharField[str, str]
@@ -73,7 +73,6 @@ class _LockField:
     """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:  # noqa: ANN401, FBT001
-        """Return the value of a new row, else the column itself."""
         field: Any = self
         if add:
             return getattr(model_instance, field.attname)
@@ -102,7 +101,7 @@ class RowLockFields(models.Model):
     lock_reason: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta:
-        """Only derived models have tables."""
+        """Django's options: only derived models have tables."""
 
         abstract = True
 
@@ -121,7 +120,7 @@ class RowLeaseFields(RowLockFields):
     lock_grants: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta(RowLockFields.Meta):
-        """Only derived models have tables."""
+        """Django's options: only derived models have tables."""
 
         abstract = True
 
@@ -195,7 +194,6 @@ def row_lock(
 
 
 def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
-    """Return the model in whose table the fields are, and the key of that table."""
     label = model._meta.label
     owners = {field.model for field in fields}
     if len(owners) > 1:
@@ -223,7 +221,7 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
 
 _MANAGERS: RowLockManagers[Statement] = RowLockManagers()
 _CHECKED_KINDS: dict[str, set[RowIdentity]] = {}
-"""By the database's alias; see ``RowRequests``."""
+"""By database alias: the kinds of rows whose columns store a mark unchanged."""
 
 
 def _manager(database: str) -> RowLockManager[Statement]:

@@ -1,1 +1,1 @@
-"""For users of SQLAlchemy."""
+"""Row locks, occupied objects and fenced rows in tables of SQLAlchemy."""

@@ -1,4 +1,4 @@
-"""A user's SQLAlchemy engine: its connections, its errors, and plans run over it."""
+"""Runs plans over a user's SQLAlchemy engine, and converts SQLAlchemy's errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ CALL_TIMEOUT = 60.0
 def from_driver(
     exc: Exception, where: str, *, asked: bool
 ) -> BackendError | ConfigurationError:
-    """Return our error for what SQLAlchemy raised; see ``from_driver_codes``."""
+    """Return this library's error for an exception that SQLAlchemy raised.
+
+    ``where``: the database, for the message; ``asked``: a statement was sent.
+    """
     if not isinstance(exc, DBAPIError):
         if isinstance(exc, StatementError):
             # A value that SQLAlchemy refuses for the column. Its own text contains a
@@ -58,7 +61,7 @@ def check_pool(engine: AsyncEngine) -> None:
 
 @asynccontextmanager
 async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Lend a connection of the engine whose statements each commit."""
+    """Context of a connection of the engine that commits each statement."""
     async with engine.connect() as connection:
         # Set here, not on the engine: that would send a statement while the connection
         # is being taken from the pool, and a dead connection would stay checked out
@@ -86,7 +89,7 @@ async def _run_plan(engine: AsyncEngine, where: str, plan: Plan[Statement, T]) -
 async def execute(
     where: AsyncConnection | AsyncSession, statement: Statement
 ) -> StatementResult:
-    """Execute a statement, in the transaction of ``where`` if it has begun one."""
+    """Execute a statement in ``where``; return its rows or number of changed rows."""
     result: Any = await where.execute(statement)
     if result.returns_rows:
         return StatementResult(rows=tuple(tuple(row) for row in result))

@@ -23,7 +23,7 @@ from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
-    """Mixin for a mapped class: the highest fence with which the row was accessed."""
+    """Mixin for mapped classes: ``fence`` is the highest one that accessed a row."""
 
     fence: Mapped[int] = mapped_column(
         BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
@@ -35,9 +35,10 @@ Change = TypeVar("Change", bound=Update | Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
-    """Return the statement restricted to rows without a higher fence; it sets theirs.
+    """Return the statement, restricted to rows whose fence is not higher.
 
-    If it changes no row, no row matches or the row has a higher fence.
+    An UPDATE also stores ``fence`` in the rows. If the statement changes no row, no row
+    matches or the row has a higher fence.
 
     Args:
         change: An UPDATE or DELETE.
@@ -66,11 +67,11 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
 async def fenced_get(
     session: AsyncSession, row: type[Row], identity: object, fence: int
 ) -> Row | None:
-    """Return a row as it is in the database, under a grant; None if there is no row.
+    """Return a row as it is in the database, under a grant; None if it does not exist.
 
     The row's fence is raised, which locks the row until the transaction ends: what you
     change in it before you commit cannot come too late, and no other transaction
-    changes it meanwhile. If it is cancelled, roll the session back.
+    changes it meanwhile. If the call is cancelled, roll the session back.
 
     Args:
         session: Its transaction reads the row.

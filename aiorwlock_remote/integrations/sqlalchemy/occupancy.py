@@ -73,11 +73,11 @@ WIDTH = 200
 
 
 def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
-    """Return a table for the records, added to the metadata.
+    """Return a table for the records, added to ``metadata``.
 
     Its columns are ``object``, ``who``, ``status``, and ``since``: microseconds of Unix
-    time by the database's clock. A program that leaves ``since`` NULL is as old as the
-    first sight of its row by this library.
+    time by the database's clock. If another program leaves ``since`` NULL, the record's
+    age counts from when this library first reads it.
 
     Raises:
         ConfigurationError: ``metadata`` is no MetaData, or ``name`` is empty.
@@ -102,15 +102,15 @@ def occupancies(
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
 ) -> Occupancies:
-    """Return the objects that are occupied by rows of a table; no I/O.
+    """Return ``Occupancies`` whose records are rows of a table; no I/O.
 
     All programs that occupy the same objects must use the same ages.
 
     Args:
         engine: The engine whose connections are used.
         table: The table, or the mapped class, that contains the records.
-        pending_age: Seconds after which a pending row is dead.
-        using_age: Seconds after which a using row is dead; None: never.
+        pending_age: Seconds after which the record of an attempt counts as dead.
+        using_age: Seconds after which a user's record counts as dead; None: never.
 
     Raises:
         ConfigurationError: a column is missing, an age is not valid, or the engine is
@@ -130,7 +130,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
     """Return table and primary key of a loaded row; return a pair as it is.
 
     Raises:
-        ConfigurationError: the row has no primary key yet, or the object is neither.
+        ConfigurationError: the row has no primary key yet, or ``thing`` is neither.
     """
     try:
         state: object = inspected(thing)
@@ -149,7 +149,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
 
 
 class _Now(FunctionElement[int]):
-    """An SQL function: microseconds of Unix time by the server's clock."""
+    # An SQL function: microseconds of Unix time by the server's clock.
 
     inherit_cache = True
     type = BigInteger()
@@ -164,7 +164,7 @@ _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """The records in one table; each step is one statement."""
+    """``OccupancyStore`` in one table; each step is one statement."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False
@@ -191,7 +191,7 @@ class TableOccupancyStore:
         self._where = f"{dialect} table {table.name}"
 
     def check(self, thing: str) -> None:
-        """Accept any object: its key fits the column."""
+        """Accept every object: the column is wide enough for any name."""
 
     def sign(self, label: str) -> str:
         return contender_id(label, random_id())

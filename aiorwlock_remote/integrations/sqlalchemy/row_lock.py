@@ -114,7 +114,7 @@ class RowLockStatements:
 
     Other connections see their effect when the transaction is committed; until then the
     transaction itself keeps other programs from the row. ``take`` and ``give`` execute
-    one statement and raise if it changed no row. Arguments as ``row_lock``.
+    one statement and raise if the statement changed no row. Arguments as ``row_lock``.
     """
 
     def __init__(
@@ -257,7 +257,10 @@ class RowLockStatements:
         return change.ordered_values(*zip(columns, new, strict=True))
 
     def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
-        """Return the row as ``RowLock`` locks it; ``dialect``: SQLAlchemy's name."""
+        """Return the row as ``RowLock`` locks it, in steps that are committed at once.
+
+        ``dialect``: SQLAlchemy's name; ``lease``: seconds, or None for no lease.
+        """
         columns = [self._key, self._mark, self._count, self._reason]
         if self._grants is not None:
             columns.append(self._grants)
@@ -268,11 +271,8 @@ class RowLockStatements:
         return RowTarget.of(sql, str(self._id), bounded, lease)
 
     def _bounded(self, dialect: str) -> RowLockStatements:
-        """Return the same statements, which wait a bounded time for a locked row.
-
-        The time is set for the statement's transaction, so these are not for the user's
-        own transactions.
-        """
+        # The time is set for the statement's transaction, so these are not for the
+        # user's own transactions.
         bounded = copy(self)
         bounded._now = DIALECTS[dialect].now  # noqa: SLF001 - its own class
         wait = DIALECTS[dialect].patient(round(MAX_ROW_WAIT * 1000)).condition
@@ -343,9 +343,10 @@ def row_lock(
 
 
 _MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]]
-_CHECKED_KINDS = weakref.WeakKeyDictionary()
-"""By engine; see ``RowRequests``."""
+_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]] = (
+    weakref.WeakKeyDictionary()
+)
+"""By engine: the kinds of rows whose columns are known to store a mark unchanged."""
 
 
 def _manager(engine: AsyncEngine) -> RowLockManager[Statement]:
@@ -372,7 +373,6 @@ def _column(table: Table, name: str) -> Column[Any]:
 
 
 def _key_column(table: Table, name: str | None) -> Column[Any]:
-    """Return the column of that name, or else the primary key."""
     # Several rows with one key would all be changed by one step of a lock.
     if name is not None:
         column = _column(table, name)
@@ -392,7 +392,6 @@ def _key_column(table: Table, name: str | None) -> Column[Any]:
 
 
 def _unique(table: Table, column: Column[Any]) -> bool:
-    """Return True if the table's definition says that the column alone is a key."""
     kinds = PrimaryKeyConstraint, UniqueConstraint
     keys = [*(each for each in table.constraints if isinstance(each, kinds))]
     whole = [index for index in table.indexes if index.unique and not _partial(index)]

@@ -1,4 +1,4 @@
-"""A row lock that this process holds, and the renewal of its lease."""
+"""The state of a row lock that this process holds, and the renewal of its lease."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 S = TypeVar("S")
 
 RENEWAL_RETRIES = 10
-"""Renewals that may fail before a third of the lease has passed."""
+"""How many times sooner than usual the next renewal follows one without an answer."""
 
 
 def _event() -> anyio.Event:
@@ -38,16 +38,16 @@ def _event() -> anyio.Event:
 
 @dataclass(eq=False, slots=True)
 class RowLease(Generic[S]):
-    """A row lock that this process holds, with or without a lease.
+    """State of a row lock that this process holds, with or without a lease.
 
     Args:
         attempt: The attempt that locked the row.
         loop: The event loop of the task that acquired it.
         grant: The grant in the row; None without a lease.
         task: The task that acquired it.
-        entered: It belongs to ``task``, as in ``async with``; otherwise it lives as
-            long as its ``RowHeld``, whose destructor sets ``dropped``.
-        closed_under: It was released because another task closed the ``Locks``.
+        entered: True if it belongs to ``task``, as in ``async with``; False if it
+            belongs to its ``RowHeld``, whose destructor sets ``dropped``.
+        closed_under: True if it was released because another task closed the ``Locks``.
         deadline: Local time from which the store may count it as expired.
         lost: Why it is not held any more, once this process knows.
         loss: The cancel scopes that a loss cancels.
@@ -68,12 +68,10 @@ class RowLease(Generic[S]):
 
     @property
     def row(self) -> RowTarget[S]:
-        """The row that is locked."""
         return self.attempt.row
 
     @property
     def fence(self) -> int | None:
-        """The fence of the grant; None without a lease."""
         return None if self.grant is None else self.grant.fence
 
     @property
@@ -82,41 +80,41 @@ class RowLease(Generic[S]):
         return self.deadline - self.loop.clock.now()
 
     def believed(self) -> bool:
-        """Return True if the lock is held as far as this process knows."""
+        """Return False if this process knows a loss, or the deadline has passed."""
         return self.loss_reason() is None
 
     def loss_reason(self) -> LossReason | None:
-        """Return why the lock is lost, also if only its deadline has passed."""
+        """Return why the lock is lost; None while this process counts it as held."""
         return "expired" if self.lost is None and self.left <= 0 else self.lost
 
     def reason_gone(self) -> LossReason:
-        """Return why the store does not know the grant: it expired or was broken."""
+        """Return why the grant is gone: "expired" by the deadline, else "forced"."""
         return "expired" if self.left <= 0 else "forced"
 
     def blocks_own_task(self) -> bool:
-        """Return True if the task that holds it would wait for itself for ever."""
+        """Return True if the holding task would wait for ever for this row."""
         # A dropped lease ends by itself, so its task may wait for the row again
         # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
         return self.believed() and not ends
 
     def abandoned(self) -> bool:
-        """Return True if no task or reference is left that could release it."""
+        """Return True if its owner is gone: its task if entered, or its ``RowHeld``."""
         if self.entered:
             return self.task is not None and self.loop.finished(self.task)
         return self.dropped
 
     def lose(self, reason: LossReason) -> None:
-        """Mark it as lost and cancel its scopes, unless it was released before."""
+        """Record the loss and cancel the lock's scopes; do nothing after a release."""
         if self.lost is None and not self.over.is_set():
             self.lost = reason
             self.loss.happened()
             self.attempt.log_debug("lost", fence=self.fence, cause=reason)
 
     def close(self, task: object) -> None:
-        """Cancel its scopes because ``task`` closes the ``Locks``.
+        """Cancel the lock's scopes because ``task`` closes the ``Locks``.
 
-        The body of ``task`` itself is not cancelled: it may go on after ``aclose``.
+        Do nothing if ``task`` itself holds the lock: it may continue after ``aclose``.
         """
         own = self.task is not None and self.task() is task
         self.closed_under = not own and self.lost is None
@@ -124,17 +122,17 @@ class RowLease(Generic[S]):
             self.loss.happened()
 
     def renewed(self, sent_at: float, lease: float) -> None:
-        """Move the deadline; ``sent_at``: local time of the request; ``lease``: s."""
+        """Move the deadline: ``lease`` seconds from the local time ``sent_at``."""
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
 
 async def renew_until_over(
     held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
 ) -> None:
-    """Renew at each third of the lease until it is released, lost or abandoned.
+    """Renew a lease at each third of it until it is released, lost or abandoned.
 
-    A renewal without an answer is no loss before the deadline: it is sent again, up to
-    ``RENEWAL_RETRIES`` times as often.
+    ``renew`` sends one renewal. A renewal without an answer is no loss before the
+    deadline: it is repeated ``RENEWAL_RETRIES`` times as often.
     """
     row, lease, now = held.row, held.row.strategy.lease, held.loop.clock.now
     assert lease is not None
@@ -171,7 +169,6 @@ async def renew_until_over(
 async def _outcome_within(
     pending: Pending[RowOutcome], seconds: float
 ) -> RowOutcome | None:
-    """Return the outcome, or None if it failed or did not come in time."""
     with anyio.move_on_after(seconds):
         try:
             return await pending

@@ -36,7 +36,7 @@ from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
 
 @final
 class RowLock:
-    """A readers-writer lock in three columns of the row it locks. Made without I/O.
+    """A readers-writer lock in three columns of a row; creating it does no I/O.
 
     Each step is one published UPDATE: programs in any language that execute the same
     statements exclude this one and are excluded by it. There is no queue, and readers
@@ -58,13 +58,13 @@ class RowLock:
     def read(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
         """Return an attempt to lock the row together with other readers.
 
-        ``await`` it for a ``RowHeld``, or use it in ``async with``. If it is cancelled,
-        a lock that a request under way still obtains is released.
+        ``await`` it for a ``RowHeld``, or use it in ``async with``. If the caller is
+        cancelled, a lock that a request under way still obtains is released.
 
         Args:
             reason: Stored in the row; refused callers see it.
-            timeout: Seconds to wait; None: for ever; 0: one attempt. A request under
-                way is waited for beyond it.
+            timeout: Seconds to wait; None: for ever; 0: one attempt. The reply to a
+                request under way is waited for beyond the timeout.
 
         Awaiting or entering the attempt raises these.
 
@@ -101,7 +101,7 @@ class RowLock:
         return await self._try(Mode.WRITE, reason)
 
     async def look(self) -> RowState:
-        """Return mark, number of readers and last reason as they are in the row.
+        """Return mark, number of readers and last reason as stored in the row.
 
         Raises:
             ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
@@ -109,7 +109,7 @@ class RowLock:
         return await self._manager.look(self._row)
 
     async def grants(self) -> tuple[RowGrant, ...]:
-        """Return the leases in the row, expired ones too; empty without a lease.
+        """Return the grants in the row, expired ones too; empty without a lease.
 
         Locks of programs that use the published statements alone are not among them.
 
@@ -154,14 +154,14 @@ class RowHeld:
 
     @property
     def reason(self) -> str:
-        """The reason that the attempt stored in the row."""
+        """The reason that was stored in the row when it was locked."""
         return self._lease.attempt.reason
 
     @property
     def fence(self) -> int | None:
         """A number that rises with each writer and each batch of readers.
 
-        None without a lease.
+        A batch: readers that hold the row at the same time. None without a lease.
         """
         return self._lease.fence
 
@@ -182,11 +182,11 @@ class RowHeld:
         return self._lease.loss_reason()
 
     def check(self) -> None:
-        """Raise unless the lock is held as far as this process knows; no I/O.
+        """Raise if this process knows that the lock is not held any more; no I/O.
 
         Raises:
             LockLost: its lease has expired, or another program unlocked the row.
-            NotOwner: it was released.
+            NotOwner: the lock was released.
             Closed: the ``Locks`` was closed.
         """
         if self._lease.closed_under:
@@ -199,12 +199,12 @@ class RowHeld:
     async def extend(self) -> None:
         """Renew the lease now, in addition to the renewals in the background.
 
-        If it is cancelled, the lease may have been renewed.
+        If the call is cancelled, the lease may have been renewed.
 
         Raises:
             LockLost: the lock was lost.
-            NotOwner: it was released, or has no lease.
-            BackendError: the store failed; the lease ends when it would have ended.
+            NotOwner: the lock was released, or has no lease.
+            BackendError: the store failed; the lease keeps its old deadline.
         """
         if self._lease.over.is_set() or self._lease.grant is None:
             raise NotOwner(resource=self._lease.row.label, action="extend")
@@ -224,7 +224,7 @@ class RowHeld:
         Raises:
             LockLost: the lease had expired, another program had unlocked the row, or a
                 row locked for reading was deleted.
-            NotOwner: it was released before.
+            NotOwner: the lock was released before.
             BackendUnavailable: the row may still be locked; see its hint.
             BackendError: the store failed; the row is still locked.
         """
@@ -268,7 +268,7 @@ class RowHeld:
         return f"<RowHeld {self._lease.row.label!r} ({self._lease.attempt.mode})>"
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to copy: the destructor of a copy would end the lease's renewal."""
+        # The destructor of a copy would end the lease's renewal.
         raise TypeError("a RowHeld can be neither copied nor pickled")
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
@@ -355,7 +355,7 @@ class RowAcquisition:
 async def _release_at_exit(
     held: RowHeld, lease: RowLease[Any], *, quietly: bool
 ) -> None:
-    """Release; ``quietly``: the body's own error hides what the release finds."""
+    # ``quietly``: the body's own error hides what the release finds.
     try:
         await held.release()
     except NotOwner:  # released in the body
@@ -378,7 +378,7 @@ def _lock_lost(lease: RowLease[Any], reason: LossReason) -> LockLost:
 
 
 class SessionRowLocks(RowLockManager[Statement]):
-    """The row locks of one ``Locks``, in tables that its store can reach."""
+    """The ``RowLockManager`` of one ``Locks``: its rows are in the store's database."""
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
         super().__init__(store, session.loop, session.check)

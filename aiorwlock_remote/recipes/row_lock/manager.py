@@ -57,8 +57,8 @@ FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.5
 class RowWaiters:
     """The tasks of this process that wait for one row.
 
-    ``turns``: a task that polls holds the lock of its mode. ``changed``: set, and
-    replaced, when the row may be free.
+    ``turns``: for each mode a lock that is held by the one task that polls the row.
+    ``changed``: set, and replaced by a new event, when the row may be free.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,10 @@ class RowWaiters:
 
     @contextmanager
     def polling(self, watch: Watch | None) -> Iterator[None]:
-        """Subscribe to the row's releases while at least one task polls it."""
+        """Context of a task that polls the row.
+
+        While any task is inside, the store calls ``wake``, if it can ``watch`` the row.
+        """
         self._polling += 1
         if self._polling == 1 and watch is not None:
             self._unwatch = watch(self.wake)
@@ -82,16 +85,18 @@ class RowWaiters:
                 self._unwatch = None
 
     def wake(self) -> None:
-        """Let the polling tasks look at once: the row may be free."""
         self.changed.set()
         self.changed = anyio.Event()
 
 
 class RowLockManager(Generic[S]):
-    """All row locks of one event loop at one database.
+    """Acquires, renews and releases the row locks of one event loop in one database.
 
-    ``check`` raises if no request may be sent, because the ``Locks`` is closed;
-    ``checked_kinds``: see ``RowRequests``.
+    Args:
+        store: Runs the SQL statements.
+        loop: The event loop, whose tasks acquire the locks.
+        check: Called before each request; raises if the ``Locks`` is closed.
+        checked_kinds: Kinds of rows known to store marks unchanged; extended here.
     """
 
     def __init__(
@@ -115,7 +120,11 @@ class RowLockManager(Generic[S]):
     async def acquire(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S] | RowState:
-        """Wait for the row; return its lease, or its state when the time is over."""
+        """Wait for the row and return its lease; return its state when the time is
+        over.
+
+        ``timeout``: seconds to wait; None: for ever; 0: one attempt.
+        """
         self._check()
         task = self.loop.current_task()
         own = self._by_task.setdefault(task, {})
@@ -145,7 +154,7 @@ class RowLockManager(Generic[S]):
     async def obtain(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S]:
-        """Wait for the row and return its lease; raise ``LockTimeout`` in the end."""
+        """Wait for the row; return its lease or raise ``LockTimeout``."""
         got = await self.acquire(row, mode, reason, timeout)
         if isinstance(got, RowLease):
             return got
@@ -160,6 +169,7 @@ class RowLockManager(Generic[S]):
         """Release the row; return None if it was released before.
 
         The request is sent before anything is awaited; cancelling does not stop it.
+        ``reason``: stored in the row; None: the reason with which it was acquired.
         """
         if held not in self._held:
             return None
@@ -175,7 +185,6 @@ class RowLockManager(Generic[S]):
         raise AssertionError("a shielded scope is not left like this")
 
     async def look(self, row: RowTarget[S]) -> RowState:
-        """Return the state that the row has."""
         self._check()
         try:
             step = await self._store.carry(look_plan(row.strategy.statements))
@@ -184,7 +193,7 @@ class RowLockManager(Generic[S]):
         return row.state(step)
 
     async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
-        """Return the leases in the row."""
+        """Return the row's grants, expired ones too; none without a lease."""
         self._check()
         if not isinstance(row.strategy, LeasedStrategy):
             return ()
@@ -197,7 +206,7 @@ class RowLockManager(Generic[S]):
         return grants
 
     def close(self) -> None:
-        """Release all rows, and end all waiting."""
+        """Release all rows without waiting; waiting tasks get ``Closed``."""
         self.wake()
         self._requests.close()
         task = self.loop.current_task()
@@ -206,11 +215,11 @@ class RowLockManager(Generic[S]):
             self._end(held, None).log_failure()
 
     async def wait_closed(self) -> None:
-        """Wait a bounded time for the releases that ``close`` has sent."""
+        """Wait ``SETTLE_TIMEOUT`` s at most for the releases that ``close`` sent."""
         await self._requests.wait_closed()
 
     async def extend(self, held: RowLease[S]) -> bool:
-        """Renew a lease at the caller's request; return False if it was lost."""
+        """Renew a lease now; return False if the lock is lost."""
         self._check()
         sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
         assert lease is not None
@@ -226,11 +235,10 @@ class RowLockManager(Generic[S]):
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked child of the one that made the locks."""
         return os.getpid() != self._pid
 
     def wake(self, identity: RowIdentity | None = None) -> None:
-        """Wake the waiters of that row, or of all rows."""
+        """Wake the tasks that wait for this row; None: for any row."""
         for each, waiters in list(self._waiters.items()):
             if identity in (None, each):
                 waiters.wake()
@@ -238,7 +246,6 @@ class RowLockManager(Generic[S]):
     async def _obtain(
         self, attempt: RowAttempt[S], *, wait: bool
     ) -> RowLease[S] | RowState:
-        """Return the lease, or the state that refused it when the time was over."""
         got = await self._try(attempt)
         # At once, before queueing: without waiters a free row costs one request.
         if isinstance(got, RowState) and wait:
@@ -292,11 +299,8 @@ class RowLockManager(Generic[S]):
             attempt.log_debug("woken", cause=cause)
 
     async def _try(self, attempt: RowAttempt[S]) -> RowLease[S] | RowState:
-        """Return the lease, or the state that refused it.
-
-        The request is sent again if it was certainly not carried out, if its ticket
-        shows what became of it, or if the state that refused it admits it.
-        """
+        # The request is sent again if it was certainly not carried out, if its ticket
+        # shows what became of it, or if the state that refused it would admit it.
         row, now = attempt.row, self.loop.clock.now
         began, failing, doubtful = now(), None, False
         for tries in count(1):
@@ -354,7 +358,7 @@ class RowLockManager(Generic[S]):
         )
 
     def _given_up(self, attempt: RowAttempt[S], exc: BackendUnavailable) -> LockError:
-        """Release what a lost request may have obtained; return the caller's error."""
+        # A lost request may have obtained the row: it is released.
         if not exc.nothing_done and attempt.row.strategy.lease is not None:
             self._requests.give(attempt).log_failure()
         return attempt.row.unclear(attempt.mode, exc)

@@ -1,4 +1,4 @@
-"""Requests for row locks, and the clean-up of those whose caller does not wait."""
+"""Sends requests for row locks, and undoes those whose caller was cancelled."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ SETTLE_TIMEOUT = 2.0
 
 
 class RunsPlans(Protocol[S_contra]):
-    """The part of a store that runs plans; see ``SupportsRowLocks``."""
+    """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run the statements of the plan, even if the caller is cancelled."""
+        """Run a whole plan, also if the caller is cancelled; reply with its result."""
 
 
 class RowRequests(Generic[S]):
-    """The requests for row locks of one event loop. They never wait for each other.
+    """Sends the requests for row locks of one event loop, and undoes cancelled ones.
 
-    Invariants, each with the test that fails without it:
+    No request waits for another. Invariants, each with the test that fails without it:
 
     * If the caller is cancelled, or the ``Locks`` is closed, a lock that the request
       still obtains is released, once (test_row_lock_waiting.py,
@@ -58,8 +58,8 @@ class RowRequests(Generic[S]):
     * After ``close`` each failed release is sent once more, at once
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
 
-    ``on_freed`` is called with the row's identity after each release. ``checked_kinds``
-    are the kinds of rows whose columns are known to take a mark as it is; the set is
+    ``on_freed`` is called with the row's identity after each release.
+    ``checked_kinds``: kinds of rows whose columns are known to store marks unchanged;
     extended here.
     """
 
@@ -83,11 +83,11 @@ class RowRequests(Generic[S]):
     async def take(
         self, attempt: RowAttempt[S], *, doubtful: bool = False
     ) -> RowOutcome:
-        """Ask once for the lock.
+        """Send one request for the lock and return its outcome.
 
         If the caller is cancelled, or the ``Locks`` is closed, what the request obtains
         is released. ``doubtful``: an earlier request of this attempt may have obtained
-        the lock, so it is released even if this one does not.
+        the lock, so the lock is released even if this request does not obtain it.
         """
         attempt.log_debug("request_sent")
         kind = attempt.row.kind
@@ -119,7 +119,7 @@ class RowRequests(Generic[S]):
 
     @contextmanager
     def uncertain(self, attempt: RowAttempt[S]) -> Generator[None, None, None]:
-        """Guard a pause after a request that may have obtained the lock.
+        """Context for a pause after a request that may have obtained the lock.
 
         If the caller is cancelled in the pause, or the ``Locks`` is closed, the lock is
         released in the background. In the second case this raises ``Closed``.
@@ -140,8 +140,9 @@ class RowRequests(Generic[S]):
     ) -> Pending[RowOutcome]:
         """Send a release; repeat it for ``RETRY_PERIOD``, then in the background.
 
-        It is repeated only while that does no harm: with a lease until the lease ends;
-        without one only if the request was certainly not carried out.
+        A failed release is repeated only while that does no harm: with a lease until
+        the lease ends; without one only if it was certainly not carried out.
+        ``reason``: stored in the row; None: the reason of the attempt.
         """
         reply: Pending[RowOutcome] = self._in_flight.add(Pending())
         reason = attempt.reason if reason is None else reason
@@ -154,7 +155,7 @@ class RowRequests(Generic[S]):
         )
 
     def close(self) -> None:
-        """Repeat paused releases at once, and release whatever is still obtained."""
+        """Send waiting releases at once, and release locks that are obtained later."""
         self._closed = True
         self._closing.close()
         for repeat in list(self._paused):
@@ -225,7 +226,6 @@ class RowRequests(Generic[S]):
         send().add_done_callback(answered)
 
     def _send_release(self, attempt: RowAttempt[S], reason: str) -> Pending[RowOutcome]:
-        """Send a release once; wake local waiters when it was carried out."""
         row = attempt.row
 
         def answered(got: RowOutcome) -> RowOutcome:
@@ -242,7 +242,6 @@ class RowRequests(Generic[S]):
 
 
 def _repeatable(row: RowTarget[S], error: BaseException) -> bool:
-    """Return True if the failed release was not carried out, or has a ticket."""
     if not isinstance(error, BackendUnavailable):
         return False
     return error.nothing_done or row.strategy.lease is not None

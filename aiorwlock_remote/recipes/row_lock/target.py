@@ -1,4 +1,4 @@
-"""A row that is locked: its SQL, the two strategies to hold it, and its errors."""
+"""A row that is locked: its SQL, its lock with or without a lease, and its errors."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ MAX_SWAPS = 8
 """Attempts to change a leased row without a pause while other programs change it."""
 
 Watch = Callable[[Callable[[], object]], Callable[[], object]]
-"""``watch(wake)``: call ``wake`` when the row may be free; returns what stops that."""
+"""``watch(wake)`` calls ``wake()`` when the row may be free; returns what ends it."""
 
 RowIdentity = tuple[str, ...]
-"""Table, columns of the lock, and key; without the key: the kind of a row."""
+"""Names of table and columns, and the key; without the key: a kind of row."""
 
 _OWN_TABLE_HINTS = ("rwlock schema ", "mutex_locks", "its tables were")
 """Parts of a store's hints that speak of the library's own tables."""
@@ -75,10 +75,10 @@ _TOO_LONG_HINT = "makes it: widen it"
 
 @final
 class RowSql:
-    """The published statements for one row as SQL text (see ``row.sql``).
+    """SQL texts of the published statements for one row (see ``row.sql``).
 
-    The properties are statements for error hints: what an administrator runs if the
-    table or the row cannot be locked as it is.
+    The methods build statements to execute. The properties and ``repair`` are for error
+    hints: what an administrator runs if the table or row cannot be locked as it is.
     """
 
     def __init__(self, table: RowTable, key: RowKey, dialect: Dialect) -> None:
@@ -138,7 +138,7 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return ``free_row``, ``clear_grants`` or ``insert_row`` of ``row.sql``."""
+        """Return the statement ``free_row``, ``clear_grants`` or ``insert_row``."""
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -162,10 +162,10 @@ class RowOutcome:
 
     Args:
         step: How many rows changed, and what the row contains if none did.
-        held: For an acquire: it was granted. For a release or a renewal: the lock was
-            held until then.
+        held: For an acquire: True if the lock was granted. For a release or a renewal:
+            True if the lock was held until then.
         grant: The lease that is held now.
-        again: Other programs changed the row each time; nothing was done.
+        again: True if other programs changed the row at each try; nothing was done.
         damaged: The column of grants contains text that this library did not write.
     """
 
@@ -177,7 +177,7 @@ class RowOutcome:
 
 
 class PublishedStrategy(Generic[S]):
-    """Plans that hold a row without a lease, by the four published UPDATEs."""
+    """Makes the plans that lock a row without a lease, by the published UPDATEs."""
 
     lease: float | None = None
 
@@ -185,23 +185,23 @@ class PublishedStrategy(Generic[S]):
         self.statements = statements
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Lock the row; ``check``: also read back that the mark fits its column."""
+        """Return the plan that locks the row; ``check``: and reads the mark back."""
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Unlock the row, and store ``reason`` in it."""
+        """Return the plan that unlocks the row and stores ``reason`` in it."""
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
 
 class LeasedStrategy(Generic[S]):
-    """Plans that hold a row with a lease of so many seconds, by compare-and-set.
+    """Makes the plans that lock a row with a lease of ``lease`` seconds.
 
-    Each step reads the row and swaps all of its lock columns, so a repeated request
-    finds its own ticket and does nothing twice.
+    Each plan reads the row and changes all of its lock columns by compare-and-swap, so
+    a repeated request finds its own ticket and does nothing twice.
     """
 
     def __init__(self, statements: LeasedRowStatements[S], lease: float) -> None:
@@ -210,7 +210,7 @@ class LeasedStrategy(Generic[S]):
         self._lease = micros(lease)
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Lock the row unless the ticket holds it; ``check``: also read it back."""
+        """Return the plan that locks the row; ``check``: and reads the mark back."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
@@ -225,15 +225,15 @@ class LeasedStrategy(Generic[S]):
         return got
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Release what the ticket holds, and store ``reason`` in the row."""
+        """Return the plan that releases the ticket and stores ``reason`` in the row."""
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
     def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
-        """Renew the lease of the ticket."""
+        """Return the plan that renews the lease of the attempt's ticket."""
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
-        """Read the grants in the row, expired ones too."""
+        """Return the plan that reads the grants in the row, expired ones too."""
         grants: tuple[RowGrant, ...] = ()
 
         def listed(ledger: RowGrants, _now: int) -> RowDecision:
@@ -245,7 +245,6 @@ class LeasedStrategy(Generic[S]):
         return grants, got
 
     def _swapped(self, decide: Decide) -> Plan[S, RowOutcome]:
-        """Swap in what ``decide`` makes of the row; retry if the row changes."""
         found: tuple[object, ...] = ()
         for _ in range(MAX_SWAPS):
             ran = yield self.statements.read()
@@ -296,9 +295,13 @@ Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 @dataclass(frozen=True, slots=True)
 class RowTarget(Generic[S]):
-    """A row to be locked: its names and hints, and the plans that lock it.
+    """A row to be locked: its names, the plans that lock it, and its error messages.
 
-    ``watch`` reports releases by other processes, if the store can.
+    Args:
+        sql: Names and statements of the row.
+        key: The row's key as text.
+        strategy: Makes the plans, with or without a lease.
+        watch: Reports releases by other processes; None: the store cannot.
     """
 
     sql: RowSql
@@ -314,7 +317,7 @@ class RowTarget(Generic[S]):
         lease: float | None,
         watch: Watch | None = None,
     ) -> RowTarget[T]:
-        """Return the target; ``lease``: seconds, or None for no lease."""
+        """Return the target of a row; ``lease``: seconds, or None for no lease."""
         strategy: Strategy[T] = (
             PublishedStrategy(statements)
             if lease is None
@@ -324,21 +327,20 @@ class RowTarget(Generic[S]):
 
     @property
     def label(self) -> str:
-        """``table/key``, for messages and logs."""
         return f"{self.sql.name}/{self.key}"
 
     @property
     def kind(self) -> RowIdentity:
-        """Table and columns: rows of one kind take the same marks."""
+        """Names of the table and columns: rows of one kind store the same marks."""
         return self.sql.name, *self.sql.columns
 
     @property
     def identity(self) -> RowIdentity:
-        """The same for two locks exactly if they exclude each other."""
+        """A value that is equal for two locks exactly if they exclude each other."""
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the state that refused a request; errors as ``state``."""
+        """Return the state that refused a request; raise also if grants are damaged."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
@@ -348,7 +350,7 @@ class RowTarget(Generic[S]):
         return self.state(got.step)
 
     def state(self, step: RowStep) -> RowState:
-        """Return what the row contains.
+        """Return the state of the lock that a request found in the row.
 
         Raises:
             ConfigurationError: no row has this key, or several rows have it.
@@ -375,7 +377,7 @@ class RowTarget(Generic[S]):
 
     @property
     def _missing(self) -> str:
-        """Hint for a missing row: insert it, or compare the types of key and column."""
+        # Insert the row, or compare the types of key and column.
         insert = self.sql.repair("insert_row")
         if self.key.removeprefix("-").isdigit():
             return insert
@@ -404,7 +406,7 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return ``AcquireUncertain`` if the failed request may have locked the row."""
+        """Return the caller's error: ``AcquireUncertain`` if the row may be locked."""
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
@@ -444,7 +446,7 @@ class RowAttempt(Generic[S]):
     def log_debug(
         self, event: str, *, fence: int | None = None, cause: object = None
     ) -> None:
-        """Log an event of this attempt, under its public holder id."""
+        """Log an event of this attempt at level DEBUG, with its public holder id."""
         if log.isEnabledFor(logging.DEBUG):
             label, holder = self.row.label, holder_of(self.ticket)
             more: dict[str, Any] = {"mode": self.mode, "fence": fence, "cause": cause}

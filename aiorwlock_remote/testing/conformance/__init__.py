@@ -1,7 +1,7 @@
-"""The suite by which a backend proves itself, ours and third parties' alike.
+"""Conformance suite: tests that every backend must pass, ours and third parties'.
 
-It needs pytest, and a fixture ``anyio_backend`` (anyio's plugin has one): every case
-runs on each event loop the fixture names. See ``ConformanceSuite``.
+The suite needs pytest, and a fixture ``anyio_backend`` (anyio's plugin has one): every
+case runs on each event loop that the fixture names. See ``ConformanceSuite``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tasks that ask for a lock, wait, enter and leave on command.
+"""Tasks that acquire, hold and release a lock when a case says so.
 
-Cases order events with them, never with sleeps: the next task starts only when the one
+Cases order events with these tasks, never with sleeps: a task starts only when the one
 before is known to wait.
 """
 
@@ -20,14 +20,14 @@ Condition = Callable[[], Awaitable[bool]]
 
 
 async def wait_until(condition: Condition, patience: float) -> None:
-    """Poll the condition until it is true; fail after ``patience`` seconds."""
+    """Poll until the condition is true; ``TimeoutError`` after ``patience`` seconds."""
     with anyio.fail_after(patience):
         while not await condition():  # noqa: ASYNC110 - stores send no event for this
             await anyio.sleep(0.005)
 
 
 class TaskActor:
-    """One task that asks for a lock, records that it entered, and leaves on command."""
+    """Task that acquires a lock, records that it entered, and leaves on command."""
 
     def __init__(self, actors: TaskActors, lock: AnyLock, name: str) -> None:
         self.name = name
@@ -41,11 +41,11 @@ class TaskActor:
 
     @property
     def waits(self) -> bool:
-        """Whether the task has neither entered nor gone."""
+        """True while the task has neither acquired the lock nor ended."""
         return not self._entered.is_set() and not self._gone.is_set()
 
     async def inside(self) -> Held:
-        """Wait until the task has entered; raise the error that kept it out."""
+        """Wait until the task holds the lock; return its grant, or raise its error."""
         await self._actors.within(self._entered)
         if self.error is not None:
             raise self.error
@@ -53,27 +53,26 @@ class TaskActor:
         return self.held
 
     async def leave(self) -> None:
-        """Let the task leave, and wait until it has."""
         self.may_leave()
         await self.gone()
 
     async def gone(self) -> LockError | None:
-        """Wait until the task has gone; return the error it met, if any."""
+        """Wait until the task has ended; return its ``LockError``, or None."""
         await self._actors.within(self._gone)
         return self.error
 
     def may_leave(self) -> None:
-        """Let the task leave; it does at once if it is inside."""
+        """Let the task release its lock, at once or once it has acquired it."""
         self._may_leave.set()
 
     async def asked(self) -> None:
-        """Wait until the task has asked, and so is in its process's queue."""
+        """Wait until the task has called ``acquire``; it may not hold the lock yet."""
         await self._actors.within(self._asked)
 
     async def run(
         self, timeout: float | None, reason: str, options: OptionArgs
     ) -> None:
-        """Ask for the lock, enter, and leave when allowed to."""
+        """Body of the task: acquire, wait for ``may_leave``, release."""
         with self.scope:
             try:
                 acquisition = self._lock.acquire(timeout, reason=reason, **options)
@@ -89,7 +88,7 @@ class TaskActor:
 
 
 class TaskActors:
-    """The actors of one case. ``order``: their names in the order they entered."""
+    """Starts the tasks of a case; ``order``: names of the tasks in order of entry."""
 
     def __init__(self, group: TaskGroup, patience: float) -> None:
         self.order: list[str] = []
@@ -106,7 +105,7 @@ class TaskActors:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """Start a task that asks for the lock, after all started before."""
+        """Start a task that acquires the lock; return once ``acquire`` is called."""
         actor = TaskActor(self, lock, name)
         self._actors.append(actor)
         self.group.start_soon(actor.run, timeout, reason, options)
@@ -121,7 +120,7 @@ class TaskActors:
         reason: str = "",
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
-        """Start a task, and wait until it is inside."""
+        """Start a task that acquires the lock; return once the lock is held."""
         actor = await self.asks(lock, name, reason=reason, **options)
         await actor.inside()
         return actor
@@ -134,14 +133,14 @@ class TaskActors:
         timeout: float | None = None,
         reason: str = "",
     ) -> TaskActor:
-        """Start a task, and wait until the store has one more queue entry for it."""
+        """Start a task; return once the lock's queue in the store has grown by one."""
         before = len((await lock.info()).queue)
         actor = await self.asks(lock, name, timeout=timeout, reason=reason)
         await self.queue_has(lock, before + 1)
         return actor
 
     async def queue_has(self, lock: Mutex | RWLock | AnyLock, count: int) -> None:
-        """Wait until the store's queue has so many entries."""
+        """Wait until the lock's queue in the store has ``count`` entries."""
 
         async def has() -> bool:
             return len((await lock.info()).queue) == count
@@ -149,23 +148,20 @@ class TaskActors:
         await self.until(has)
 
     async def until(self, condition: Condition) -> None:
-        """Wait until the condition is true, within the patience of the store."""
         await wait_until(condition, self._patience)
 
     async def within(self, event: anyio.Event) -> None:
-        """Wait for the event, within the patience of the store."""
         with anyio.fail_after(self._patience):
             await event.wait()
 
     def all_may_leave(self) -> None:
-        """Let all actors leave."""
         for actor in self._actors:
             actor.may_leave()
 
 
 @asynccontextmanager
 async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
-    """Yield actors for one case; at its end all leave, within the store's patience."""
+    """Yield a ``TaskActors``; at the end let all its tasks leave, or time out."""
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:
             actors = TaskActors(group, store.patience / 2)

@@ -1,7 +1,7 @@
-"""A process of its own that obeys orders: ``python -m …conformance.child``.
+"""Child process that obeys a test's orders: ``python -m …conformance.child``.
 
 Orders and replies are lines of JSON on its standard input and output. The first order
-says where the store is and which event loop to run.
+gives the store's URL and prefix, and the event loop to run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = "order", 1
 
 
 class Child:
-    """The other process, as the test sees it."""
+    """Handle of a child process: sends orders to it, and receives its replies."""
 
     def __init__(self, process: Process, patience: float) -> None:
         assert process.stdout is not None
@@ -35,24 +35,22 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
         return self._process.pid
 
     async def tell(self, order: str, **details: object) -> None:
-        """Send an order, and do not wait for the reply."""
+        """Send an order with its arguments; do not wait for the reply."""
         assert self._process.stdin is not None
         line = json.dumps({"order": order, **details}) + "\n"
         await self._process.stdin.send(line.encode())
 
     async def ask(self, order: str, **details: object) -> Any:  # noqa: ANN401 - any JSON
-        """Send an order, and return the reply."""
+        """Send an order with its arguments; return the reply, any JSON value."""
         await self.tell(order, **details)
         with anyio.fail_after(self._patience):
             line = await self._answers.receive_until(b"\n", 65_536)
         return json.loads(line)
 
     def kill(self) -> None:
-        """Kill the process at once."""
         self._process.kill()
 
 
@@ -60,7 +58,10 @@ class Child:
 async def child(
     store: StoreUnderTest, backend: tuple[str, dict[str, Any]]
 ) -> AsyncIterator[Child]:
-    """Start a process that is connected to the store; kill it at the end."""
+    """Start a process with a ``Locks`` of this store; kill the process at the end.
+
+    ``backend``: library and options of its event loop, as ``anyio.run`` takes them.
+    """
     # A new interpreter, not a fork: as another program it shares nothing with the test
     # but the store.
     command = [sys.executable, "-m", __name__]

@@ -1,8 +1,8 @@
-"""What the suite needs of a backend: fresh stores, and a view from outside.
+"""What the suite needs of a backend: fresh stores, and access as another program.
 
 A backend supplies one ``Harness``. The suite opens locks through the public ``connect``
-only. What another program would do to the store goes through a ``ForeignClient``, which
-knows the published mutex record and nothing else.
+only. Changes that another program makes to the store go through a ``ForeignClient``,
+which knows the published mutex record and nothing else.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ Name = tuple[str, int]
 
 
 class ForeignClient(ABC):
-    """A program that uses the published mutex record without this library.
+    """Base of a program that uses the published mutex record without this library.
 
-    Each method except ``clean`` is one published statement, blocking. ``name`` is
-    plain: a short type and a 32-bit integer.
+    Each method except ``clean`` is one statement of the published protocol, and blocks.
+    ``name`` is plain: a short type and a 32-bit integer.
     """
 
     @abstractmethod
     def take(self, name: Name, ticket: str) -> bool:
-        """Create the record (INSERT, SET NX); return False if it exists."""
+        """Create the mutex record (INSERT, SET NX); return False if it exists."""
 
     @abstractmethod
     def put(self, name: Name, ticket: str) -> None:
-        """Overwrite the record, whatever it contains."""
+        """Overwrite the mutex record, whatever it contains."""
 
     @abstractmethod
     def free(self, name: Name, ticket: str) -> bool:
-        """Delete the record if it has the ticket; return whether it had."""
+        """Delete the mutex record if it has this ticket; return True if deleted."""
 
     @abstractmethod
     def read(self, name: Name) -> str | None:
-        """Return the ticket in the record, or None if there is no record."""
+        """Return the ticket in the mutex record, or None without a record."""
 
     @abstractmethod
     def clean(self, name: Name) -> None:
-        """Delete all that is stored beside the record, as a clean-up job may do."""
+        """Delete what is stored about the resource except its mutex record."""
 
     def wipe(self, name: Name) -> None:
-        """Delete the record, whatever its ticket."""
+        """Delete the mutex record, whatever its ticket."""
         ticket = self.read(name)
         if ticket is not None:
             self.free(name, ticket)
@@ -65,10 +65,13 @@ class ForeignClient(ABC):
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """One store, or one corner of a store, that no other test uses.
+    """Address of a store, or of a part of a store, that no other test uses.
 
-    ``prefix`` keeps tests on one server apart. ``backend``: passed to ``connect`` in
-    place of ``url``, which other processes use in any case.
+    Attributes:
+        url: URL of the store; child processes connect by it in any case.
+        prefix: Keeps tests on one server apart.
+        foreigner: Program that uses the store's published mutex records.
+        backend: Passed to ``connect`` in place of ``url``, if it is given.
     """
 
     url: str
@@ -78,25 +81,22 @@ class StoreLocation:
 
 
 class Harness(ABC):
-    """Access of the suite to the stores of one backend.
+    """Base of the description of a backend: its stores, abilities and speed.
 
     Attributes:
-        capabilities: What the backend is expected to declare; decides which cases
-            apply.
-        has_foreigner: Whether its locations have a foreigner; required of a
+        capabilities: What the store must declare; decides which cases apply.
+        has_foreigner: Whether its locations have a ``foreigner``; required of a
             ``PUBLISHED_LAYOUT``.
-        patience: Seconds after which the suite gives up waiting for what was promised.
+        patience: Seconds after which a case fails that waits for what was promised.
         answers_in: Seconds within which a request is answered, even on a busy machine.
-        kept: Seconds of a lease that must be renewed in time on such a machine.
-        short: Seconds of a lease that must run out, but not before its holder has it.
-        remembers_fence: Whether a free resource still shows its last fence; fences rise
-            in every store.
+        kept: Lease in seconds that can be renewed in time, even on a busy machine.
+        short: Lease in seconds that soon ends, but not before ``acquire`` has returned.
+        remembers_fence: Whether ``info`` of a free resource shows its last fence.
         each_phase_reads_the_clock: Whether a phase that begins while the resource is
-            held or waited for has a fence by the store's clock; if not, the fence
-            before plus one.
-        grants_more: Seconds by which the store lets a lease end late.
-        garbage: Objects that one acquire and release may leave to the garbage
-            collector: a driver's.
+            held or waited for has a fence by the store's clock; if not, its fence is
+            the previous one plus one.
+        grants_more: Seconds by which a lease in the store may end later than asked for.
+        garbage: Objects that one acquire and release may leave to the collector.
     """
 
     capabilities: ClassVar[Capability]
@@ -112,19 +112,19 @@ class Harness(ABC):
 
     @abstractmethod
     def fresh(self, folder: Path) -> StoreLocation:
-        """Return a location for one test; ``folder`` is an empty folder of its own."""
+        """Return a new location for one test; ``folder``: an empty folder for it."""
 
 
 @dataclass
 class StoreUnderTest:
-    """The store a case works on."""
+    """The store that a case tests: opens ``Locks`` of it, and makes names."""
 
     site: StoreLocation
     patience: float
     _counted: int = field(default=0)
 
     def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
-        """Open another ``Locks`` of the store: as good as another process."""
+        """Open a new ``Locks``; for the store, it is another process."""
         store = self.site.url if self.site.backend is None else self.site.backend
         return connect(
             store,
@@ -136,7 +136,7 @@ class StoreUnderTest:
     def connect_behind(
         self, link: FaultyLink, **options: Unpack[OptionArgs]
     ) -> Connecting:
-        """Open another ``Locks`` whose requests fare as the link says."""
+        """Open a new ``Locks`` whose requests suffer the faults of ``link``."""
         return connect(
             _Behind(self.site, link),
             prefix=self.site.prefix,
@@ -145,13 +145,13 @@ class StoreUnderTest:
         )
 
     def name(self) -> Name:
-        """Return a name that was not used before in this test."""
+        """Return a resource name that was not used before in this test."""
         self._counted += 1
         return "thing", self._counted
 
     @property
     def foreigner(self) -> ForeignClient:
-        """The foreign program of this store."""
+        """The program that uses this store without this library."""
         assert self.site.foreigner is not None, "this harness has no foreigner"
         return self.site.foreigner
 
@@ -162,7 +162,7 @@ async def open_location(
     bell: WakeCallback,
     settings: StoreSettings,
 ) -> Store:
-    """Open the store of a location as ``connect`` does."""
+    """Open the location's store as ``connect`` does; return the opened store."""
     if location.backend is not None:
         return await location.backend.open(host, bell, settings)
     address = parse(location.url)
@@ -184,7 +184,7 @@ class _Behind:
 def lock_of(
     locks: Locks, mode: str, name: Name, **options: Unpack[OptionArgs]
 ) -> AnyLock:
-    """Return a lock of the resource: a mutex, a writer or a reader."""
+    """Return a lock of the resource; ``mode``: "mutex", "writer" or "reader"."""
     if mode == "mutex":
         return locks.mutex(*name, **options)
     both = locks.rwlock(*name, **options)

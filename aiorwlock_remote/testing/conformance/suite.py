@@ -1,4 +1,4 @@
-"""All cases together, for one backend.
+"""All conformance cases together, for the test module of one backend.
 
 ::
 
@@ -72,14 +72,14 @@ ALL_CASES: tuple[type[Cases], ...] = (
     CloseCases,
     ProcessCases,
 )
-"""All case classes; which of them apply follows from a backend's capabilities."""
+"""All case classes; those that a backend's capabilities allow are run."""
 
 
 class ConformanceSuite:
-    """Base of a backend's test class: a ``Test…`` subclass with a ``harness``.
+    """Base of a backend's test class: a ``Test…`` subclass that sets ``harness``.
 
     The subclass gets one inner class for each case class: ``TestMine::TestMutex::…``.
-    Cases that do not apply are not collected; none is skipped.
+    Cases that do not apply to the harness are not collected; none is skipped.
     """
 
     harness: ClassVar[Harness]

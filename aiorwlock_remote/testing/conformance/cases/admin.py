@@ -1,4 +1,4 @@
-"""Cases: locks are shown, and broken, from outside."""
+"""Cases: locks are examined, listed and forcibly released from outside."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
 
 
 class AdminCases(Cases):
-    """``info``, ``list``, ``stale`` and ``force_release``."""
+    """``info``, ``list``, ``stale``, ``force_release`` reach other clients' grants."""
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_info(self, locks: Locks, others: Locks, mode: str) -> None:
-        """``info`` shows who holds a lock, where, why, since when and until when."""
+        """``info`` shows a grant's holder, host, process, reason, start and end."""
         async with lock_of(locks, mode, ("order", 42)).acquire(reason="refund") as held:
             shown = await others.mutex("order", 42).info()
             (holder,) = shown.holders
@@ -43,7 +43,7 @@ class AdminCases(Cases):
             assert shown.created_at <= shown.updated_at
 
     async def test_info_changes_nothing(self, locks: Locks, others: Locks) -> None:
-        """An ``info`` about a lock that was never used leaves no record."""
+        """``info`` of a lock that was never used leaves nothing in the store."""
         shown = await locks.mutex("order", 42).info()
         assert (shown.holders, shown.queue, shown.locked) == ((), (), False)
         assert not await locks.rwlock("order", 42).locked()
@@ -52,7 +52,7 @@ class AdminCases(Cases):
     async def test_list(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``list`` yields what is held or waited for, of one type if asked."""
+        """``list`` yields the resources held or waited for, of one type or of all."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
             await actors.enters(locks.rwlock("catalog", 2).reader)
@@ -69,7 +69,7 @@ class AdminCases(Cases):
         assert [d async for d in others.list()] == []
 
     async def test_stale(self, locks: Locks, others: Locks) -> None:
-        """``stale`` yields grants that look abandoned, and only old enough ones."""
+        """``stale`` yields grants that look abandoned, and are old enough."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         # A grant that is held and renewed is not stale.
         async with locks.mutex("order", 2):
@@ -81,7 +81,7 @@ class AdminCases(Cases):
         assert [d async for d in others.stale()] == []
 
     async def test_an_expired_grant_is_stale(self, locks: Locks, others: Locks) -> None:
-        """A grant that expired unnoticed is stale, and its lock is not locked."""
+        """An expired grant that no request has removed is stale, and not locked."""
         short = self.harness.short
         (await locks.mutex("order", 1, lease=short).acquire()).detach()
         (await locks.mutex("order", 2, lease=short).acquire()).detach()
@@ -98,7 +98,7 @@ class AdminCases(Cases):
     async def test_force_release_lets_the_next_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A ``force_release`` wakes the next waiter."""
+        """``force_release`` wakes the next waiter, which gets the lock."""
         async with task_actors(store) as actors:
             await actors.enters(locks.mutex("order", 1, on_lost="flag"))
             waiting = await actors.queues(others.mutex("order", 1))
@@ -109,7 +109,7 @@ class AdminCases(Cases):
     async def test_force_release_spares_who_came_since(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A ``force_release`` of an old sight spares the holder that came since."""
+        """``force_release`` of an old ``info`` spares a holder that came later."""
         async with locks.mutex("order", 1):
             seen = await others.mutex("order", 1).info()
         async with locks.mutex("order", 1) as held:
@@ -121,7 +121,7 @@ class AdminCases(Cases):
     async def test_force_release_of_some_readers(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A ``force_release`` breaks only the readers listed, and counts them."""
+        """``force_release`` ends only the readers in its ``info``; returns how many."""
         for ticket in ("one", "two"):
             assert await locks.acquire_readers_lock("order", 1, ticket)
         seen = await others.mutex("order", 1).info()
@@ -134,7 +134,7 @@ class AdminCases(Cases):
     async def test_a_stale_doorman_of_the_same_ticket(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A ``force_release`` compares the fence, so a reused ticket is spared."""
+        """``force_release`` compares fences, so it spares a reacquired ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         seen = await others.mutex("order", 1).info()
         assert await locks.release_mutex_lock("order", 1, "gluww")
@@ -145,7 +145,7 @@ class AdminCases(Cases):
     async def test_force_release_is_audited(
         self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Each broken holder is in the audit log, with the reason, without ticket."""
+        """``force_release`` logs each broken holder and the reason, but no ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
         seen = await others.mutex("order", 1).info()
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):

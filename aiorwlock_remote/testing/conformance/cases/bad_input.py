@@ -46,17 +46,17 @@ BAD_PREFIXES: tuple[object, ...] = ("a{b}", "{", "}", "a,b", "a%b", "a\nb", None
 
 
 class BadInputCases(Cases):
-    """Names, options, URLs, timeouts and leases that are not allowed."""
+    """Bad names, options, URLs, timeouts and leases raise ``ConfigurationError``."""
 
     @pytest.fixture
     async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
-        """A ``Locks`` of which nothing is held or waited for after the case."""
+        """A ``Locks``; the test fails if anything is held or waited for at its end."""
         yield locks
         assert [d async for d in locks.list()] == []
 
     @pytest.mark.parametrize("what", list(BAD_NAMES))
     async def test_names(self, untouched: Locks, what: str) -> None:
-        """A bad name is refused when the lock is made."""
+        """A bad name is refused when the lock object is made."""
         name: Any = BAD_NAMES[what]
         with pytest.raises(ConfigurationError):
             untouched.mutex(*name)
@@ -68,7 +68,7 @@ class BadInputCases(Cases):
             await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
-        """An option that is unknown or out of range is refused wherever it is given."""
+        """An unknown or bad option is refused by locks and by ``acquire``."""
         for name, value in FLAT:
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
@@ -96,7 +96,7 @@ class BadInputCases(Cases):
                 await connect(store.site.url, **option)
 
     async def test_urls(self, store: StoreUnderTest) -> None:
-        """An unknown option in the URL, or an unknown scheme, is refused."""
+        """A URL with an unknown option or an unknown scheme is refused."""
         url = store.site.url
         for bad in (
             f"{url}{'&' if '?' in url else '?'}nonsense=1",
@@ -112,7 +112,7 @@ class BadInputCases(Cases):
                 await connect(bad)  # type: ignore[arg-type]
 
     async def test_timeouts(self, untouched: Locks) -> None:
-        """A timeout that is neither a number of seconds from 0 nor None is refused."""
+        """A timeout must be None or a number of seconds from 0; others are refused."""
         lock = untouched.rwlock("order", 1)
         for bad in NO_NUMBERS:
             timeout: Any = bad
@@ -128,7 +128,7 @@ class BadInputCases(Cases):
             await anext(untouched.stale(None))  # type: ignore[arg-type]
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
-        """A bad lease is refused by ``extend`` and the published calls, too."""
+        """A bad lease is refused by ``extend`` and by the published calls."""
         calls: list[Callable[..., Awaitable[bool]]] = [
             untouched.acquire_mutex_lock,
             untouched.acquire_readers_lock,
@@ -150,7 +150,7 @@ class BadInputCases(Cases):
                 held.check()
 
     async def test_options_resolve(self, store: StoreUnderTest) -> None:
-        """The option nearest to the acquire counts: acquire, lock, then connect."""
+        """Options of ``acquire`` override the lock's, which override ``connect``'s."""
         async with store.connect(lease=10) as locks:
             async with locks.mutex("order", 1) as held:
                 assert 5 < (held.expires_in or 0) < 10

@@ -1,4 +1,4 @@
-"""What all cases share: the store, and two ``Locks`` of it."""
+"""Base class of all conformance cases, and the fixtures that they share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Case = Callable[..., Coroutine[object, object, None]]
 
 
 def in_time(case: Case) -> Case:
-    """Return the case with a time limit: a lock that is never granted must not hang."""
+    """Return the case with a time limit of twice ``patience``, so it cannot hang."""
 
     @wraps(case)
     async def bounded(self: Cases, **fixtures: object) -> None:
@@ -46,10 +46,10 @@ def in_time(case: Case) -> Case:
 
 
 class Cases:
-    """Cases of one subject, for the backend of ``harness``.
+    """Base of the conformance cases of one subject, for the backend of ``harness``.
 
-    ``needs``: capabilities without which the cases do not apply. ``foreign``: whether
-    they need a program that uses the published record.
+    ``needs``: capabilities without which the cases do not apply. ``foreign``: True if
+    the cases need a program that uses the published mutex record.
     """
 
     def __init_subclass__(cls) -> None:
@@ -64,33 +64,31 @@ class Cases:
 
     @classmethod
     def applies_to(cls, harness: Harness) -> bool:
-        """Return whether a backend has what these cases are about."""
+        """Return True if the harness has all that these cases need."""
         able = cls.needs & harness.capabilities == cls.needs
         return able and (harness.has_foreigner or not cls.foreign)
 
     @pytest.fixture
     def renewed_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Renew leases often; see ``renew_often``."""
         renew_often(monkeypatch)
 
     @pytest.fixture
     def loop(self, anyio_backend: str | Loop) -> Loop:
-        """The event loop's library and options, as ``anyio.run`` takes them."""
+        """Library and options of the event loop, as ``anyio.run`` takes them."""
         return (anyio_backend, {}) if isinstance(anyio_backend, str) else anyio_backend
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> StoreUnderTest:
-        """A store that no other test uses."""
         return StoreUnderTest(self.harness.fresh(tmp_path), self.harness.patience)
 
     @pytest.fixture
     async def locks(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """A ``Locks`` of the store: the process under test."""
+        """A ``Locks`` of the store; it stands for the process under test."""
         async with store.connect() as locks:
             yield locks
 
     @pytest.fixture
     async def others(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """A second ``Locks``: another process, as far as the store can tell."""
+        """A second ``Locks`` of the store; it stands for another process."""
         async with store.connect() as others:
             yield others

@@ -1,7 +1,4 @@
-"""Cases: a cancelled acquire leaves nothing behind, a cancelled release is done.
-
-``NativeCancellationCases`` use asyncio's own ways to cancel, which know no scopes.
-"""
+"""Cases: a cancelled acquire leaves no grant; a cancelled release is carried out."""
 
 from __future__ import annotations
 
@@ -101,7 +98,7 @@ class CancellationCases(Cases):
     async def test_all_waiters_cancelled_at_once(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Many waiters that are cancelled at once leave nothing behind."""
+        """Waiters that are cancelled all at once leave no grant and no queue entry."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
             lock = others.rwlock("order", 1)
@@ -122,7 +119,7 @@ class CancellationCases(Cases):
     async def test_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """An acquire of a free lock that is cancelled leaves the lock free."""
+        """If an acquire of a free lock is cancelled at any step, the lock is free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -140,7 +137,7 @@ class CancellationCases(Cases):
     async def test_cancelled_at_every_step_of_a_hand_over(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter that is cancelled as it is granted does not keep the lock."""
+        """A waiter that is cancelled while it is granted does not keep the lock."""
         lock = others.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -155,7 +152,7 @@ class CancellationCases(Cases):
                 await nothing_left(actors, lock)
 
     async def test_cancelled_body_releases(self, locks: Locks, others: Locks) -> None:
-        """A cancelled body releases the lock, and the cancellation goes on."""
+        """If a body is cancelled, its lock is released; the cancellation passes."""
         with anyio.CancelScope() as scope:
             async with locks.mutex("order", 1):
                 scope.cancel()
@@ -167,7 +164,7 @@ class CancellationCases(Cases):
     async def test_cancelled_release_is_carried_out(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A release whose caller is cancelled is carried out."""
+        """A release whose caller is cancelled is carried out all the same."""
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS // 2):
                 held = await locks.mutex("order", 1).acquire()
@@ -186,7 +183,7 @@ class CancellationCases(Cases):
                     await nothing_left(actors, others.mutex("order", number))
 
     async def test_move_on_after(self, locks: Locks, others: Locks) -> None:
-        """A deadline around ``acquire`` ends it as a cancellation does."""
+        """``move_on_after`` ends an ``acquire`` without a grant or an error."""
         async with others.mutex("order", 1):
             with anyio.move_on_after(0.05) as scope:
                 async with locks.mutex("order", 1):
@@ -214,7 +211,7 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel(
         self, store: StoreUnderTest, locks: Locks, others: Locks, times: int
     ) -> None:
-        """A task that is cancelled, once or often, leaves no grant and no entry."""
+        """A task that is cancelled once or often leaves no grant and no queue entry."""
         lock = others.mutex("order", 1)
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
@@ -233,7 +230,7 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel_twice_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """A task that is cancelled twice, at any step, leaves the lock free."""
+        """A task that is cancelled twice, at any two steps, leaves the lock free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -252,7 +249,7 @@ class NativeCancellationCases(Cases):
                 pass
 
     async def test_asyncio_timeout(self, locks: Locks, others: Locks) -> None:
-        """An acquire under ``asyncio.timeout`` or ``wait_for`` ends cleanly."""
+        """``asyncio.timeout`` and ``wait_for`` end an acquire, and leave no grant."""
         async with others.mutex("order", 1):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):

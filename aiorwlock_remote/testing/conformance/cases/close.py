@@ -1,4 +1,4 @@
-"""Cases: the end of a ``Locks``, and where it cannot be used."""
+"""Cases: a ``Locks`` is closed, or used in another event loop or after a fork."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 async def every_use(locks: Locks) -> list[str]:
-    """Return the reasons with which the uses of a ``Locks`` are refused."""
+    """Try each way to use a ``Locks``; return the reasons of the ``Closed`` errors."""
     lock, rw = locks.mutex("order", 1), locks.rwlock("order", 2)
 
     async def enter() -> None:
@@ -61,7 +61,7 @@ class CloseCases(Cases):
         assert set(await every_use(locks)) == {"closed"}
 
     async def test_close_releases(self, store: StoreUnderTest, others: Locks) -> None:
-        """A close releases every grant, however it was acquired."""
+        """Closing a ``Locks`` releases every grant, however it was acquired."""
         locks = await store.connect()
         held = [
             await locks.mutex("order", 1).acquire(),
@@ -75,7 +75,7 @@ class CloseCases(Cases):
     async def test_close_ends_the_waiting(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter whose ``Locks`` is closed gets ``Closed``, and leaves no entry."""
+        """A waiter whose ``Locks`` is closed gets ``Closed``, and leaves the queue."""
         async with task_actors(store) as actors:
             async with locks.mutex("order", 1):
                 closing = await store.connect()
@@ -94,7 +94,7 @@ class CloseCases(Cases):
     async def test_close_inside_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A body may close its own ``Locks`` and then end normally."""
+        """A body may close its own ``Locks``, and then end without an error."""
         locks = await store.connect()
         async with locks.mutex("order", 1) as held:
             await locks.aclose()
@@ -104,7 +104,7 @@ class CloseCases(Cases):
     async def test_close_under_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A body whose ``Locks`` another task closes is cancelled with ``Closed``."""
+        """If another task closes the ``Locks``, a body is cancelled with ``Closed``."""
         locks = await store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
 
@@ -126,7 +126,7 @@ class CloseCases(Cases):
     async def test_cancelled_close_is_carried_out(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A close whose caller is cancelled has released everything all the same."""
+        """A close whose caller is cancelled still releases every grant."""
         locks = await store.connect()
         held = await locks.mutex("order", 1).acquire()
         with anyio.CancelScope() as scope:
@@ -147,7 +147,7 @@ class CloseCases(Cases):
             await locks.aclose()
 
     async def test_another_loop(self, locks: Locks, loop: Loop) -> None:
-        """A ``Locks`` refuses every use from another event loop."""
+        """A ``Locks`` refuses every use from an event loop other than its own."""
         name, options = loop
 
         def elsewhere() -> list[str]:
@@ -159,7 +159,7 @@ class CloseCases(Cases):
             pass
 
     async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
-        """A forked child cannot use its parent's ``Locks``; the parent goes on."""
+        """A forked child cannot use the ``Locks``; its parent keeps the lock."""
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}
@@ -167,7 +167,7 @@ class CloseCases(Cases):
     async def test_a_body_left_in_a_fork(
         self, store: StoreUnderTest, loop: Loop
     ) -> None:
-        """A forked child that leaves the body does not release its parent's lock."""
+        """A forked child that leaves a body does not release its parent's lock."""
         async with child(store, loop) as process:
             answer = await process.ask("leave_in_a_fork", raising=True)
             assert answer == {"child": "_OfTheBody", "parent": "held"}

@@ -1,4 +1,4 @@
-"""Cases: what the store declares, on which the other cases rely."""
+"""Cases: a store declares the capabilities and polls on which other cases rely."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiorwlock_remote.testing.conformance.harness import (
 
 
 class Probe:
-    """A backend that opens the store of a location, and keeps it for the case."""
+    """Backend that opens a location's store, and lists the opened ``Store`` objects."""
 
     def __init__(self, site: StoreLocation) -> None:
         self.opened: list[Port] = []
@@ -26,22 +26,20 @@ class Probe:
     async def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Port:
-
         store = await open_location(self._site, host, bell, settings)
         self.opened.append(store)
         return store
 
 
 class DeclaredCases(Cases):
-    """The store's capabilities, its polls, and ``connect`` with a ``Backend``."""
+    """A store declares capabilities and polls; ``connect`` takes a ``Backend``."""
 
     @pytest.fixture
     def probe(self, store: StoreUnderTest) -> Probe:
-        """A backend that shows the store behind ``connect``."""
         return Probe(store.site)
 
     async def test_capabilities(self, store: StoreUnderTest, probe: Probe) -> None:
-        """A store declares what its harness says, so that no case is left out."""
+        """A store declares exactly the capabilities that its harness expects."""
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
             assert opened.capabilities == self.harness.capabilities
@@ -50,7 +48,7 @@ class DeclaredCases(Cases):
             assert (store.site.foreigner is not None) == self.harness.has_foreigner
 
     async def test_pace(self, store: StoreUnderTest, probe: Probe) -> None:
-        """A store that notifies is polled once a second at most."""
+        """A store that notifies its waiters is polled at most once a second."""
         async with connect(probe, prefix=store.site.prefix):
             (opened,) = probe.opened
             wakes = Capability.NOTIFIES in opened.capabilities
@@ -62,7 +60,7 @@ class DeclaredCases(Cases):
     async def test_a_connection_of_your_own(
         self, store: StoreUnderTest, probe: Probe
     ) -> None:
-        """A ``connect`` with a ``Backend`` opens the same store as one with a URL."""
+        """``connect(backend)`` opens the same store as ``connect(url)``."""
         async with (
             connect(probe, prefix=store.site.prefix) as locks,
             store.connect() as others,

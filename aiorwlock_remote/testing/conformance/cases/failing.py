@@ -1,4 +1,4 @@
-"""Cases: a request that fails after it was carried out leaves nothing behind."""
+"""Cases: a request that fails after it was carried out leaves no grant."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 
 
 class FailingCases(Cases):
-    """Grants of requests that were carried out and then failed are withdrawn."""
+    """If a request is carried out and then fails, its grant is withdrawn."""
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
         self, store: StoreUnderTest, others: Locks, ask: str
     ) -> None:
-        """An acquire that fails after its grant raises why, and frees the lock."""
+        """If a store fails after granting, ``acquire`` raises and frees the lock."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = _fails_late
@@ -74,7 +74,7 @@ class FailingCases(Cases):
     async def test_a_move_that_fails_late(
         self, store: StoreUnderTest, others: Locks, move: str
     ) -> None:
-        """A conversion that fails after it was done leaves neither grant."""
+        """If a conversion fails after it was carried out, no grant remains."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)
@@ -88,7 +88,7 @@ class FailingCases(Cases):
     async def test_an_adoption_that_fails_late(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """An adoption that fails after it was done ends the grant and its ticket."""
+        """If ``adopt`` fails after it was carried out, the lock is freed."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             ticket = (await locks.mutex(*name).acquire()).detach()
@@ -100,7 +100,7 @@ class FailingCases(Cases):
     async def test_taken_back_when_the_store_lets_us(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A withdrawal that fails as well is repeated in the background."""
+        """If the withdrawal of a grant fails, it is repeated until it succeeds."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             link.fate = lambda command: (

@@ -1,4 +1,4 @@
-"""Cases: which waiter is next."""
+"""Cases: which of the waiters gets the lock next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class FairnessCases(Cases):
-    """Phase-fair FIFO is the default; the other policies favour one side."""
+    """Phase-fair order is the default; other policies favour readers or writers."""
 
     async def test_fifty_tasks_in_order(
         self, store: StoreUnderTest, locks: Locks
@@ -27,7 +27,7 @@ class FairnessCases(Cases):
     async def test_processes_take_turns(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A process with many waiters does not keep the lock to itself."""
+        """If two processes have several waiters each, they get the lock in turn."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1), "first")
             await actors.queues(locks.mutex("order", 1), "a1")
@@ -44,7 +44,7 @@ class FairnessCases(Cases):
     async def test_try_acquire_does_not_overtake(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A ``try_acquire`` does not pass a waiter that is first in the queue."""
+        """``try_acquire`` does not overtake a waiter that is first in the queue."""
         async with task_actors(store) as actors:
             reader = await actors.enters(locks.rwlock("c", 1).reader, "r")
             writer = await actors.queues(others.rwlock("c", 1).writer, "w")
@@ -58,7 +58,7 @@ class FairnessCases(Cases):
     async def test_new_readers_queue_behind_a_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Readers that come after a waiting writer enter after it."""
+        """Readers that ask after a waiting writer enter after that writer."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.rwlock("c", 1).reader, "r1")
             writer = await actors.queues(others.rwlock("c", 1).writer, "w")
@@ -76,7 +76,7 @@ class FairnessCases(Cases):
     async def test_after_a_writer_all_waiting_readers(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """After a writer come all readers waiting then, before the next writer."""
+        """When a writer leaves, all waiting readers enter before the next writer."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.rwlock("c", 1).writer, "w1")
             second = await actors.queues(others.rwlock("c", 1).writer, "w2")
@@ -112,7 +112,7 @@ class FairnessCases(Cases):
     async def test_nobody_starves(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer enters although new readers keep coming."""
+        """A waiting writer enters although new readers keep asking."""
         async with task_actors(store) as actors:
             before = await actors.enters(locks.rwlock("c", 1).reader, "r0")
             writer = await actors.queues(others.rwlock("c", 1).writer, "w")
@@ -127,7 +127,7 @@ class FairnessCases(Cases):
     async def test_policy_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With ``policy="writer"``, writers pass readers that came before them."""
+        """With ``policy="writer"``, writers pass readers that asked before them."""
         async with task_actors(store) as actors:
             mine = locks.rwlock("c", 1, policy="writer")
             theirs = others.rwlock("c", 1, policy="writer")
@@ -144,7 +144,7 @@ class FairnessCases(Cases):
     async def test_policy_reader(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With ``policy="reader"``, readers join readers though a writer waits."""
+        """With ``policy="reader"``, readers join readers although a writer waits."""
         async with task_actors(store) as actors:
             mine = locks.rwlock("c", 1, policy="reader")
             first = await actors.enters(mine.reader, "r1")
@@ -159,7 +159,7 @@ class FairnessCases(Cases):
     async def test_an_unfair_mutex_barges(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With ``fair=False``, an acquire may pass a waiter that has not come yet."""
+        """With ``fair=False``, an acquire may take a lock offered to a dead waiter."""
         ticket = "a-writer-that-never-comes-back"
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("c", 1), "first")

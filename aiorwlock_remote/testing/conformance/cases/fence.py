@@ -1,4 +1,4 @@
-"""Cases: fences rise, so that a protected resource can refuse late writers."""
+"""Cases: fences rise, so that a protected resource can refuse stale holders."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 def rising(fences: list[int]) -> bool:
-    """Return whether each fence is greater than the one before."""
+    """Return True if each fence is greater than the one before."""
     return all(one < two for one, two in pairwise(fences))
 
 
 class FenceCases(Cases):
-    """Each grant carries the number of its phase, and these numbers rise."""
+    """Each grant carries the fence of its phase, and fences of later phases rise."""
 
     async def test_write_grants_rise(self, locks: Locks, others: Locks) -> None:
-        """Each write grant has a greater fence than all grants before it."""
+        """Each write grant has a greater fence than every grant before it."""
         fences: list[int] = []
         for each in (locks, others, others, locks, others):
             async with each.mutex("order", 1) as held:
@@ -50,7 +50,7 @@ class FenceCases(Cases):
     async def test_readers_of_a_batch_share(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Readers that join a live read phase have its fence."""
+        """Readers that join a live read phase get the fence of that phase."""
         async with task_actors(store) as actors:
             inside = [
                 await actors.enters(each.rwlock("c", 1).reader)
@@ -74,14 +74,14 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_rises_after_an_expiry(self, locks: Locks, others: Locks) -> None:
-        """A grant after an expired one has a greater fence."""
+        """A grant that follows an expired grant has a greater fence."""
         held = await locks.mutex("order", 1, lease=self.harness.short).acquire()
         held.detach()
         async with others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence
 
     async def test_rises_after_force(self, locks: Locks, others: Locks) -> None:
-        """A grant after a broken one has a greater fence."""
+        """A grant that follows a forcibly released one has a greater fence."""
         held = await locks.mutex("order", 1, on_lost="flag").acquire()
         seen = await others.mutex("order", 1).info()
         assert await others.force_release(seen, reason="test") == 1
@@ -92,7 +92,7 @@ class FenceCases(Cases):
     async def test_starts_from_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The fence of a new phase is at least what the store's clock shows."""
+        """The fence of a new phase is at least the store's clock in microseconds."""
         # If a failover loses the last grant of a resource, only the clock keeps the
         # next fence above the lost one.
         for lock in (locks.mutex("order", 1), locks.rwlock("order", 1).reader) * 2:
@@ -103,7 +103,7 @@ class FenceCases(Cases):
     async def test_each_phase_reads_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A phase that begins by a conversion or a hand-over reads the clock, too."""
+        """A conversion or hand-over gives a fence of at least the store's clock."""
         if not self.harness.each_phase_reads_the_clock:
             return
         async with task_actors(store) as actors:
@@ -128,7 +128,6 @@ class FenceCases(Cases):
         assert await held.release()
 
     async def _clock(self, store: StoreUnderTest, locks: Locks) -> int:
-        """Return the store's clock: the fence of a name that was never used."""
         lock = locks.mutex(*store.name())
         async with lock as held:
             updated_at = (await lock.info()).updated_at
@@ -137,7 +136,7 @@ class FenceCases(Cases):
             return held.fence
 
     async def test_outlives_the_connection(self, store: StoreUnderTest) -> None:
-        """Fences rise on after every ``Locks`` was closed."""
+        """Fences continue to rise after every ``Locks`` was closed."""
         fences: list[int] = []
         for _ in range(3):
             async with store.connect() as locks, locks.mutex("order", 1) as held:
@@ -145,7 +144,7 @@ class FenceCases(Cases):
         assert rising(fences), fences
 
     async def test_is_shown(self, locks: Locks, others: Locks) -> None:
-        """``info`` shows the holder's fence, and the last one of a free lock."""
+        """``info`` shows a holder's fence, and the last fence of a free lock."""
         async with locks.mutex("order", 1) as held:
             shown = await others.mutex("order", 1).info()
             assert [h.fence for h in shown.holders] == [held.fence]

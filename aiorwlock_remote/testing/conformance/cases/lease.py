@@ -1,4 +1,4 @@
-"""Cases: a grant lives for its lease, and its loss is reported."""
+"""Cases: a grant lasts for its lease, and the loss of a grant is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aiorwlock_remote.testing.conformance.harness import (
 
 
 class LeaseCases(Cases):
-    """A grant ends with its lease, and lives on as long as it is renewed."""
+    """A grant ends with its lease, and lasts as long as its lease is renewed."""
 
     async def test_expiry_lets_the_next_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
@@ -86,7 +86,7 @@ class LeaseCases(Cases):
     async def test_without_a_lease_it_never_ends(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A grant with ``lease=None`` outlives its holder, and is listed as stale."""
+        """A grant with ``lease=None`` outlives its holder; ``stale`` lists it."""
         held = await locks.mutex("order", 1, lease=None).acquire()
         assert held.expires_in is None
         (await locks.mutex("order", 2, lease=self.harness.short).acquire()).detach()
@@ -104,7 +104,7 @@ class LeaseCases(Cases):
             assert theirs.fence > held.fence
 
     async def test_a_dropped_grant_ends(self, locks: Locks, others: Locks) -> None:
-        """A ``Held`` that no code refers to warns, and ends with its lease."""
+        """A ``Held`` that is garbage-collected warns, and ends with its lease."""
         with pytest.warns(ResourceWarning, match="dropped without release"):
             await locks.mutex("order", 1, lease=self.harness.short).acquire()
             gc.collect()
@@ -117,7 +117,7 @@ class LeaseCases(Cases):
     async def test_a_task_that_ended_without_release(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A grant of ``async with`` ends one lease after its task has ended."""
+        """If a task ends inside ``async with``, its grant ends one lease later."""
         kept: list[Any] = []
 
         async def enter_and_end() -> None:
@@ -139,7 +139,7 @@ class LeaseCases(Cases):
             gc.collect()
 
     async def test_extend(self, locks: Locks, others: Locks) -> None:
-        """An ``extend`` renews at once, for the grant's own lease or a longer one."""
+        """``extend`` renews at once, by the grant's own lease or by a longer one."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             await held.extend(30)
@@ -154,7 +154,7 @@ class LeaseCases(Cases):
     async def test_no_holder_believes_too_long(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A holder's local deadline is never later than the end in the store."""
+        """A holder's local deadline never lies after its lease's end in the store."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             for lease in (30, kept, 10, None, kept):
@@ -167,7 +167,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + 2.0
 
     async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
-        """After an expiry, not after a release, nothing enters for ``lock_delay``."""
+        """``lock_delay`` seconds must pass after an expiry, but not after a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
@@ -181,14 +181,14 @@ class LeaseCases(Cases):
 
 
 class BlockedLoopCases(Cases):
-    """An event loop that hangs keeps its locks: a thread renews them."""
+    """A blocked event loop keeps its locks, because a thread renews them."""
 
     needs = Capability.OFF_LOOP_RENEWAL
 
     async def test_a_blocked_loop_keeps_its_locks(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """A loop that hangs for two leases loses no grant."""
+        """An event loop that hangs for two leases loses no grant."""
         blocked, over = threading.Event(), threading.Event()
         refused: list[bool] = []
 
@@ -224,12 +224,12 @@ class BlockedLoopCases(Cases):
 
 
 async def force(lock: AnyLock, others: Locks) -> None:
-    """Break the holder of the lock."""
+    """End the grant of the lock by ``others.force_release``."""
     assert await others.force_release(await lock.info(), reason="test") == 1
 
 
 def lost(held: Held) -> Condition:
-    """Return the condition that the grant knows that it is lost."""
+    """Return a condition that is true once ``held.lost`` is set."""
 
     async def condition() -> bool:
         return held.lost is not None
@@ -238,14 +238,14 @@ def lost(held: Held) -> Condition:
 
 
 class LossCases(Cases):
-    """A grant that is lost cancels its body, or reports the loss otherwise."""
+    """A lost grant cancels its body, or reports its loss as ``on_lost`` says."""
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_loss_cancels_the_body(
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A body whose grant was broken is cancelled; ``LockLost`` says why."""
+        """If a grant is lost, its body is cancelled; ``LockLost`` gives the reason."""
         lock = lock_of(locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
@@ -263,7 +263,7 @@ class LossCases(Cases):
             pass
 
     async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
-        """A body that ends before it is cancelled still raises ``LockLost``."""
+        """If a body ends before a loss cancels it, ``LockLost`` is raised anyway."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
@@ -271,7 +271,7 @@ class LossCases(Cases):
         assert caught.value.reason == "forced"
 
     async def test_own_error_goes_first(self, locks: Locks, others: Locks) -> None:
-        """A body's own error is never hidden by ``LockLost``."""
+        """A body's own error is never replaced by ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -280,7 +280,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
-        """A body's own error during the cancellation passes as well."""
+        """An error that a body raises while a loss cancels it is not replaced."""
         lock = locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -293,7 +293,7 @@ class LossCases(Cases):
     async def test_cancelled_from_outside_stays_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A loss does not swallow a cancellation from outside."""
+        """A loss does not swallow a cancellation from outside the body."""
         lock = locks.mutex("order", 1, lease=None)
         reached = False
         with anyio.CancelScope() as scope:
@@ -307,7 +307,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
-        """With ``on_lost="flag"`` the body runs on, and the grant says it is lost."""
+        """With ``on_lost="flag"`` the body is not cancelled; ``held.lost`` is set."""
         lock = locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
             await force(lock, others)
@@ -319,7 +319,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
-        """A callable ``on_lost`` is called once, with the grant; the body runs on."""
+        """``on_lost`` is called once with the lost ``Held``; the body continues."""
         calls: list[Held] = []
         called = anyio.Event()
 
@@ -357,7 +357,7 @@ class LossCases(Cases):
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A ``guard`` ends with ``LockLost`` when its grant is lost."""
+        """``Held.guard`` ends with ``LockLost`` when its grant is lost."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -368,7 +368,7 @@ class LossCases(Cases):
             await held.guard(checkpoint())
 
     async def test_guard_gives_the_result(self, locks: Locks) -> None:
-        """A ``guard`` returns the result, and passes errors on."""
+        """``Held.guard`` returns its awaitable's result, or raises its error."""
 
         async def work(error: Exception | None) -> int:
             await checkpoint()
@@ -386,7 +386,7 @@ class LossCases(Cases):
     async def test_one_of_many_readers_is_lost(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A reader that is broken ends alone; the others read on."""
+        """If one reader's grant is broken, the other readers keep theirs."""
         async with task_actors(store) as actors:
             lock = locks.rwlock("c", 1).reader
             first = await actors.enters(lock)
@@ -403,7 +403,7 @@ class LossCases(Cases):
     async def test_max_hold(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A grant ends after ``max_hold``, however well it is renewed."""
+        """A grant ends after ``max_hold`` seconds, however often it is renewed."""
         lock = locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
         async with task_actors(store) as actors:
             first = await actors.enters(lock)
@@ -417,7 +417,7 @@ class LossCases(Cases):
     async def test_max_hold_gives_it_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A grant without a body is released after ``max_hold``."""
+        """A grant without a body is released after ``max_hold`` seconds."""
         lock = lock_of(
             locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
         )
@@ -434,7 +434,7 @@ class LossCases(Cases):
             assert (await waiting.inside()).valid
 
     async def test_max_stall(self, locks: Locks) -> None:
-        """A grant whose loop hangs for longer than ``max_stall`` is lost."""
+        """A grant is lost if its event loop hangs for longer than ``max_stall``."""
         lock = locks.mutex("order", 1, lease=30, max_stall=0.2)
         with pytest.raises(LockLost) as caught:
             async with lock:

@@ -1,4 +1,4 @@
-"""Cases: the mutex and the readers-writer lock, acquired and released."""
+"""Cases: a mutex and a readers-writer lock are acquired and released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MutexCases(Cases):
     """A mutex is acquired, refused and released."""
 
     async def test_async_with_holds_it(self, locks: Locks, others: Locks) -> None:
-        """Inside ``async with`` the lock is held; outside it is free."""
+        """The lock is held inside ``async with``, and free after it."""
         lock, theirs = locks.mutex("order", 42), others.mutex("order", 42)
         async with lock as held:
             held.check()
@@ -34,7 +34,7 @@ class MutexCases(Cases):
             assert await lock.locked()
 
     async def test_held_describes_the_grant(self, locks: Locks) -> None:
-        """A ``Held`` says what it holds, under which holder id, and how long."""
+        """A ``Held`` shows its resource, mode, fence, holder id and times."""
         before = datetime.now(UTC) - timedelta(seconds=1)
         async with locks.mutex("order", 42, lease=30).acquire(reason="refund") as held:
             assert held.fence > 0
@@ -50,14 +50,14 @@ class MutexCases(Cases):
             held.check()
 
     async def test_await_gives_the_grant(self, locks: Locks, others: Locks) -> None:
-        """A lock from ``await acquire()`` is held until ``release``."""
+        """``await lock.acquire()`` returns a grant that lasts until ``release``."""
         held = await locks.mutex("order", 42).acquire()
         assert await others.mutex("order", 42).try_acquire() is None
         assert await held.release() is True
         assert not await others.mutex("order", 42).locked()
 
     async def test_release_is_idempotent(self, locks: Locks, others: Locks) -> None:
-        """A second release changes nothing, even if another holder has come."""
+        """A second ``release`` returns False, and spares any later holder."""
         held = await locks.mutex("order", 42).acquire()
         assert await held.release() is True
         async with others.mutex("order", 42) as theirs:
@@ -66,7 +66,7 @@ class MutexCases(Cases):
             theirs.check()
 
     async def test_released_inside_the_body(self, locks: Locks) -> None:
-        """A body may release its lock before its end."""
+        """The body of ``async with`` may release its lock early."""
         async with locks.mutex("order", 42).acquire() as held:
             assert await held.release() is True
         assert not await locks.mutex("order", 42).locked()
@@ -84,13 +84,13 @@ class MutexCases(Cases):
         assert held.expires_in == 0.0
 
     async def test_leaving_without_entering(self, locks: Locks) -> None:
-        """A task that did not enter a lock cannot leave it."""
+        """``__aexit__`` without ``__aenter__`` raises ``NotOwner``."""
         lock = locks.mutex("order", 42)
         with pytest.raises(NotOwner):
             await lock.__aexit__(None, None, None)
 
     async def test_try_acquire(self, locks: Locks, others: Locks) -> None:
-        """A ``try_acquire`` returns the grant or None, and never waits."""
+        """``try_acquire`` returns the grant, or None if busy, and never waits."""
         held = await locks.mutex("order", 42).try_acquire()
         assert held is not None
         assert await others.mutex("order", 42).try_acquire() is None
@@ -103,7 +103,7 @@ class MutexCases(Cases):
     async def test_timeout_zero_says_who_holds_it(
         self, locks: Locks, others: Locks
     ) -> None:
-        """An acquire with ``timeout=0`` tries once; its error names the holders."""
+        """``acquire(timeout=0)`` tries once; its ``LockTimeout`` names the holders."""
         async with locks.mutex("order", 42).acquire(reason="refund") as held:
             with pytest.raises(LockTimeout) as caught:
                 await others.mutex("order", 42).acquire(timeout=0)
@@ -118,7 +118,7 @@ class MutexCases(Cases):
     async def test_timeout_ends_the_wait(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An acquire ends after ``timeout``, and leaves no queue entry."""
+        """``acquire`` ends after its ``timeout``, and leaves no queue entry."""
         async with locks.mutex("order", 42) as held:
             with pytest.raises(LockTimeout) as caught:
                 await others.mutex("order", 42).acquire(timeout=self.harness.short)
@@ -129,7 +129,7 @@ class MutexCases(Cases):
     async def test_no_timeout_waits_for_the_release(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An acquire without a timeout waits until it is granted."""
+        """``acquire`` without a timeout waits until the lock is granted."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 42), "first")
             second = await actors.queues(others.mutex("order", 42), "second")
@@ -141,7 +141,7 @@ class MutexCases(Cases):
     @pytest.mark.parametrize("again", MODES)
     @pytest.mark.parametrize("held", MODES)
     async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
-        """A holder that acquires its resource again gets an error without I/O."""
+        """A task that acquires what it holds gets ``WouldDeadlock``, without I/O."""
         async with lock_of(locks, held, ("order", 42)) as grant:
             lock = lock_of(locks, again, ("order", 42))
             with anyio.CancelScope() as scope:
@@ -158,14 +158,14 @@ class MutexCases(Cases):
             pass
 
     async def test_several_resources_at_once(self, locks: Locks) -> None:
-        """A task may hold several resources."""
+        """One task may hold locks of several resources."""
         async with locks.mutex("order", 1), locks.mutex("order", 2) as second:
             assert await locks.mutex("order", 1).locked()
             second.check()
         assert [d async for d in locks.list()] == []
 
     async def test_a_failing_body_releases(self, locks: Locks, others: Locks) -> None:
-        """A body's error passes unchanged, and the lock is released."""
+        """An error in the body passes unchanged, and the lock is released."""
         error = ValueError("mine")
         with pytest.raises(ValueError, match="mine") as caught:
             async with locks.mutex("order", 42):
@@ -177,7 +177,7 @@ class MutexCases(Cases):
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_cycle_leaves_no_garbage(self, locks: Locks, mode: str) -> None:
-        """An acquire and release leave nothing for the garbage collector."""
+        """Acquire and release leave no objects for the garbage collector."""
         lock = lock_of(locks, mode, ("order", 42))
         async with lock:
             pass
@@ -197,7 +197,7 @@ class MutexCases(Cases):
         assert min(left) < CYCLES * (1 + self.harness.garbage)
 
     async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
-        """Tasks may share one lock object; one at a time is inside."""
+        """Tasks may share one lock object; only one at a time holds it."""
         lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
 
         async def work() -> None:
@@ -236,7 +236,7 @@ class RWLockCases(Cases):
             assert not await locks.rwlock("c", 7).locked()
 
     async def test_a_writer_is_alone(self, locks: Locks, others: Locks) -> None:
-        """While a writer is inside, neither reader nor writer enters."""
+        """While a writer holds the lock, neither readers nor writers get it."""
         async with locks.rwlock("catalog", 7).writer as held:
             assert held.mode == "write"
             assert await others.rwlock("catalog", 7).reader.try_acquire() is None
@@ -263,7 +263,7 @@ class RWLockCases(Cases):
     async def test_readers_wait_for_the_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Readers that come while a writer is inside enter when it leaves."""
+        """Readers that ask while a writer holds the lock enter when it leaves."""
         async with task_actors(store) as actors:
             writer = await actors.enters(locks.rwlock("c", 7).writer, "w")
             readers = [
@@ -279,7 +279,7 @@ class RWLockCases(Cases):
     async def test_a_reader_gone_leaves_the_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A reader that releases ends its own grant only."""
+        """A reader's release ends its own grant only, not the other readers'."""
         async with task_actors(store) as actors:
             first, second, third = [
                 await actors.enters(each.rwlock("c", 7).reader)

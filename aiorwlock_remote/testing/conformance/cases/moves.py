@@ -29,12 +29,12 @@ from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 class MovesCases(Cases):
-    """A downgrade or upgrade is one step, with a new phase and a new grant."""
+    """A downgrade or upgrade is one atomic step to a new phase and a new grant."""
 
     async def test_downgrade_has_no_gap(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A writer that downgrades lets readers join; a waiting writer waits on."""
+        """When a writer downgrades, waiting readers join; a waiting writer does not."""
         async with task_actors(store) as actors:
             held = await locks.rwlock("c", 1).writer.acquire()
             writer = await actors.queues(others.rwlock("c", 1).writer, "w")
@@ -51,7 +51,7 @@ class MovesCases(Cases):
         assert actors.order == ["r", "w"]
 
     async def test_what_was_moved_is_over(self, locks: Locks) -> None:
-        """A ``Held`` that was converted is refused; the new one holds."""
+        """A converted ``Held`` raises ``NotOwner``; the new ``Held`` is valid."""
         held = await locks.rwlock("c", 1).writer.acquire()
         moved = await held.downgrade()
         assert not held.valid
@@ -66,7 +66,7 @@ class MovesCases(Cases):
         assert not await locks.rwlock("c", 1).locked()
 
     async def test_what_is_shown_of_a_moved_grant(self, locks: Locks) -> None:
-        """A converted grant keeps its reason."""
+        """``info`` shows a converted grant with its reason and new holder id."""
         lock = locks.rwlock("c", 1)
         held = await lock.writer.acquire(reason="refund")
         for _ in range(2):
@@ -76,7 +76,7 @@ class MovesCases(Cases):
         assert await held.release()
 
     async def test_the_only_reader_upgrades(self, locks: Locks, others: Locks) -> None:
-        """A reader that is alone upgrades at once, in a new phase."""
+        """A reader that is alone upgrades at once, with a greater fence."""
         held = await locks.rwlock("c", 1).reader.acquire()
         moved = await held.try_upgrade()
         assert moved is not None
@@ -90,7 +90,7 @@ class MovesCases(Cases):
     async def test_try_upgrade_beside_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Beside other readers ``try_upgrade`` returns None and changes nothing."""
+        """If there are other readers, ``try_upgrade`` returns None without effect."""
         async with task_actors(store) as actors:
             await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
@@ -103,7 +103,7 @@ class MovesCases(Cases):
     async def test_upgrade_waits_for_the_others(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An upgrade waits for the other readers, and goes before waiting writers."""
+        """An upgrade waits for the other readers, and precedes waiting writers."""
         async with task_actors(store) as actors:
             first = await actors.enters(others.rwlock("c", 1).reader, "r1")
             second = await actors.enters(others.rwlock("c", 1).reader, "r2")
@@ -129,7 +129,7 @@ class MovesCases(Cases):
     async def test_two_upgraders_conflict(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Of two readers that upgrade, one gets ``UpgradeConflict`` at once."""
+        """If two readers upgrade, one of them gets ``UpgradeConflict`` at once."""
         async with task_actors(store) as actors:
             mine = await locks.rwlock("c", 1).reader.acquire()
             ready, leave = anyio.Event(), anyio.Event()
@@ -157,7 +157,7 @@ class MovesCases(Cases):
     async def test_upgrade_times_out(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A reader whose upgrade times out stays a reader; others may join again."""
+        """If an upgrade times out, its reader stays, and new readers can join."""
         async with task_actors(store) as actors:
             await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
@@ -173,7 +173,7 @@ class MovesCases(Cases):
     async def test_a_cancelled_upgrade_leaves_no_slot(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A reader whose upgrade is cancelled keeps no other reader out."""
+        """After a cancelled upgrade, new readers and writers are not kept out."""
         async with task_actors(store) as actors:
             reader = await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
@@ -187,7 +187,7 @@ class MovesCases(Cases):
             await actors.enters(others.rwlock("c", 1).writer)
 
     async def test_wrong_modes(self, locks: Locks) -> None:
-        """A reader cannot be downgraded, a writer cannot be upgraded."""
+        """A read grant cannot be downgraded, nor a write grant upgraded."""
         async with locks.rwlock("c", 1).reader as held:
             with pytest.raises(ConfigurationError):
                 await held.downgrade()
@@ -202,7 +202,7 @@ class MovesCases(Cases):
     async def test_leaving_releases_the_newest(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A body releases the grant to which its own was converted."""
+        """``async with`` releases the grant to which its own was converted."""
         lock = locks.rwlock("c", 1)
         async with lock.writer.acquire() as held:
             moved = await held.downgrade()
@@ -215,10 +215,10 @@ class MovesCases(Cases):
 
 
 class PassingCases(Cases):
-    """A grant is detached by one owner, and adopted by another."""
+    """A grant is detached by its owner, and adopted by another owner."""
 
     async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
-        """An adopter holds the lock in a new phase; the former owner does not."""
+        """The adopter holds the lock in a new phase; the former owner does not."""
         held = await locks.rwlock("c", "ü,{}").writer.acquire()
         ticket = held.detach()
         assert ticket not in repr(held)
@@ -241,7 +241,7 @@ class PassingCases(Cases):
     async def test_adopted_is_kept(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """An adopted grant is renewed by its new owner."""
+        """The lease of an adopted grant is renewed by its new owner."""
         async with store.connect(lease=self.harness.kept) as giver:
             ticket = (await giver.mutex("order", 1).acquire()).detach()
         held = await locks.adopt(ticket)
@@ -251,7 +251,7 @@ class PassingCases(Cases):
         await held.release()
 
     async def test_adopt_after_release(self, locks: Locks, others: Locks) -> None:
-        """A grant that was adopted and released cannot be adopted again."""
+        """A ticket that was adopted and released cannot be adopted again."""
         ticket = (await locks.mutex("order", 1).acquire()).detach()
         first = await others.adopt(ticket)
         assert await first.release()
@@ -264,7 +264,7 @@ class PassingCases(Cases):
     async def test_of_two_adopters_one_gets_it(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """Of two adopters, the first gets the grant, alone."""
+        """If two clients adopt one ticket, exactly one of them gets the grant."""
         lock = locks.rwlock("c", 1)
         side = lock.reader if mode == "read" else lock.writer
         async with task_actors(store) as actors:
@@ -297,7 +297,7 @@ class PassingCases(Cases):
     async def test_what_the_giver_still_sends_is_stale(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A fenced resource that has seen the adopter refuses former owners."""
+        """A fenced resource that the adopter has written refuses former owners."""
         with closing(sqlite3.connect(":memory:")) as db:
             db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
             db.execute("INSERT INTO orders VALUES (1, '', 0)")
@@ -313,7 +313,7 @@ class PassingCases(Cases):
             assert await second.release()
 
     async def test_an_adopted_reader_shares(self, locks: Locks, others: Locks) -> None:
-        """A reader's grant stays in the phase of all readers when it is adopted."""
+        """An adopted read grant stays in the read phase that other readers share."""
         lock = locks.rwlock("c", 1)
         given = await lock.reader.acquire()
         beside = await others.rwlock("c", 1).reader.acquire()
@@ -328,7 +328,7 @@ class PassingCases(Cases):
     async def test_nobody_is_let_in_by_an_adoption(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter goes on waiting while a grant is adopted."""
+        """The adoption of a grant does not let a waiter in."""
         async with task_actors(store) as actors:
             given = await locks.rwlock("c", 1).writer.acquire()
             reader = await actors.queues(others.rwlock("c", 1).reader, "r")
@@ -339,7 +339,7 @@ class PassingCases(Cases):
             assert (await reader.inside()).fence > theirs.fence
 
     async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
-        """An adopted grant shows its reason, and the time of its adoption."""
+        """An adopted grant keeps reason and lease; its age counts from the adoption."""
         lock = locks.mutex("order", 1)
         given = await lock.acquire(reason="refund", lease=300)
         (before,) = (await lock.info()).holders
@@ -354,7 +354,7 @@ class PassingCases(Cases):
     async def test_adopting_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A cancelled adoption leaves the lock free, or its ticket valid."""
+        """After a cancelled adoption, the lock is free or the ticket still valid."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -374,7 +374,7 @@ class PassingCases(Cases):
                 await nothing_left(actors, lock)
 
     async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
-        """An expired grant cannot be adopted, nor taken from the next holder."""
+        """A ticket whose grant expired is refused; the next holder keeps the lock."""
         ticket = (
             await locks.mutex("order", 1, lease=self.harness.short).acquire()
         ).detach()
@@ -384,7 +384,7 @@ class PassingCases(Cases):
             held.check()
 
     async def test_bad_tickets(self, locks: Locks) -> None:
-        """Text that ``detach`` did not make is refused."""
+        """``adopt`` refuses a text that ``detach`` did not return."""
         good = (await locks.mutex("order", 1).acquire()).detach()
         for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
             with pytest.raises(ConfigurationError):
@@ -394,7 +394,7 @@ class PassingCases(Cases):
     async def test_detached_survives_closing(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A close releases every grant except detached ones."""
+        """Closing a ``Locks`` releases every grant except detached ones."""
         async with store.connect() as locks:
             ticket = (await locks.mutex("order", 1).acquire()).detach()
         assert await others.mutex("order", 1).try_acquire() is None

@@ -1,4 +1,4 @@
-"""Cases: several locks, all or none."""
+"""Cases: ``locks.multi`` acquires several locks, all or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 def others_see(others: Locks, *names: int) -> Condition:
-    """Return the condition that just these resources are held or waited for."""
+    """Return a condition: ``others.list()`` yields exactly these resource ids."""
 
     async def condition() -> bool:
         listed = [d.resource_id async for d in others.list()]
@@ -24,7 +24,7 @@ class MultiCases(Cases):
     """``locks.multi`` acquires all locks or none, without deadlock."""
 
     async def test_all_are_held(self, locks: Locks, others: Locks) -> None:
-        """Grants come in the order of the locks; the end releases them all."""
+        """``multi`` gives grants in the order of its locks, and releases them all."""
         b, a = locks.mutex("order", "b"), locks.mutex("order", "a")
         rw = locks.rwlock("catalog", 7)
         async with locks.multi(b, rw.reader, a) as (held_b, held_rw, held_a):
@@ -37,7 +37,7 @@ class MultiCases(Cases):
         assert [d async for d in others.list()] == []
 
     async def test_awaited(self, locks: Locks, others: Locks) -> None:
-        """Grants of ``await locks.multi(…)`` are released one by one."""
+        """Grants of ``await locks.multi(…)`` can be released one by one."""
         held = await locks.multi(locks.mutex("o", 1), locks.mutex("o", 2), timeout=0)
         assert [h.resource for h in held] == ["o/1", "o/2"]
         for grant in held:
@@ -50,7 +50,7 @@ class MultiCases(Cases):
     async def test_none_is_kept_if_one_is_not_obtained(
         self, locks: Locks, others: Locks, form: str, taken: int
     ) -> None:
-        """If one lock is not obtained, those obtained before are released."""
+        """If ``multi`` does not obtain one lock, it releases the others."""
         wanted = locks.multi(*(locks.mutex("o", n) for n in (3, 1, 2)), timeout=0)
         async with others.mutex("o", taken):
             with pytest.raises(LockTimeout) as caught:
@@ -73,7 +73,7 @@ class MultiCases(Cases):
                 pass
 
     async def test_one_resource_twice(self, locks: Locks) -> None:
-        """A ``multi`` with one resource twice would wait for itself: it is refused."""
+        """``multi`` refuses one resource named twice: it would wait for itself."""
         rw = locks.rwlock("o", 1)
         other = locks.mutex("o", 2)
         for pair in (
@@ -90,7 +90,7 @@ class MultiCases(Cases):
     async def test_opposite_orders_do_not_deadlock(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Two processes that want the same locks in opposite orders get them."""
+        """Two ``multi`` with the same locks in opposite orders do not deadlock."""
         done: list[str] = []
 
         async def work(each: Locks, names: list[int]) -> None:
@@ -106,7 +106,7 @@ class MultiCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_losing_one_ends_all(self, locks: Locks, others: Locks) -> None:
-        """A ``multi`` that loses one lock cancels its body and releases the others."""
+        """If ``multi`` loses one lock, its body is cancelled and the rest released."""
         first = locks.mutex("o", 1)
         with pytest.raises(LockLost) as caught:
             async with locks.multi(locks.mutex("o", 2), first):

@@ -54,7 +54,7 @@ class OneNameOneLockCases(Cases):
     async def test_modes_wait_for_each_other(
         self, store: StoreUnderTest, locks: Locks, holds: str, asks: str
     ) -> None:
-        """Tasks of one process wait for each other in all modes."""
+        """Within a process, modes that exclude each other wait for each other."""
         async with task_actors(store) as actors:
             first = await actors.enters(lock_of(locks, holds, ("thing", 1)), "first")
             second = await actors.queues(lock_of(locks, asks, ("thing", 1)), "second")
@@ -63,7 +63,7 @@ class OneNameOneLockCases(Cases):
             await second.inside()
 
     async def test_an_id_counts_by_its_text(self, locks: Locks, others: Locks) -> None:
-        """42 and "42" are one resource, a UUID and its text are; "042" is another."""
+        """The id 42 is the same as "42", a UUID the same as its text; not "042"."""
         unique = UUID("12345678-1234-5678-1234-567812345678")
         same: list[tuple[ResourceId, ResourceId]] = [
             (42, "42"),
@@ -82,7 +82,7 @@ class OneNameOneLockCases(Cases):
                 assert not await others.mutex("order", other).locked(), other
 
     async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
-        """Names with special characters stay apart, and are shown as given."""
+        """Names with special characters are distinct, and are shown as given."""
         # All at once: if two of the names were one lock, its second acquire would fail.
         held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
         for name in AWKWARD:
@@ -95,7 +95,7 @@ class OneNameOneLockCases(Cases):
             await grant.release()
 
     async def test_case_matters(self, locks: Locks, others: Locks) -> None:
-        """Names that differ only in case or in an accent are different."""
+        """Names that differ only in case or in an accent are different locks."""
         async with locks.mutex("Order", "Abc"):
             for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
                 held = await others.mutex(*name).try_acquire()
@@ -103,7 +103,7 @@ class OneNameOneLockCases(Cases):
                 await held.release()
 
     async def test_any_language(self, locks: Locks, others: Locks) -> None:
-        """Any Unicode text is a name; composed and decomposed ones are two."""
+        """Any Unicode text is a name; composed and decomposed letters differ."""
         for text in ("заказ", "注文", "🔒🔑", "é", "e\u0301", "ß", "ss", "\u202eabc"):
             async with locks.mutex(text, text) as held:
                 assert held.resource == f"{text}/{text}"
@@ -113,7 +113,7 @@ class OneNameOneLockCases(Cases):
                 assert [d.resource_id async for d in others.list()] == [text]
 
     async def test_long_names(self, locks: Locks, others: Locks) -> None:
-        """Names of any length are told apart to their last character."""
+        """Names of any length are distinguished up to their last character."""
         for size in (199, 200, 201, 1000, 20_000):
             one, two = "x" * size, "x" * (size - 1) + "y"
             async with locks.mutex(one, one):
@@ -124,13 +124,13 @@ class OneNameOneLockCases(Cases):
                     await held.release()
 
     async def test_types_part(self, locks: Locks, others: Locks) -> None:
-        """The same id of another type is another lock."""
+        """The same id with another resource type is another lock."""
         async with locks.mutex("order", 1), others.mutex("invoice", 1):
             listed = [d.resource_type async for d in others.list("order")]
             assert listed == ["order"]
 
     async def test_prefixes_part(self, store: StoreUnderTest) -> None:
-        """``Locks`` with different prefixes share no lock and list none."""
+        """``Locks`` with different prefixes share no lock, and list only their own."""
         async with (
             store.connect("eu:") as here,
             store.connect("us:") as there,
@@ -146,9 +146,9 @@ class OneNameOneLockCases(Cases):
     async def test_a_prefix_is_the_beginning_of_the_type(
         self, store: StoreUnderTest, kind: str
     ) -> None:
-        """A name with a prefix and the same name written out are one lock.
+        """A type after a prefix and the same type written in full are one lock.
 
-        Each ``Locks`` lists the resource by the name that it has there.
+        Each ``Locks`` lists the resource by the name that it uses itself.
         """
         async with (
             store.connect("shop/") as shop,
@@ -176,7 +176,7 @@ class OneNameOneLockCases(Cases):
             assert isinstance(await second.gone(), LockLost)
 
     async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
-        """A resource whose type is the prefix alone has no name under the prefix."""
+        """A ``Locks`` does not see a resource whose type is the prefix alone."""
         async with store.connect("shop-") as shop, store.connect() as plain:
             async with plain.mutex("shop-", 1):
                 assert [d async for d in shop.list()] == []

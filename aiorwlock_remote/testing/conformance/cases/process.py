@@ -23,7 +23,7 @@ class ProcessCases(Cases):
     async def test_two_processes_exclude_each_other(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """What one process holds, the other does not get, in either direction."""
+        """A lock that one process holds is refused to another, in every mode."""
         async with (
             child(store, loop) as one,
             child(store, loop) as two,
@@ -59,7 +59,7 @@ class ProcessCases(Cases):
     async def test_a_release_wakes_another_process(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """A release in another process lets a waiter enter here."""
+        """A release in another process lets a waiter of this process enter."""
         async with child(store, loop) as one, task_actors(store) as actors:
             fence = await one.ask("acquire", mode="mutex")
             waiting = await actors.queues(locks.mutex("order", 1))
@@ -69,7 +69,7 @@ class ProcessCases(Cases):
     async def test_a_killed_holder(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """When a holder is killed, a waiter enters after its lease."""
+        """If a holder's process is killed, a waiter enters after the lease."""
         async with child(store, loop) as one, task_actors(store) as actors:
             fence = await one.ask("acquire", mode="mutex", lease=self.harness.kept)
             waiting = await actors.queues(locks.mutex("order", 1))

@@ -1,4 +1,4 @@
-"""Cases: the published calls, and programs that use the published record."""
+"""Cases: the published calls, and programs that use the published mutex record."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call one of the published acquire calls."""
+    """Call ``acquire_<kind>_lock`` for the type "foobar"; return its result."""
     call = getattr(locks, f"acquire_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call one of the published release calls."""
+    """Call ``release_<kind>_lock`` for the type "foobar"; return its result."""
     call = getattr(locks, f"release_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 class PublishedCallsCases(Cases):
-    """The six published calls: with the caller's ticket, not waiting, repeatable."""
+    """The published calls take the caller's ticket, never wait, can be repeated."""
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_acquire_and_release(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """A ticket holds until any program releases it by name."""
+        """A ticket holds the lock until any client releases this ticket."""
         assert await acquire(locks, kind, 123, "gluww")
         assert await locks.mutex("foobar", 123).locked()
         assert not await acquire(others, "mutex", 123, "other")
@@ -50,7 +50,7 @@ class PublishedCallsCases(Cases):
     async def test_acquire_is_idempotent(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """A ticket that is acquired again returns True; one release ends it."""
+        """A repeated acquire of one ticket returns True; one release ends the grant."""
         assert await acquire(locks, kind, 123, "gluww")
         (before,) = (await locks.mutex("foobar", 123).info()).holders
         for each in (locks, others, locks):
@@ -62,7 +62,7 @@ class PublishedCallsCases(Cases):
         assert not await release(locks, kind, 123, "gluww")
 
     async def test_another_mode_is_refused(self, locks: Locks) -> None:
-        """A ticket that holds in one mode is refused in the other."""
+        """A ticket that holds in one mode cannot be acquired in the other mode."""
         assert await acquire(locks, "readers", 1, "gluww")
         assert not await acquire(locks, "mutex", 1, "gluww")
         assert not await acquire(locks, "writer", 1, "gluww")
@@ -77,7 +77,7 @@ class PublishedCallsCases(Cases):
     async def test_release_compares_the_ticket(
         self, locks: Locks, others: Locks, kind: str
     ) -> None:
-        """A release with another ticket is refused."""
+        """A release with another ticket or another name returns False."""
         assert await acquire(locks, kind, 123, "gluww")
         for wrong in ("glubb", "gluw", "gluwww", "GLUWW", "gluww "):
             assert not await release(others, kind, 123, wrong)
@@ -86,7 +86,7 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """A ticket without a lease stays and is stale; with a lease it ends."""
+        """A ticket without a lease never ends, and is stale; one with a lease ends."""
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
@@ -98,7 +98,7 @@ class PublishedCallsCases(Cases):
         assert await release(locks, "mutex", 1, "gluww")
 
     async def test_readers_share(self, locks: Locks, others: Locks) -> None:
-        """Readers hold together, each under its ticket, also beside ``rwlock``."""
+        """Readers share the lock, each by its ticket, also with ``rwlock`` readers."""
         assert await acquire(locks, "readers", 1, "one")
         assert await acquire(others, "readers", 1, "two")
         async with others.rwlock("foobar", 1).reader:
@@ -111,7 +111,7 @@ class PublishedCallsCases(Cases):
     async def test_a_refused_writer_is_pending(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A refused writer keeps new readers out, and enters by a later call."""
+        """A refused writer keeps new readers out; a later call gets the lock."""
         assert await acquire(locks, "readers", 1, "reader")
         assert not await acquire(others, "writer", 1, "writer")
         assert (await locks.rwlock("foobar", 1).info()).has_pending_writer
@@ -137,7 +137,7 @@ class PublishedCallsCases(Cases):
     async def test_they_exclude_ours(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A ticket keeps tasks waiting, and its release wakes them."""
+        """A published ticket makes tasks wait, and its release wakes them."""
         async with task_actors(store) as actors:
             assert await acquire(locks, "writer", 1, "gluww")
             waiting = await actors.queues(others.rwlock("foobar", 1).reader)
@@ -145,7 +145,7 @@ class PublishedCallsCases(Cases):
             await waiting.inside()
 
     async def test_bad_tickets(self, locks: Locks) -> None:
-        """A ticket that the published record cannot contain is refused."""
+        """A ticket that a mutex record cannot contain raises ``ConfigurationError``."""
         for bad in BAD_TICKETS:
             for kind in KINDS:
                 with pytest.raises(ConfigurationError):
@@ -159,7 +159,7 @@ NAME = "foobar", 123
 
 
 class SeatCases(Cases):
-    """The published mutex record is the proof of every grant."""
+    """The published mutex record, which other programs also use, proves a grant."""
 
     foreign = True
 
@@ -167,7 +167,7 @@ class SeatCases(Cases):
     async def test_our_grant_sits_there(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """While we hold a lock, in any mode, a published INSERT fails."""
+        """While a lock is held in any mode, another program's INSERT fails."""
         other = store.foreigner
         async with lock_of(locks, mode, NAME) as held:
             ticket = other.read(NAME)
@@ -183,7 +183,7 @@ class SeatCases(Cases):
     async def test_a_callers_ticket_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """The published calls write the very ticket they were given."""
+        """The mutex record contains the caller's ticket, or ``readers`` for readers."""
         assert await locks.published.acquire_mutex_lock(*NAME, "gluww")
         assert store.foreigner.read(NAME) == "gluww"
         assert await locks.published.release_mutex_lock(*NAME, "gluww")
@@ -195,7 +195,7 @@ class SeatCases(Cases):
     async def test_how_long_a_foreigner_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A foreign record shows its age, which ``stale(older_than)`` uses."""
+        """``info`` shows the age of another program's record; ``stale`` compares it."""
         # Some stores keep the time of a foreign record in whole seconds.
         before = floor(time.time())
         assert store.foreigner.take(NAME, "foreign")
@@ -211,7 +211,7 @@ class SeatCases(Cases):
     async def test_readers_sit_until_the_last(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """The word ``readers`` stays in the record until the last reader leaves."""
+        """The mutex record says ``readers`` until the last reader has left."""
         for ticket in ("one", "two"):
             assert await locks.published.acquire_readers_lock(*NAME, ticket)
         assert await locks.published.release_readers_lock(*NAME, "one")
@@ -222,7 +222,7 @@ class SeatCases(Cases):
     async def test_a_hand_over_keeps_the_seat(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """After a hand-over the record has the ticket of the new holder."""
+        """After a hand-over the mutex record has the new holder's ticket."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex(*NAME))
             second = await actors.queues(others.mutex(*NAME))
@@ -233,7 +233,7 @@ class SeatCases(Cases):
     async def test_tickets_are_secret(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A ticket in the record is never shown: it would prove the grant."""
+        """No ``info``, error or ``repr`` shows the ticket, which proves the grant."""
         async with locks.mutex(*NAME) as held:
             ticket = store.foreigner.read(NAME)
             assert ticket is not None
@@ -248,7 +248,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_keeps_us_out(
         self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
     ) -> None:
-        """A foreign record keeps out every mode, even readers from ``readers``."""
+        """Another program's record excludes all modes, even if it says ``readers``."""
         assert store.foreigner.take(NAME, ticket)
         lock = lock_of(locks, mode, NAME)
         assert await lock.try_acquire() is None
@@ -267,7 +267,7 @@ class SeatCases(Cases):
     async def test_a_foreign_release_lets_us_in(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A waiter enters within a poll of a foreign program's DELETE."""
+        """A waiter enters within one poll after another program's DELETE."""
         async with task_actors(store) as actors:
             waiting: list[TaskActor] = []
             for mode in MODES:
@@ -283,7 +283,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_is_a_forced_loss(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is deleted is lost for good: ``forced``."""
+        """A grant whose record is deleted is lost for good, with reason ``forced``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME) as held:
                 store.foreigner.wipe(NAME)
@@ -297,7 +297,7 @@ class SeatCases(Cases):
     async def test_an_overwritten_seat_is_stolen(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is overwritten is lost: ``stolen``."""
+        """A grant whose record is overwritten is lost, with reason ``stolen``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME):
                 store.foreigner.put(NAME, "thief")
@@ -309,7 +309,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_never_comes_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A grant whose record was deleted stays void if the record reappears."""
+        """A grant whose record was deleted stays lost when a new record exists."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.wipe(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -322,7 +322,7 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_told(
         self, store: StoreUnderTest, locks: Locks, others: Locks, action: str
     ) -> None:
-        """If all but the record was deleted, a holder's next request removes it."""
+        """If only the mutex record remains, its holder's next request deletes it."""
         held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         store.foreigner.clean(NAME)
         # Only the holder can tell our ticket from a foreign program's: left there, it
@@ -345,7 +345,7 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """If all but the record was deleted, the next renewal removes it."""
+        """If only the mutex record remains, its grant's next renewal deletes it."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.clean(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -355,7 +355,7 @@ class SeatCases(Cases):
     async def test_readers_we_do_not_know_stay(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A record ``readers`` that no doorman explains stays: it may be foreign."""
+        """A record ``readers`` without a doorman stays: readers may still hold it."""
         held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
         store.foreigner.clean(NAME)
         with pytest.raises(LockLost):
@@ -368,7 +368,7 @@ class SeatCases(Cases):
     async def test_waiters_survive_a_deleted_seat(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The queue outlives a deleted record, and the next waiter enters."""
+        """If the mutex record is deleted, the queue remains; the next waiter enters."""
         async with task_actors(store) as actors:
             await actors.enters(locks.mutex(*NAME, on_lost="flag"), "first")
             second = await actors.queues(others.mutex(*NAME), "second")
@@ -378,7 +378,7 @@ class SeatCases(Cases):
     async def test_release_of_a_foreign_ticket(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A foreign ticket is released by the published call that names it."""
+        """``release_mutex_lock`` releases another program's record by its ticket."""
         assert store.foreigner.take(NAME, "foreign")
         assert not await locks.published.release_mutex_lock(*NAME, "another")
         assert not await locks.published.release_readers_lock(*NAME, "foreign")
@@ -389,7 +389,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_is_shown(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``list`` and ``stale`` show a foreign record, without its ticket."""
+        """``list`` and ``stale`` show another program's record without its ticket."""
         assert store.foreigner.take(NAME, "foreign")
         (listed,) = [d async for d in locks.list()]
         (stale,) = [d async for d in locks.stale()]
@@ -405,7 +405,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_is_broken_by_its_value(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A ``force_release`` removes the foreign record that was seen, no other."""
+        """``force_release`` deletes another program's record only if unchanged."""
         assert store.foreigner.take(NAME, "foreign")
         seen = await locks.mutex(*NAME).info()
         store.foreigner.put(NAME, "another")
@@ -418,7 +418,7 @@ class SeatCases(Cases):
             pass
 
     async def test_foreign_names(self, store: StoreUnderTest, locks: Locks) -> None:
-        """Small integers, negative ones too, are in the published columns."""
+        """A resource with a 32-bit integer id, also negative, can be foreign-held."""
         for number in (0, 1, -1, 2**31 - 1, -(2**31)):
             assert store.foreigner.take(("foobar", number), "foreign")
             assert await locks.mutex("foobar", str(number)).locked()

@@ -1,4 +1,4 @@
-"""Cases: waiting, its cost and its wake-ups."""
+"""Cases: what waiting costs and shows, and how waiters are woken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIN_POLL_INTERVAL = 1.0
 
 
 class WaitingCases(Cases):
-    """Waiting: what it costs, what it shows, how it ends."""
+    """Waiters share queue entries, are shown by ``info``, and obey their limits."""
 
     async def test_tasks_of_a_process_are_one_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks
@@ -45,7 +45,7 @@ class WaitingCases(Cases):
     async def test_info_shows_who_waits(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``info`` shows modes and reasons of waiters, and a pending writer."""
+        """``info`` shows mode and reason of waiters, and whether a writer waits."""
         async with task_actors(store) as actors:
             await actors.enters(locks.mutex("order", 1))
             await actors.queues(others.rwlock("order", 1).reader, reason="report")
@@ -63,7 +63,7 @@ class WaitingCases(Cases):
     async def test_a_timeout_lets_the_others_wait_on(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter that times out takes only itself out of the queue."""
+        """A waiter that times out removes only itself from the queue."""
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1), "first")
             timeout = 2 * self.harness.answers_in
@@ -80,7 +80,7 @@ class WaitingCases(Cases):
     async def test_max_waiters_in_a_process(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter beyond ``max_waiters`` is refused; the others wait on."""
+        """A waiter beyond ``max_waiters`` is refused; the others keep waiting."""
         lock = locks.mutex("order", 1, max_waiters=2)
         async with task_actors(store) as actors:
             first = await actors.enters(others.mutex("order", 1))
@@ -98,7 +98,7 @@ class WaitingCases(Cases):
     async def test_max_waiters_of_all_processes(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """``max_waiters`` counts the waiters of all processes."""
+        """The limit ``max_waiters`` counts the waiters of all processes."""
         async with task_actors(store) as actors:
             first = await actors.enters(others.mutex("order", 1))
             waiting = await actors.queues(others.mutex("order", 1))
@@ -116,7 +116,7 @@ class WaitingCases(Cases):
         others: Locks,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """After ``slow_wait`` seconds the log names the holder; the wait goes on."""
+        """After ``slow_wait`` seconds the log names the holder; the wait continues."""
         lock = locks.mutex("order", 1, slow_wait=self.harness.answers_in)
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.acquire"):
             async with task_actors(store) as actors:
@@ -140,14 +140,14 @@ class WaitingCases(Cases):
 
 
 class WakingCases(Cases):
-    """A store that notifies wakes its waiters; polls are only a backstop."""
+    """A store that notifies wakes its waiters; they need not wait for a poll."""
 
     needs = Capability.NOTIFIES
 
     async def test_a_release_wakes_the_other_process(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A hand-over to another process takes far less time than a poll."""
+        """A hand-over to another process takes less than half a poll interval."""
         clock, turns = SystemClock(), 5
         waited = 0.0
         for number in range(turns):
@@ -164,7 +164,7 @@ class WakingCases(Cases):
     async def test_a_release_wakes_all_readers(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A hand-over to readers of several processes wakes them all at once."""
+        """A release wakes the waiting readers of all processes without a poll."""
         clock, turns = SystemClock(), 3
         waited = 0.0
         async with store.connect() as third:
@@ -185,7 +185,7 @@ class WakingCases(Cases):
     async def test_an_upgrader_is_woken(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """The last other reader that leaves wakes a waiting upgrader."""
+        """When the last other reader leaves, a waiting upgrader is woken."""
         turns, waited = 3, 0.0
         for number in range(turns):
             lock, theirs = locks.rwlock("c", number), others.rwlock("c", number)
@@ -201,7 +201,7 @@ class WakingCases(Cases):
 
 
 class LeavingReader:
-    """A reader that leaves once no reader may join; ``at``: when it did."""
+    """Reader that leaves when no new reader can join; ``at``: time of leaving."""
 
     def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:
         self.at: float = 0.0
@@ -209,7 +209,7 @@ class LeavingReader:
         self._lock = lock
 
     async def when_closed(self, actors: TaskActors) -> None:
-        """Wait until an upgrader closes joining, then leave."""
+        """Wait until a waiting upgrader keeps new readers out, then leave."""
         await actors.until(self._closed)
         self.at = SystemClock().now()
         await self._reader.leave()
