@@ -37,7 +37,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """Yield the findings about the server ``where``, or that it is unreachable."""
+    """Add ``where`` to the names of findings; one says if the server is unreachable."""
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")

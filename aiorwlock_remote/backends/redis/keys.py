@@ -46,7 +46,7 @@ class Keys:
 
     Each call of a script begins with ``args``: the number of keys, the keys, and how
     long the record is kept (microseconds). ``published`` are the keys that other
-    programs use, too; ``seat``, the first of all keys, is the payload of wake-up
+    programs use, too; ``seat``, the first of all keys, is the content of wake-up
     messages.
     """
 

@@ -70,7 +70,7 @@ WakeSet = Callable[[str | None], object]
 CACHE_SIZE = 1024
 """Maximum number of sets whose keys are cached."""
 SCAN_COUNT = 1000
-"""About how many members one ZSCAN returns."""
+"""About how many members one ZSCAN looks at."""
 _CHANGE_EVENTS = frozenset("zA")
 """Letters of ``notify-keyspace-events`` for changes of sorted sets."""
 _REASONS: dict[bytes, LossReason] = {

@@ -2,8 +2,7 @@
 
 The published names are the user's: ``pending:book:42``, ``using:book:42``. Our own keys
 lie in the slot of the first: ``{pending:book:42}.since`` and ``.seen``.
-``lua/occupancy.lua`` documents their content. A using record ends by the TTL of its
-key.
+``lua/occupancy.lua`` documents them. A using record ends by the TTL of its key.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Undo = Callable[[tuple[str, ...]], object]
-"""Withdraws these tickets, whether they hold grants or not."""
+"""Function that withdraws tickets, whether they hold grants or not."""
 
 
 @dataclass(frozen=True, slots=True)

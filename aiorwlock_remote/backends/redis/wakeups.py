@@ -37,7 +37,7 @@ class WakeupDispatcher:
         self._foreign: PublishedKeys | None = None
 
     def listen_on(self, endpoint: Endpoint) -> None:
-        """Subscribe over ``endpoint``; before this call, to no keyspace events."""
+        """Use ``endpoint`` to subscribe to keyspace events; without it, do not."""
         self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
@@ -72,7 +72,7 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events of ``keys``, which another program locks before us."""
+        """Subscribe to events of ``keys``: we are next after another program."""
         # Our scripts publish the key to the channel of the client that is next. Another
         # program publishes nothing, so its release is seen at the next poll, unless the
         # server has keyspace notifications. They are never switched on for that: they

@@ -37,8 +37,7 @@ class RedisBackend:
         """Read the client's settings, without any I/O.
 
         Raises:
-            ConfigurationError: ``client`` blocks, is a cluster's, or reads from
-                replicas.
+            ConfigurationError: ``client`` blocks, reads replicas, or is a cluster's.
         """
         # Kept, so that a pool of Sentinel's is not garbage collected with its client.
         self._client = client

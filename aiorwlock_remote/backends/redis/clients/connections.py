@@ -55,7 +55,7 @@ Kwargs = dict[str, Any]
 DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
 
 LISTENING_TURNS = 3
-"""Turns after which a loop that stood still has read what arrived meanwhile."""
+"""Turns that an event loop needs, after it stood still, to read what has arrived."""
 
 _HANDSHAKE = ("db", "client_name")
 """Settings that this library's own handshake sends."""
@@ -69,8 +69,7 @@ _NOT_OURS = (
 _PLAIN = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 _OF_SENTINEL = ("SentinelManagedConnection", "SentinelManagedSSLConnection")
 _USER_CODE = ("credential_provider", "redis_connect_func", "valkey_connect_func")
-"""Settings that are the user's own functions or objects, and may need his event
-loop."""
+"""Settings that are code of the user's, which may need the user's event loop."""
 
 
 def client_connections(
@@ -207,8 +206,7 @@ class ThreadLoopChannel(ProtocolHandler):
 
     For connections that only asyncio can open. Connects at the first use, and again at
     the next use after any error: also if the server was silent for ``command_timeout``,
-    because time may be left to renew at another server. ``dial`` runs in this own loop,
-    not in the store's.
+    because time may be left to renew at another server. ``dial`` runs in this loop.
     """
 
     def __init__(

@@ -120,7 +120,7 @@ class ClusterClient:
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the node of the key ``args[1]``; the reply is pending."""
+        """Send a command to the node that has its key, ``args[1]``."""
         call = KeyedCall(as_is, args)
         self._router.send(call)
         return call
@@ -136,7 +136,7 @@ class ClusterClient:
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls in one write to the node of ``key``; False if unconnected."""
+        """Send calls in one write to the node of ``key``; False: not connected."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
@@ -191,7 +191,7 @@ class ClusterClient:
                 await refreshing.wait_closed()
 
     def adopt_map(self, slots: SlotMap) -> None:
-        """Take over the slot map of the renewal channel, which is newer."""
+        """Take over ``slots``, a newer map that the renewal channel has learnt."""
         self.slots.follow(slots)
         self._adopt()
         self._refresher.refresh(soon=True)

@@ -54,8 +54,8 @@ class ClusterRenewalChannel:
     ) -> None:
         """Prepare the channel, which connects at the first renewal.
 
-        ``on_new_map`` is called, from any thread, with a map newer than the store's
-        ``slots``.
+        ``on_new_map`` is called, from any thread, with a map newer than ``slots``, the
+        store's.
         """
         self._on_new_map = on_new_map
         self._options = options

@@ -271,9 +271,8 @@ class SlotRouter:
 class SlotQueue(OfflineQueue):
     """Queue of the calls for one slot that is moving, until they can be sent again.
 
-    Nothing is sent to the new node before the old one has answered everything: a
-    release could be carried out at the new node before its acquire, which the old node
-    is about to refuse.
+    Nothing is sent to the new node before the old one has answered everything: the new
+    node could carry out a release before its acquire, which the old node is to refuse.
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
@@ -307,7 +306,7 @@ class SlotQueue(OfflineQueue):
         self.drained = self.pause = True
 
     def collect(self, now: float) -> list[Call[Any]]:
-        """Put the refused calls in front of the queue, once all replies have come.
+        """After all replies have come, put the refused calls in front of the queue.
 
         Returns:
             The refused calls that must not be repeated: a later one was carried out.
@@ -351,7 +350,7 @@ class InFlightBySlot:
         self._indexes: defaultdict[NodeConnection, _NodeIndex] = defaultdict(_NodeIndex)
 
     def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
-        """Remove and return a slot's calls, oldest first; some may be answered."""
+        """Remove and return a slot's calls, oldest first; some may be answered now."""
         index = self._indexes[node]
         index.catch_up(node)
         return list(index.by_slot.pop(slot, ()))

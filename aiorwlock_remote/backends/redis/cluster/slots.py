@@ -22,7 +22,7 @@ _MOVED = re.compile(r"MOVED (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,
 
 
 def hash_tag(key: bytes) -> bytes:
-    """Return the part of ``key`` that is hashed: a text in braces, or all of it."""
+    """Return the part of ``key`` to hash: between the first braces, or all of it."""
     first = key.find(b"{")
     if first >= 0:
         last = key.find(b"}", first)

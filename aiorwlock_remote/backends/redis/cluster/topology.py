@@ -38,7 +38,7 @@ Failure = BackendError | ConfigurationError
 
 
 class Discovery:
-    """Asks nodes for CLUSTER SLOTS, one at a time, connected ones first."""
+    """Asks nodes for the slot map, CLUSTER SLOTS; connected nodes are asked first."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Discovery:
         return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask known nodes in random order until one replies; return False if none."""
+        """Ask known nodes in random order until one replies; False if none does."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
         asked = {node.server for node in connected}

@@ -42,7 +42,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CALLS = 65_536
-"""Unanswered calls of one connection; more are refused unless they must go."""
+"""Unanswered calls of one connection; more are refused unless ``must_go`` is set."""
 CLOSE_TIMEOUT = 1.0
 """Seconds for which ``aclose`` waits for replies."""
 MAX_QUEUED_SECONDS = 30.0
@@ -398,8 +398,8 @@ class OfflineQueue:
 
     A call waits ``patience`` seconds, then it fails. A release or withdrawal
     (``must_go``) fails then, too, but stays queued for ``MAX_QUEUED_SECONDS``, to be
-    sent. Both times count from the moment when the call was first queued, in this queue
-    or another.
+    sent. Both times count from the moment when the call was first queued, here or
+    elsewhere.
     """
 
     def __init__(self, where: str, patience: float) -> None:

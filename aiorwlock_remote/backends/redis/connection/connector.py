@@ -44,11 +44,11 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 STABLE_AFTER = 5.0
-"""Seconds a connection must have lasted for the pauses to start from the shortest."""
+"""Seconds a connection must have lasted for the retry pauses to be short again."""
 RETRY_INTERVAL = 0.05
 """Seconds until the Sentinels are asked again."""
 MAX_REMEMBERED_SERVERS = 16
-"""Servers of which our last connection is remembered, to be killed on return."""
+"""Number of servers whose last connection is remembered, to be killed on return."""
 
 Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
 """Opens a transport to the server in the options and attaches the protocol to it.

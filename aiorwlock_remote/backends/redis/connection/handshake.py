@@ -26,8 +26,8 @@ from aiorwlock_remote.errors import (
 MIN_SERVER = (7, 0)
 _NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
 MIN_REDACTED_LENGTH = 6
-"""Characters from which a password is removed from all error texts; shorter ones, which
-may be parts of ordinary words, only where they are quoted."""
+"""Passwords of at least so many characters are removed from all error texts; shorter
+ones, which may be parts of ordinary words, only where they are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Handshake:
         return [*first, self._info, *self._rest]
 
     def judge(self) -> Peer:
-        """Check the replies to ``calls``, all of which must be done; return our ids.
+        """Check the replies of ``calls`` (all done); return the connection's ids.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.

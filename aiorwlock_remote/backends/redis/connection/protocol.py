@@ -265,7 +265,7 @@ class ProtocolHandler:
         """Send new calls again: the server knows the scripts again."""
 
     def buffer_full(self) -> None:
-        """Look at the buffer before each call: more than ``MAX_UNSENT`` bytes wait."""
+        """Handle a full buffer: more than ``MAX_UNSENT`` bytes wait to be sent."""
 
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         """Handle the loss of the connection; ``unsent`` were certainly not sent.
@@ -331,7 +331,7 @@ class RespProtocol:
         self.transport: Transport
 
     def leave_former_primary(self) -> bool:
-        """If the server is no longer the primary, drop the connection; return True."""
+        """Drop the connection if its server is no longer primary; return True if so."""
         if self._is_current is None or self._is_current():
             return False
         self.drop(BackendUnavailable(what=f"{self._where}: {FORMER_PRIMARY}"))
@@ -523,7 +523,7 @@ class NoScriptRetries:
         self.resent: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """If the error ``text`` demands to resend ``call``, keep it; else False."""
+        """Keep ``call`` if its error ``text`` demands a resend; return whether kept."""
         if call.script is None:
             return False
         key, verb = call.args[1], text.partition(" ")[0]
