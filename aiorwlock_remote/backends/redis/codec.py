@@ -256,7 +256,7 @@ def reading_answer() -> Generator[None, None, None]:
 
 
 def unreadable_answer(error: Exception) -> BackendError:
-    """Return the ``BackendError`` to raise when reading an answer raised ``error``."""
+    """Return the error of an answer whose decoding raised ``error``."""
     return BackendError(
         what=f"the server's answer to a script cannot be read ({error!r})",
         hint="is it Redis or Valkey, with nothing between that changes answers?",

@@ -65,8 +65,8 @@ of the batch's own timeout."""
 class FailoverListener:
     """Subscribes to failover messages of one Sentinel, or of another if that is lost.
 
-    A message is only a hint, after which all Sentinels are asked: messages name no
-    epoch, and any user who may ``PUBLISH`` at a Sentinel can forge one
+    Messages about the primary's name make all Sentinels be asked. They are hints only:
+    they name no epoch, and any user who may ``PUBLISH`` at a Sentinel can forge one
     (test_planned_failover.py).
     """
 
@@ -102,7 +102,7 @@ class FailoverListener:
             await self._connection.aclose()
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Ask all Sentinels for the primary, if the message is about that primary."""
+        """Ask all Sentinels for the primary if a message is about the store's."""
         words = payload.split(b" ")
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5

@@ -116,12 +116,12 @@ class SetKeys:
 
 
 def name_to_bytes(name: str) -> bytes:
-    """Encode a name; those of other programs may be any bytes (surrogateescape)."""
+    """Encode a name as UTF-8; surrogates become the bytes they were decoded from."""
     return name.encode("utf-8", "surrogateescape")
 
 
 def name_from_bytes(name: bytes) -> str:
-    """Decode a name as ``name_to_bytes`` encodes it, or as another program wrote it."""
+    """Decode a name as UTF-8; undecodable bytes are kept as surrogates."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -257,7 +257,7 @@ class MutexSets:
     """
 
     def __init__(self, db: int, settings: StoreSettings, *, cluster: bool) -> None:
-        """``db`` is the number of the database, which keyspace channels contain."""
+        # Of the channels of keyspace events, which contain the database's number.
         self._prefix = f"__keyspace@{db}__:".encode()
         self._settings = settings
         self.keys: Callable[[str], SetKeys] = lru_cache(CACHE_SIZE)(
@@ -283,7 +283,7 @@ class MutexSets:
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return the set ``name`` for a new group of tasks, which ``wake`` wakes."""
+        """Return the set ``name`` for a new group of tasks, woken by ``wake``."""
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members
@@ -326,7 +326,7 @@ class MutexSets:
                 self.endpoint.unsubscribe(channel)
 
     def waking(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
-        """Return a decoder that also wakes our queue entries in the answer."""
+        """Wrap ``decode``, to wake this client's tasks that an answer names."""
 
         @reading_answer()
         def decoded(answer: Raw) -> T:
@@ -346,7 +346,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """The mutexes of a set, for one pool: a group of tasks of this client."""
+    """The mutexes of one set, as one group of tasks of this client uses them."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet

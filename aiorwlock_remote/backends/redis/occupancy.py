@@ -40,7 +40,10 @@ CACHE_SIZE = 1024
 
 
 class RedisOccupancyStore:
-    """Stores the pending and using records of objects under one pair of key names."""
+    """Stores the pending and using records of objects under one pair of key names.
+
+    In both ``names``, ``%s`` stands for the name of an object.
+    """
 
     confirms: bool = False
 
@@ -53,7 +56,6 @@ class RedisOccupancyStore:
         *,
         cluster: bool,
     ) -> None:
-        """In both key ``names``, ``%s`` stands for the name of an object."""
         self.ages: ExpiryAges = ages
         self._endpoint = endpoint
         self._replicas = replicas

@@ -66,7 +66,7 @@ class Options(TlsOptionsMixin):
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
 ) -> Options:
-    """Return the ``Options`` of a URL and of the other arguments of ``connect``.
+    """Return the options of the URL ``address``, opened with these other arguments.
 
     Raises:
         ConfigurationError: A part of the URL is invalid, or it contradicts an argument.

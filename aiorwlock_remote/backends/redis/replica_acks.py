@@ -71,9 +71,9 @@ class ReplicaAcks:
     def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
         """Send a call; set its reply once enough replicas have acknowledged the grants.
 
-        If they are too few, the request fails with ``BackendUnavailable``, and ``undo``
-        is called with the tickets of new grants. Older grants are left alone: a reply
-        may have reported them. Grants that a release made to waiters are reported as
+        If too few do, the request fails with ``BackendUnavailable``, and ``undo`` is
+        called with the tickets of new grants. Older grants are left alone: a reply may
+        have reported them. Grants that a release made to waiters are reported as
         ``Waiting``, so that the waiters ask again; the release itself needs no replica.
         """
         return self.confirm(call, partial(_unacked, undo))

@@ -28,7 +28,7 @@ class WakeupDispatcher:
     """
 
     def __init__(self, db: int, wake: WakeCallback) -> None:
-        """``db`` is the number of the database, which keyspace channels contain."""
+        # Of the channels of keyspace events, which contain the database's number.
         self._prefix = f"__keyspace@{db}__:".encode()
         self._wake = wake
         self._endpoint: Endpoint | None = None
@@ -37,7 +37,7 @@ class WakeupDispatcher:
         self._foreign: PublishedKeys | None = None
 
     def listen_on(self, endpoint: Endpoint) -> None:
-        """Use ``endpoint`` to subscribe to keyspace events; without it, do not."""
+        """Subscribe to keyspace events over ``endpoint`` when they are needed."""
         self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
@@ -56,7 +56,7 @@ class WakeupDispatcher:
             self._wake(resource, 0.0)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
-        """Let messages and events about ``keys`` wake ``resource`` from now on."""
+        """Wake ``resource`` at messages and events of ``keys``, until ``unwatch``."""
         for key in keys:
             self._watched[key] = resource
         # The reply with the foreign holder came before the waiter was registered.
@@ -64,7 +64,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def unwatch(self, keys: PublishedKeys) -> None:
-        """Let nothing about ``keys`` wake their resource; unsubscribe from events."""
+        """End what ``watch`` began, and unsubscribe from events of ``keys``."""
         for key in keys:
             self._watched.pop(key, None)
             channel = self._channels.pop(key, None)

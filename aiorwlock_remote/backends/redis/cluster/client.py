@@ -69,15 +69,12 @@ class ClusterClient:
         on_reconnect: Callable[[], object],
         dial: Dial = dial_url,
     ) -> None:
-        """Prepare the client; ``open`` connects it. Arguments as ``RedisConnection``.
-
-        ``wake_channel`` ends with "/" and the client's id, as do its channels of all
-        slots. ``on_reconnect`` is called whenever messages may have been lost.
-        """
         self.slots: SlotMap = SlotMap(options.seeds)
         self._options = options
+        # Ends with a slash and the client's id, as do its channels of all slots.
         self._wake_channel = wake_channel
         self._loop = loop
+        # Called whenever messages may have been lost.
         self._on_reconnect = on_reconnect
         self._nodes = NodePool(options, loop, scripts, self, on_message, dial)
         self._channels = ShardedSubscriptions(self.slots, self._nodes)

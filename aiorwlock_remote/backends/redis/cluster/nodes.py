@@ -45,10 +45,6 @@ class NodeConnection(RedisConnection):
         on_message: Callable[[bytes, bytes], object],
         dial: Dial,
     ) -> None:
-        """Prepare the connection to ``server``; ``options`` are those of the cluster.
-
-        ``before`` is our last closed connection to the server, to be killed there.
-        """
         super().__init__(
             *(replace(options, host=server[0], port=server[1]), loop, scripts),
             on_message=on_message,
@@ -57,6 +53,7 @@ class NodeConnection(RedisConnection):
         )
         self.server: Server = server
         self._cluster = cluster
+        # Our last closed connection to the server, which the handshake kills there.
         self.before: Peer | None = before
         self._connector.peer = before
 
@@ -85,9 +82,9 @@ class NodeConnection(RedisConnection):
         return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
-        """Return a call that is done once nothing is unanswered and no release queued.
+        """Return a call that is done when all calls sent or bound to go are answered.
 
-        It is done already if that is the case now.
+        It is done already if there are none.
         """
         barrier = BarrierCall()
         if self._offline.must_go() or self._oldest() is not None:
@@ -158,7 +155,7 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node of ``make``; False if another was added meanwhile."""
+        """Add a connected node of ``make``; return False if another was added first."""
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last
         # connection this node did not kill: commands of that one could still be carried

@@ -52,11 +52,7 @@ class ClusterRenewalChannel:
         slots: SlotMap,
         on_new_map: Callable[[SlotMap], object],
     ) -> None:
-        """Prepare the channel, which connects at the first renewal.
-
-        ``on_new_map`` is called, from any thread, with a map newer than ``slots``, the
-        store's.
-        """
+        # Called in any thread, with a map that is newer than the store's.
         self._on_new_map = on_new_map
         self._options = options
         self._clock = clock
@@ -78,7 +74,7 @@ class ClusterRenewalChannel:
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts; if a node fails, its replies are exceptions."""
+        """Run all scripts; if a node fails, exceptions stand for its replies."""
         deadline = self._clock.now() + timeout
         unserved = BackendUnavailable(
             what=f"{self._options.where}: no node has the slot", nothing_done=True
@@ -178,7 +174,6 @@ class Redirected:
     """Outcome of a request that a node refused: its slot is elsewhere (MOVED, ASK)."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
-        """``text``: error reply of ``server``; ``where``: its name in messages."""
         self.moved: Moved | None = parse_moved(text, server)
         self._what = f"{where}: {text}"
 

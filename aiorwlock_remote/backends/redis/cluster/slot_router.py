@@ -71,12 +71,7 @@ class SlotRouter:
         node_of: Callable[[Server], NodeConnection],
         refresher: TopologyRefresher,
     ) -> None:
-        """Create a router without calls.
-
-        ``client_id`` is the end of this client's wake-up channels. ``node_of`` returns
-        the node of a server, and creates it if there is none. ``refresher`` asks for
-        the slot map when it is outdated.
-        """
+        # Returns the node of a server, a new one if there is none.
         self._node_of = node_of
         self._refresher = refresher
         self._where, self._patience = options.where, options.connect_timeout
@@ -84,7 +79,7 @@ class SlotRouter:
         self._slots = slots
         self._nodes = nodes
         self._channels = channels
-        self._client_id = client_id
+        self._client_id = client_id  # the end of all wake-up channels of this client
         self._queues: dict[int, SlotQueue] = {}
         self._in_flight = InFlightBySlot()
         self._closed = False
@@ -276,7 +271,6 @@ class SlotQueue(OfflineQueue):
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
-        """Create an empty queue; ``why`` is in the errors of calls that time out."""
         super().__init__(where, patience)
         self._refused: list[Call[Any]] = []
         self._awaited: list[Call[Any]] = []
@@ -290,7 +284,7 @@ class SlotQueue(OfflineQueue):
         """Whether the next try comes after a pause, with one call first."""
 
     def must_go(self) -> bool:
-        """Return True if a ``must_go`` call is queued, or may still be refused."""
+        """Return True if the queue has, or may still get, a release or withdrawal."""
         return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
@@ -331,7 +325,7 @@ class SlotQueue(OfflineQueue):
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
         """Remove and return the first call, if any, to test if the slot is served.
 
-        Each time, the next attempt is due later; ``random`` (0 to 1) varies the delay.
+        The next attempt is due later each time; ``random`` (0 to 1) varies the delay.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1

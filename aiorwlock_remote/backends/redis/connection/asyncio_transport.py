@@ -35,12 +35,11 @@ _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictio
 
 
 class AsyncioTransportBase:
-    """Base of the transports that send by a transport of asyncio."""
+    """Base of the two transports that send bytes through an ``asyncio.Transport``."""
 
     _transport: asyncio.Transport
 
     def __init__(self, protocol: RespProtocol) -> None:
-        """Attach ``protocol``. Must be called while the event loop runs."""
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._closed = asyncio.Event()

@@ -403,7 +403,6 @@ class OfflineQueue:
     """
 
     def __init__(self, where: str, patience: float) -> None:
-        """Create an empty queue; ``where`` names the server in messages."""
         self._where = where
         self._patience = patience
         self._calls: deque[Call[Any]] = deque()

@@ -71,7 +71,10 @@ async def dial_url(
 
 
 class Connector:
-    """Makes the connections to one server (or primary), one to replace the other."""
+    """Makes the connections to a server or primary, each to replace the one before.
+
+    The protocols of all connections report their events to ``handler``.
+    """
 
     handshake: type[Handshake] = Handshake
 
@@ -84,7 +87,6 @@ class Connector:
         dial: Dial = dial_url,
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """``handler`` gets the events; other arguments as for ``RedisConnection``."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, loop.clock)
         self._finder = finder

@@ -542,7 +542,7 @@ class NoScriptRetries:
         return True
 
     def keep_behind(self, barrier: BarrierCall) -> None:
-        """Keep a barrier, to be sent again after the calls that are kept."""
+        """Keep a barrier, to be sent again after all other kept calls."""
         self.calls[barrier] = None
 
     def take_at(self, key: Arg) -> list[Call[Any]]:
@@ -552,7 +552,7 @@ class NoScriptRetries:
         return taken
 
     def take(self) -> list[Call[Any]]:
-        """Remove and return the kept calls, which ``resent`` contains from now on."""
+        """Remove and return the kept calls, which are about to be sent as text."""
         again = list(self.calls)
         self.clear()
         self.resent = frozenset(again)

@@ -96,7 +96,6 @@ class BlockingConnection:
         scripts: Sequence[Script],
         finder: PrimaryFinder | None = None,
     ) -> None:
-        """Prepare the channel; ``finder`` finds the primary, if there are Sentinels."""
         if finder is None and options.sentinels is not None:
             finder = PrimaryFinder(options.sentinels, clock)
         self._finder = finder
@@ -275,12 +274,14 @@ class BlockingConnection:
 
 
 class MainLoopChannel:
-    """Renewal channel over the store's connection; fails while its loop is blocked."""
+    """Renewal channel over the store's connection; fails while its loop is blocked.
+
+    ``send_at_once`` is the method of that connection, and is called in ``loop``.
+    """
 
     def __init__(
         self, where: str, loop: EventLoop, send_at_once: Callable[..., bool]
     ) -> None:
-        """``send_at_once`` is the method of the store's connection in ``loop``."""
         self._where = where
         self._loop = loop
         self._send_at_once = send_at_once
@@ -330,7 +331,7 @@ class MainLoopChannel:
         """Do nothing: the store closes its own connection."""
 
     def close(self) -> None:
-        """Do nothing: the connection is the store's."""
+        """Do nothing: the connection belongs to the store."""
 
 
 class FallbackChannel:
