@@ -65,9 +65,9 @@ of the batch's own timeout."""
 class FailoverListener:
     """Subscribes to failover messages of one Sentinel, or of another if that is lost.
 
-    Messages about the primary's name make all Sentinels be asked. They are hints only:
-    they name no epoch, and any user who may ``PUBLISH`` at a Sentinel can forge one
-    (test_planned_failover.py).
+    After a message about the store's primary, all Sentinels are asked. Messages are
+    hints only: they name no epoch, and any user who may ``PUBLISH`` at a Sentinel can
+    forge one (test_planned_failover.py).
     """
 
     def __init__(

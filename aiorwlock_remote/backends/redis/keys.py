@@ -139,7 +139,7 @@ def keys_of(
 
 
 def wake_channel(client_id: str) -> bytes:
-    """Return the channel of a client's wake-up messages, which contain a ``seat``."""
+    """Return the channel of a client's wake-up messages; they contain a mutex key."""
     return f"{WAKE_PREFIX}{client_id}".encode()
 
 

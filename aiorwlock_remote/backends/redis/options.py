@@ -66,7 +66,7 @@ class Options(TlsOptionsMixin):
 def options_of(
     address: Address, *, connect_timeout: float = 5.0, min_replicas: int = 0
 ) -> Options:
-    """Return the options of the URL ``address``, opened with these other arguments.
+    """Return the options that a URL and these arguments of ``connect`` set.
 
     Raises:
         ConfigurationError: A part of the URL is invalid, or it contradicts an argument.

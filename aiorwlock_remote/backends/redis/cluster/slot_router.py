@@ -288,7 +288,7 @@ class SlotQueue(OfflineQueue):
         return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
-        """Add a refused call; call this in the order of the replies."""
+        """Add a call that the node refused; call this in the order of the replies."""
         self._refused.append(call)
 
     def wait_for(self, calls: Iterable[Call[Any]]) -> None:
