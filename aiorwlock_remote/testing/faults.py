@@ -55,8 +55,8 @@ class FaultyLink:
         hold_back: If True, commands are carried out, and their replies wait for
             ``let_through``.
         renewals_fail: If True, renewals fail with ``BackendUnavailable``.
-        lane: Called with a resource; returns a key. Each key is renewed in a thread of
-            its own. None: as the inner store does.
+        lane: Called with a resource; returns a key: resources of one key share a thread
+            for their renewals. None: as the inner store does.
         before_renewal: Called in the renewing thread before each request, with the key
             from ``lane`` and the timeout in seconds; may wait or raise.
         give_up: Called in any thread to end a ``before_renewal`` that waits.

@@ -27,7 +27,7 @@ from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 @final
 class FaultyMemory:
-    """In-memory lock store whose locks a test can lose, delay and cut off.
+    """In-memory lock store with faults: lost grants, a faster clock, failing requests.
 
     ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
     ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the

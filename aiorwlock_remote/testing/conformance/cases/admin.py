@@ -145,7 +145,7 @@ class AdminCases(Cases):
     async def test_force_release_is_audited(
         self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """``force_release`` logs each broken holder and the reason, but no ticket."""
+        """``force_release`` logs each released holder and the reason, but no ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
         seen = await others.mutex("order", 1).info()
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):

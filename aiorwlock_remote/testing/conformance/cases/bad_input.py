@@ -68,7 +68,7 @@ class BadInputCases(Cases):
             await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
-        """An unknown or bad option of a lock or ``acquire``: ``ConfigurationError``."""
+        """``mutex``, ``rwlock`` and ``acquire`` refuse an unknown or bad option."""
         for name, value in FLAT:
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):

@@ -194,7 +194,7 @@ class CancellationCases(Cases):
 
 
 class NativeCancellationCases(Cases):
-    """Cancellation by ``Task.cancel()``, ``asyncio.timeout`` and ``wait_for``."""
+    """Cancellation by ``Task.cancel()`` or asyncio's timeouts leaves nothing held."""
 
     pytestmark: ClassVar[Any] = [
         pytest.mark.anyio,

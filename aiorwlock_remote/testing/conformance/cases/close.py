@@ -104,7 +104,7 @@ class CloseCases(Cases):
     async def test_close_under_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """If another task closes a ``Locks``, ``async with`` ends with ``Closed``."""
+        """If another task closes a ``Locks``, lock bodies end by raising ``Closed``."""
         locks = await store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
 

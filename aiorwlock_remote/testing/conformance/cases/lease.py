@@ -245,7 +245,7 @@ class LossCases(Cases):
     async def test_loss_cancels_the_body(
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A lost grant's ``async with`` is cancelled: ``LockLost`` with the reason."""
+        """A loss cancels ``async with``, which raises ``LockLost`` with the reason."""
         lock = lock_of(locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
@@ -263,7 +263,7 @@ class LossCases(Cases):
             pass
 
     async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
-        """``async with`` raises ``LockLost`` even if its body ended before the news."""
+        """A loss that is noticed only after the body still raises ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
@@ -339,7 +339,7 @@ class LossCases(Cases):
     async def test_an_awaited_grant_is_not_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """Losing an awaited grant cancels no task; its calls raise ``LockLost``."""
+        """Losing an awaited grant cancels no task; its methods raise ``LockLost``."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -357,7 +357,7 @@ class LossCases(Cases):
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``Held.guard`` cancels its awaitable if the grant is lost: ``LockLost``."""
+        """``Held.guard`` cancels its awaitable and raises ``LockLost`` upon a loss."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)

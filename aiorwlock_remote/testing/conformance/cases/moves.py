@@ -218,7 +218,7 @@ class PassingCases(Cases):
     """``detach`` gives up a grant; ``adopt`` takes the grant over by its ticket."""
 
     async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
-        """``adopt`` by another process gives a new fence; the old ``Held`` is over."""
+        """Another process can ``adopt`` a grant; the old ``Held`` then is invalid."""
         held = await locks.rwlock("c", "ü,{}").writer.acquire()
         ticket = held.detach()
         assert ticket not in repr(held)

@@ -79,7 +79,7 @@ class ProcessCases(Cases):
     async def test_a_killed_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks, loop: Loop
     ) -> None:
-        """A killed process that is first in the queue delays the next one briefly."""
+        """A killed process that is first in the queue delays the next only briefly."""
         async with child(store, loop) as one, task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")
