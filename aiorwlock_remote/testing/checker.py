@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @final
 @dataclass(slots=True)
 class Timeline:
-    """The events of one resource. Keys are holders, times nanoseconds of ``now()``.
+    """The events of one resource, by holder; times are nanoseconds of ``now()``.
 
-    ``again``: further grants of one holder. ``until``: latest deadline known. ``left``:
-    when the release was called. ``lost``: when the holder learned of its loss.
+    ``again``: grants to a holder that already had one. ``until``: last known deadline.
+    ``left``: time of the release call. ``lost``: time when the holder learned its loss.
     ``confirmed``: holders whose release the store confirmed.
     """
 
@@ -46,7 +46,7 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Return the time until which a holder of a grant certainly held the lock."""
+        """Return until when (ns of ``now()``) the holder certainly held the lock."""
         # Even a dead holder holds until its last known deadline: the store has to keep
         # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)
@@ -99,8 +99,8 @@ class Violation:
 
     ``exclusion``: two grants at the same time, one of them a writer's. ``fence``: a
     later grant has a smaller fence, or an equal one although one of the two is a
-    writer's. ``isolation``: between two accesses of a holder, the fenced resource
-    accepted one that this holder excludes. ``garbage``: the history contradicts itself.
+    writer's. ``isolation``: between two accesses by one grant, the fenced resource
+    accepted one by a grant that it excludes. ``garbage``: the history is contradictory.
     """
 
     kind: ViolationKind

@@ -33,7 +33,7 @@ class Fate(Enum):
     reaches the store. ``LOSE``: the command is carried out, but its reply is lost.
     ``FORBID``: not carried out, for lack of a right. ``FAIL_LATE``: carried out, and
     then reported as failed, as if a right were missing after the essential writes.
-    ``DECLINE``: not carried out; the store reports so, and may accept the next one.
+    ``DECLINE``: not carried out and reported so, as by a briefly unavailable store.
     """
 
     PASS = auto()
@@ -55,10 +55,10 @@ class FaultyLink:
         hold_back: If True, commands are carried out, and their replies wait for
             ``let_through``.
         renewals_fail: If True, renewals fail with ``BackendUnavailable``.
-        lane: Returns the key of the connection over which a resource is renewed, or
-            None for that of the inner store.
-        before_renewal: Called in the thread that renews, before each request, with the
-            key from ``lane`` and the timeout in seconds; may wait or raise.
+        lane: Called with a resource; returns a key: resources of one key share a thread
+            for their renewals. None: as the inner store does.
+        before_renewal: Called in the renewing thread before each request, with the key
+            from ``lane`` and the timeout in seconds; may wait or raise.
         give_up: Called in any thread to end a ``before_renewal`` that waits.
         sent: All commands, also those that failed.
     """

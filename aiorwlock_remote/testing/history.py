@@ -77,7 +77,7 @@ class Ask(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Granted(_Answer):
-    """Event: ``acquire`` returned a grant with this fence and local deadline."""
+    """Event: ``acquire`` returned a grant; ``until``: its local deadline, if any."""
 
     mode: EventMode
     fence: int
@@ -122,7 +122,7 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """Event: a process is about to release a grant, its own or another's by force."""
+    """Event: a process is about to release its grant, or another's by force."""
 
     # Without this line, a release under way when its process is killed would look like
     # a lock that two processes hold.
@@ -144,7 +144,7 @@ class Released(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Lost(_Step):
-    """Event: the holder learned that its grant is lost, for this ``LossReason``."""
+    """Event: the holder learned of the loss of its grant; ``reason``: why."""
 
     reason: str
 
@@ -315,7 +315,7 @@ class Attempt:
 
     Each method writes one event. ``until`` is the last known local deadline of the
     grant, renewals included: nanoseconds of ``now()``, or None if the grant has no end.
-    Call ``granted`` as soon as the acquire has returned: that time counts as its begin.
+    Call ``granted`` as soon as the acquire has returned: the grant begins at that call.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class Attempt:
         return self._who[2]
 
     def granted(self, *, fence: int, until: int | None) -> None:
-        """Write that the acquire returned a grant."""
+        """Write that the acquire returned a grant with local deadline ``until``."""
         at = now()
         self.fence, self.until = fence, until
         self._history.write(
@@ -346,15 +346,15 @@ class Attempt:
         self._history.write(Refused(*self._who, now(), self._asked_at))
 
     def failed(self) -> None:
-        """Write that the acquire raised an error which proves no grant."""
+        """Write that the acquire raised an error that excludes a grant."""
         self._history.write(Failed(*self._who, now(), self._asked_at))
 
     def unknown(self) -> None:
-        """Write that the acquire raised an error, and may have been granted."""
+        """Write that the acquire raised an error, though the lock may be granted."""
         self._history.write(Unknown(*self._who, now(), self._asked_at))
 
     def access(self, *, step: int, serial: int | None, until: int | None) -> None:
-        """Write an access to the protected resource.
+        """Write an access to the protected resource; ``until``: local deadline.
 
         ``step`` numbers the accesses of this grant from 1. ``serial`` is the number of
         the access among all that the resource accepted, or None if it was refused.
@@ -365,7 +365,7 @@ class Attempt:
         )
 
     def releasing(self, *, until: int | None) -> None:
-        """Write that the release is about to be called."""
+        """Write that a grant with local deadline ``until`` is about to be released."""
         self.until, self._leaving_at = until, now()
         self._history.write(Releasing(*self._who, self._leaving_at, until))
 

@@ -27,7 +27,7 @@ from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
 @final
 class FaultyMemory:
-    """In-memory lock store whose locks a test can lose, delay and cut off.
+    """In-memory lock store with faults: lost grants, a faster clock, failing requests.
 
     ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
     ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
@@ -56,7 +56,7 @@ class FaultyMemory:
 
         Raises:
             BackendUnavailable: The link is down.
-            ConfigurationError: An option does not fit.
+            ConfigurationError: An option is not valid.
         """
         async with connect(self, **options) as locks:
             with self._known(locks):
@@ -66,7 +66,7 @@ class FaultyMemory:
     async def connect_rival(
         self, **options: Unpack[OptionArgs]
     ) -> AsyncIterator[Locks]:
-        """Open a ``Locks`` as another process has it; its requests never fail."""
+        """Open a ``Locks`` that stands for another process; its requests never fail."""
         async with connect(_Rival(self), **options) as locks:
             with self._known(locks):
                 yield locks
@@ -86,7 +86,7 @@ class FaultyMemory:
 
         Raises:
             LookupError: No ``Locks`` from this object's own ``connect`` or
-                ``connect_rival`` holds it, or its acquire has not returned yet.
+                ``connect_rival`` holds the lock, or its acquire has not returned yet.
             ConfigurationError: The name or the reason does not exist.
         """
         if reason not in get_args(LossReason):
@@ -111,10 +111,10 @@ class FaultyMemory:
             lease.lose(reason)
 
     def advance(self, seconds: float) -> None:
-        """Move the store's clock forward: leases run out there, and waiters enter.
+        """Move the store's clock forward: leases end in the store, and waiters enter.
 
-        The effect is as if every holder had been paused for so long: each relies on its
-        lease until its next request, and only its fence shows that its grant is stale.
+        As if every holder had been paused for so long: each relies on its lease until
+        its next request, and only its fence shows that its grant is stale.
 
         Raises:
             ConfigurationError: ``seconds`` is not a number of seconds.
@@ -127,7 +127,7 @@ class FaultyMemory:
     def down(self) -> Iterator[None]:
         """Cut off the requests of all but ``connect_rival`` while the block runs.
 
-        They fail with ``BackendUnavailable``, an ``acquire`` with ``AcquireUncertain``.
+        Requests fail with ``BackendUnavailable``, acquires with ``AcquireUncertain``.
         Waiters keep waiting, and leases keep running out. A ``Locks`` from
         ``connect_rival`` still reaches the store, as in a network split.
         """

@@ -48,7 +48,7 @@ def memory_locks(request: pytest.FixtureRequest) -> Locks:
 
 @pytest.fixture
 def rival_locks(request: pytest.FixtureRequest) -> Locks:
-    """Return a ``Locks`` of ``lock_store`` that plays another process, fault-free."""
+    """Return a second ``Locks`` of ``lock_store``; its requests never fail."""
     return _opened(request, "rival_locks")
 
 

@@ -87,7 +87,7 @@ class Harness(ABC):
         capabilities: What the store must declare; decides which cases apply.
         has_foreigner: Whether its locations have a ``foreigner``; required of a
             ``PUBLISHED_LAYOUT``.
-        patience: Seconds after which a case fails that waits for what was promised.
+        patience: Seconds that a case waits for a promised event before it fails.
         answers_in: Seconds within which a request is answered, even on a busy machine.
         kept: Lease in seconds that can be renewed in time, even on a busy machine.
         short: Lease in seconds that soon ends, but not before ``acquire`` has returned.
@@ -162,7 +162,7 @@ async def open_location(
     bell: WakeCallback,
     settings: StoreSettings,
 ) -> Store:
-    """Open the location's store as ``connect`` does; return the opened store."""
+    """Return the opened store of a location; ``bell`` is called to wake waiters."""
     if location.backend is not None:
         return await location.backend.open(host, bell, settings)
     address = parse(location.url)

@@ -69,7 +69,7 @@ class AdminCases(Cases):
         assert [d async for d in others.list()] == []
 
     async def test_stale(self, locks: Locks, others: Locks) -> None:
-        """``stale`` yields grants that look abandoned, and are old enough."""
+        """``stale`` yields grants without a lease, filtered by age and type."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         # A grant that is held and renewed is not stale.
         async with locks.mutex("order", 2):
@@ -81,7 +81,7 @@ class AdminCases(Cases):
         assert [d async for d in others.stale()] == []
 
     async def test_an_expired_grant_is_stale(self, locks: Locks, others: Locks) -> None:
-        """An expired grant that no request has removed is stale, and not locked."""
+        """``stale`` yields an expired grant, but ``info`` shows the lock as free."""
         short = self.harness.short
         (await locks.mutex("order", 1, lease=short).acquire()).detach()
         (await locks.mutex("order", 2, lease=short).acquire()).detach()
@@ -121,7 +121,7 @@ class AdminCases(Cases):
     async def test_force_release_of_some_readers(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``force_release`` ends only the readers in its ``info``; returns how many."""
+        """``force_release(info)`` ends and counts only readers that ``info`` shows."""
         for ticket in ("one", "two"):
             assert await locks.acquire_readers_lock("order", 1, ticket)
         seen = await others.mutex("order", 1).info()
@@ -134,7 +134,7 @@ class AdminCases(Cases):
     async def test_a_stale_doorman_of_the_same_ticket(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``force_release`` compares fences, so it spares a reacquired ticket."""
+        """``force_release`` of an old ``info`` spares a newer grant with its ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         seen = await others.mutex("order", 1).info()
         assert await locks.release_mutex_lock("order", 1, "gluww")
@@ -145,7 +145,7 @@ class AdminCases(Cases):
     async def test_force_release_is_audited(
         self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """``force_release`` logs each broken holder and the reason, but no ticket."""
+        """``force_release`` logs each released holder and the reason, but no ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
         seen = await others.mutex("order", 1).info()
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):

@@ -56,7 +56,7 @@ class BadInputCases(Cases):
 
     @pytest.mark.parametrize("what", list(BAD_NAMES))
     async def test_names(self, untouched: Locks, what: str) -> None:
-        """A bad name is refused when the lock object is made."""
+        """A bad name raises ``ConfigurationError`` before any request is sent."""
         name: Any = BAD_NAMES[what]
         with pytest.raises(ConfigurationError):
             untouched.mutex(*name)
@@ -68,7 +68,7 @@ class BadInputCases(Cases):
             await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
-        """An unknown or bad option is refused by locks and by ``acquire``."""
+        """``mutex``, ``rwlock`` and ``acquire`` refuse an unknown or bad option."""
         for name, value in FLAT:
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
@@ -83,7 +83,7 @@ class BadInputCases(Cases):
                 await untouched.mutex("order", 1).try_acquire(**option)
 
     async def test_options_of_connect(self, store: StoreUnderTest) -> None:
-        """A bad option of ``connect``, or a bad prefix, is refused."""
+        """``connect`` raises ``ConfigurationError`` for a bad option or prefix."""
         for name, value in (
             *FLAT,
             *(("prefix", prefix) for prefix in BAD_PREFIXES),
@@ -96,7 +96,7 @@ class BadInputCases(Cases):
                 await connect(store.site.url, **option)
 
     async def test_urls(self, store: StoreUnderTest) -> None:
-        """A URL with an unknown option or an unknown scheme is refused."""
+        """A URL with unknown option or scheme raises ``ConfigurationError``."""
         url = store.site.url
         for bad in (
             f"{url}{'&' if '?' in url else '?'}nonsense=1",
@@ -112,7 +112,7 @@ class BadInputCases(Cases):
                 await connect(bad)  # type: ignore[arg-type]
 
     async def test_timeouts(self, untouched: Locks) -> None:
-        """A timeout must be None or a number of seconds from 0; others are refused."""
+        """A negative, infinite or non-numeric timeout raises ``ConfigurationError``."""
         lock = untouched.rwlock("order", 1)
         for bad in NO_NUMBERS:
             timeout: Any = bad
@@ -128,7 +128,7 @@ class BadInputCases(Cases):
             await anext(untouched.stale(None))  # type: ignore[arg-type]
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
-        """A bad lease is refused by ``extend`` and by the published calls."""
+        """``extend``, ``acquire_mutex_lock`` and the like refuse a bad lease."""
         calls: list[Callable[..., Awaitable[bool]]] = [
             untouched.acquire_mutex_lock,
             untouched.acquire_readers_lock,

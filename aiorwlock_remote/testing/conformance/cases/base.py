@@ -35,7 +35,7 @@ Case = Callable[..., Coroutine[object, object, None]]
 
 
 def in_time(case: Case) -> Case:
-    """Return the case with a time limit of twice ``patience``, so it cannot hang."""
+    """Return the case with a time limit: twice the harness's ``patience``."""
 
     @wraps(case)
     async def bounded(self: Cases, **fixtures: object) -> None:

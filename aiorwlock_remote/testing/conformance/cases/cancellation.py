@@ -119,7 +119,7 @@ class CancellationCases(Cases):
     async def test_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """If an acquire of a free lock is cancelled at any step, the lock is free."""
+        """Wherever an acquire of a free lock is cancelled, the lock stays free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -152,7 +152,7 @@ class CancellationCases(Cases):
                 await nothing_left(actors, lock)
 
     async def test_cancelled_body_releases(self, locks: Locks, others: Locks) -> None:
-        """If a body is cancelled, its lock is released; the cancellation passes."""
+        """Cancelling an ``async with`` releases its lock; the error propagates."""
         with anyio.CancelScope() as scope:
             async with locks.mutex("order", 1):
                 scope.cancel()
@@ -194,7 +194,7 @@ class CancellationCases(Cases):
 
 
 class NativeCancellationCases(Cases):
-    """Cancellation by ``Task.cancel()``, ``asyncio.timeout`` and ``wait_for``."""
+    """Cancellation by ``Task.cancel()`` or asyncio's timeouts leaves nothing held."""
 
     pytestmark: ClassVar[Any] = [
         pytest.mark.anyio,
@@ -211,7 +211,7 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel(
         self, store: StoreUnderTest, locks: Locks, others: Locks, times: int
     ) -> None:
-        """A task that is cancelled once or often leaves no grant and no queue entry."""
+        """A waiter that is cancelled 1 to 5 times leaves no grant or queue entry."""
         lock = others.mutex("order", 1)
         async with task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
@@ -230,7 +230,7 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel_twice_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """A task that is cancelled twice, at any two steps, leaves the lock free."""
+        """Wherever an acquiring task is cancelled twice, it leaves the lock free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):

@@ -94,7 +94,7 @@ class CloseCases(Cases):
     async def test_close_inside_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """A body may close its own ``Locks``, and then end without an error."""
+        """The body of ``async with`` may close its ``Locks``, and end without error."""
         locks = await store.connect()
         async with locks.mutex("order", 1) as held:
             await locks.aclose()
@@ -104,7 +104,7 @@ class CloseCases(Cases):
     async def test_close_under_a_body(
         self, store: StoreUnderTest, others: Locks
     ) -> None:
-        """If another task closes the ``Locks``, a body is cancelled with ``Closed``."""
+        """If another task closes a ``Locks``, lock bodies end by raising ``Closed``."""
         locks = await store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
 
@@ -167,7 +167,7 @@ class CloseCases(Cases):
     async def test_a_body_left_in_a_fork(
         self, store: StoreUnderTest, loop: Loop
     ) -> None:
-        """A forked child that leaves a body does not release its parent's lock."""
+        """A forked child that leaves ``async with`` does not release the lock."""
         async with child(store, loop) as process:
             answer = await process.ask("leave_in_a_fork", raising=True)
             assert answer == {"child": "_OfTheBody", "parent": "held"}

@@ -32,7 +32,7 @@ class Probe:
 
 
 class DeclaredCases(Cases):
-    """A store declares capabilities and polls; ``connect`` takes a ``Backend``."""
+    """A store declares capabilities and poll times; ``connect`` takes a ``Backend``."""
 
     @pytest.fixture
     def probe(self, store: StoreUnderTest) -> Probe:

@@ -56,7 +56,7 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 
 
 class FailingCases(Cases):
-    """If a request is carried out and then fails, its grant is withdrawn."""
+    """If a request is carried out but reported as failed, its grant is withdrawn."""
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(
@@ -74,7 +74,7 @@ class FailingCases(Cases):
     async def test_a_move_that_fails_late(
         self, store: StoreUnderTest, others: Locks, move: str
     ) -> None:
-        """If a conversion fails after it was carried out, no grant remains."""
+        """If an up- or downgrade fails after it was carried out, no grant remains."""
         name, link = store.name(), FaultyLink()
         async with store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)

@@ -144,7 +144,7 @@ class FairnessCases(Cases):
     async def test_policy_reader(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """With ``policy="reader"``, readers join readers although a writer waits."""
+        """With ``policy="reader"``, new readers enter although a writer waits."""
         async with task_actors(store) as actors:
             mine = locks.rwlock("c", 1, policy="reader")
             first = await actors.enters(mine.reader, "r1")

@@ -103,7 +103,7 @@ class FenceCases(Cases):
     async def test_each_phase_reads_the_stores_clock(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A conversion or hand-over gives a fence of at least the store's clock."""
+        """Hand-over, upgrade and ``adopt`` give fences not below the store's clock."""
         if not self.harness.each_phase_reads_the_clock:
             return
         async with task_actors(store) as actors:

@@ -35,7 +35,7 @@ class LeaseCases(Cases):
     async def test_expiry_lets_the_next_in(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A lease that is not renewed ends by itself, and not before its time."""
+        """A grant that is not renewed ends when its lease is over, not earlier."""
         clock, short = SystemClock(), self.harness.short
         asked = clock.now()
         held = await locks.mutex("order", 1, lease=short).acquire()
@@ -139,7 +139,7 @@ class LeaseCases(Cases):
             gc.collect()
 
     async def test_extend(self, locks: Locks, others: Locks) -> None:
-        """``extend`` renews at once, by the grant's own lease or by a longer one."""
+        """``extend`` renews a grant at once, by its own lease or by given seconds."""
         kept = self.harness.kept
         async with locks.mutex("order", 1, lease=kept) as held:
             await held.extend(30)
@@ -167,7 +167,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + 2.0
 
     async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
-        """``lock_delay`` seconds must pass after an expiry, but not after a release."""
+        """A grant must wait ``lock_delay`` s after an expiry, not after a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
@@ -238,14 +238,14 @@ def lost(held: Held) -> Condition:
 
 
 class LossCases(Cases):
-    """A lost grant cancels its body, or reports its loss as ``on_lost`` says."""
+    """A lost grant cancels its ``async with`` body, or does what ``on_lost`` asks."""
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
     async def test_loss_cancels_the_body(
         self, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """If a grant is lost, its body is cancelled; ``LockLost`` gives the reason."""
+        """A loss cancels ``async with``, which raises ``LockLost`` with the reason."""
         lock = lock_of(locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
@@ -263,7 +263,7 @@ class LossCases(Cases):
             pass
 
     async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
-        """If a body ends before a loss cancels it, ``LockLost`` is raised anyway."""
+        """A loss that is noticed only after the body still raises ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
@@ -271,7 +271,7 @@ class LossCases(Cases):
         assert caught.value.reason == "forced"
 
     async def test_own_error_goes_first(self, locks: Locks, others: Locks) -> None:
-        """A body's own error is never replaced by ``LockLost``."""
+        """An error raised in ``async with`` is never replaced by ``LockLost``."""
         lock = locks.mutex("order", 1, lease=None)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -280,7 +280,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
-        """An error that a body raises while a loss cancels it is not replaced."""
+        """If a body raises an error while a loss cancels it, that error propagates."""
         lock = locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -293,7 +293,7 @@ class LossCases(Cases):
     async def test_cancelled_from_outside_stays_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A loss does not swallow a cancellation from outside the body."""
+        """If the grant is lost too, a cancellation from outside is not swallowed."""
         lock = locks.mutex("order", 1, lease=None)
         reached = False
         with anyio.CancelScope() as scope:
@@ -307,7 +307,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
-        """With ``on_lost="flag"`` the body is not cancelled; ``held.lost`` is set."""
+        """With ``on_lost="flag"`` a loss sets ``held.lost``, and cancels nothing."""
         lock = locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
             await force(lock, others)
@@ -319,7 +319,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
-        """``on_lost`` is called once with the lost ``Held``; the body continues."""
+        """A callback ``on_lost`` gets the lost ``Held`` once; no task is cancelled."""
         calls: list[Held] = []
         called = anyio.Event()
 
@@ -339,7 +339,7 @@ class LossCases(Cases):
     async def test_an_awaited_grant_is_not_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A lost ``Held`` raises ``LockLost`` in ``check``, ``extend``, ``release``."""
+        """Losing an awaited grant cancels no task; its methods raise ``LockLost``."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -357,7 +357,7 @@ class LossCases(Cases):
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``Held.guard`` ends with ``LockLost`` when its grant is lost."""
+        """``Held.guard`` cancels its awaitable and raises ``LockLost`` upon a loss."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -386,7 +386,7 @@ class LossCases(Cases):
     async def test_one_of_many_readers_is_lost(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """If one reader's grant is broken, the other readers keep theirs."""
+        """If one reader is forcibly released, the other readers keep their grants."""
         async with task_actors(store) as actors:
             lock = locks.rwlock("c", 1).reader
             first = await actors.enters(lock)
@@ -417,7 +417,7 @@ class LossCases(Cases):
     async def test_max_hold_gives_it_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A grant without a body is released after ``max_hold`` seconds."""
+        """A grant from ``await`` is released ``max_hold`` seconds after it began."""
         lock = lock_of(
             locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
         )

@@ -141,7 +141,7 @@ class MutexCases(Cases):
     @pytest.mark.parametrize("again", MODES)
     @pytest.mark.parametrize("held", MODES)
     async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
-        """A task that acquires what it holds gets ``WouldDeadlock``, without I/O."""
+        """Acquiring a lock that the task holds raises ``WouldDeadlock`` without I/O."""
         async with lock_of(locks, held, ("order", 42)) as grant:
             lock = lock_of(locks, again, ("order", 42))
             with anyio.CancelScope() as scope:
@@ -263,7 +263,7 @@ class RWLockCases(Cases):
     async def test_readers_wait_for_the_writer(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """Readers that ask while a writer holds the lock enter when it leaves."""
+        """Readers that ask while a writer holds the lock enter after its release."""
         async with task_actors(store) as actors:
             writer = await actors.enters(locks.rwlock("c", 7).writer, "w")
             readers = [

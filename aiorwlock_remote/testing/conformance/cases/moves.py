@@ -51,7 +51,7 @@ class MovesCases(Cases):
         assert actors.order == ["r", "w"]
 
     async def test_what_was_moved_is_over(self, locks: Locks) -> None:
-        """A converted ``Held`` raises ``NotOwner``; the new ``Held`` is valid."""
+        """After a downgrade the old ``Held`` raises ``NotOwner``; the new is valid."""
         held = await locks.rwlock("c", 1).writer.acquire()
         moved = await held.downgrade()
         assert not held.valid
@@ -66,7 +66,7 @@ class MovesCases(Cases):
         assert not await locks.rwlock("c", 1).locked()
 
     async def test_what_is_shown_of_a_moved_grant(self, locks: Locks) -> None:
-        """``info`` shows a converted grant with its reason and new holder id."""
+        """``info`` shows an upgraded grant with a new holder id and the old reason."""
         lock = locks.rwlock("c", 1)
         held = await lock.writer.acquire(reason="refund")
         for _ in range(2):
@@ -157,7 +157,7 @@ class MovesCases(Cases):
     async def test_upgrade_times_out(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """If an upgrade times out, its reader stays, and new readers can join."""
+        """If an upgrade times out, its reader keeps the lock, and readers can join."""
         async with task_actors(store) as actors:
             await actors.enters(others.rwlock("c", 1).reader)
             held = await locks.rwlock("c", 1).reader.acquire()
@@ -202,7 +202,7 @@ class MovesCases(Cases):
     async def test_leaving_releases_the_newest(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``async with`` releases the grant to which its own was converted."""
+        """If its body up- or downgraded, ``async with`` releases the new grant."""
         lock = locks.rwlock("c", 1)
         async with lock.writer.acquire() as held:
             moved = await held.downgrade()
@@ -215,10 +215,10 @@ class MovesCases(Cases):
 
 
 class PassingCases(Cases):
-    """A grant is detached by its owner, and adopted by another owner."""
+    """``detach`` gives up a grant; ``adopt`` takes the grant over by its ticket."""
 
     async def test_adopt_in_another_process(self, locks: Locks, others: Locks) -> None:
-        """The adopter holds the lock in a new phase; the former owner does not."""
+        """Another process can ``adopt`` a grant; the old ``Held`` then is invalid."""
         held = await locks.rwlock("c", "ü,{}").writer.acquire()
         ticket = held.detach()
         assert ticket not in repr(held)
@@ -297,7 +297,7 @@ class PassingCases(Cases):
     async def test_what_the_giver_still_sends_is_stale(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A fenced resource that the adopter has written refuses former owners."""
+        """After the adopter's write, a fenced resource refuses former owners."""
         with closing(sqlite3.connect(":memory:")) as db:
             db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
             db.execute("INSERT INTO orders VALUES (1, '', 0)")
@@ -384,7 +384,7 @@ class PassingCases(Cases):
             held.check()
 
     async def test_bad_tickets(self, locks: Locks) -> None:
-        """``adopt`` refuses a text that ``detach`` did not return."""
+        """``adopt`` refuses a string that is not a ticket from ``detach``."""
         good = (await locks.mutex("order", 1).acquire()).detach()
         for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
             with pytest.raises(ConfigurationError):

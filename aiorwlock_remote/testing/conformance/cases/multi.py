@@ -11,7 +11,7 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 def others_see(others: Locks, *names: int) -> Condition:
-    """Return a condition: ``others.list()`` yields exactly these resource ids."""
+    """Return a condition that is true if ``others.list()`` yields just these ids."""
 
     async def condition() -> bool:
         listed = [d.resource_id async for d in others.list()]

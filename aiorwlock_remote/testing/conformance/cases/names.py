@@ -63,7 +63,7 @@ class OneNameOneLockCases(Cases):
             await second.inside()
 
     async def test_an_id_counts_by_its_text(self, locks: Locks, others: Locks) -> None:
-        """The id 42 is the same as "42", a UUID the same as its text; not "042"."""
+        """Ids 42 and "42" are one lock, as are a UUID and its text; "042" differs."""
         unique = UUID("12345678-1234-5678-1234-567812345678")
         same: list[tuple[ResourceId, ResourceId]] = [
             (42, "42"),
@@ -146,9 +146,9 @@ class OneNameOneLockCases(Cases):
     async def test_a_prefix_is_the_beginning_of_the_type(
         self, store: StoreUnderTest, kind: str
     ) -> None:
-        """A type after a prefix and the same type written in full are one lock.
+        """Type "order" with prefix "shop/" is type "shop/order" without a prefix.
 
-        Each ``Locks`` lists the resource by the name that it uses itself.
+        Each of the two ``Locks`` lists the resource by its own name.
         """
         async with (
             store.connect("shop/") as shop,
@@ -176,7 +176,7 @@ class OneNameOneLockCases(Cases):
             assert isinstance(await second.gone(), LockLost)
 
     async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
-        """A ``Locks`` does not see a resource whose type is the prefix alone."""
+        """With prefix "shop-", a ``Locks`` does not list the full type "shop-"."""
         async with store.connect("shop-") as shop, store.connect() as plain:
             async with plain.mutex("shop-", 1):
                 assert [d async for d in shop.list()] == []

@@ -69,7 +69,7 @@ class ProcessCases(Cases):
     async def test_a_killed_holder(
         self, store: StoreUnderTest, locks: Locks, loop: Loop
     ) -> None:
-        """If a holder's process is killed, a waiter enters after the lease."""
+        """If a holder's process is killed, a waiter enters when the lease is over."""
         async with child(store, loop) as one, task_actors(store) as actors:
             fence = await one.ask("acquire", mode="mutex", lease=self.harness.kept)
             waiting = await actors.queues(locks.mutex("order", 1))
@@ -79,7 +79,7 @@ class ProcessCases(Cases):
     async def test_a_killed_waiter(
         self, store: StoreUnderTest, locks: Locks, others: Locks, loop: Loop
     ) -> None:
-        """A killed process that is first in the queue delays the next one briefly."""
+        """A killed process that is first in the queue delays the next only briefly."""
         async with child(store, loop) as one, task_actors(store) as actors:
             first = await actors.enters(locks.mutex("order", 1))
             await one.tell("acquire", mode="mutex")

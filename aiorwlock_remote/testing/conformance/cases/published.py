@@ -32,7 +32,7 @@ async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
 
 
 class PublishedCallsCases(Cases):
-    """The published calls take the caller's ticket, never wait, can be repeated."""
+    """Calls like ``acquire_mutex_lock`` take a ticket, never wait, can be repeated."""
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_acquire_and_release(
@@ -62,7 +62,7 @@ class PublishedCallsCases(Cases):
         assert not await release(locks, kind, 123, "gluww")
 
     async def test_another_mode_is_refused(self, locks: Locks) -> None:
-        """A ticket that holds in one mode cannot be acquired in the other mode."""
+        """A ticket that holds a lock in one mode cannot acquire it in another mode."""
         assert await acquire(locks, "readers", 1, "gluww")
         assert not await acquire(locks, "mutex", 1, "gluww")
         assert not await acquire(locks, "writer", 1, "gluww")
@@ -86,7 +86,7 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """A ticket without a lease never ends, and is stale; one with a lease ends."""
+        """A grant without a lease never ends, and ``stale`` yields it; others end."""
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
@@ -98,7 +98,7 @@ class PublishedCallsCases(Cases):
         assert await release(locks, "mutex", 1, "gluww")
 
     async def test_readers_share(self, locks: Locks, others: Locks) -> None:
-        """Readers share the lock, each by its ticket, also with ``rwlock`` readers."""
+        """Reader tickets share the lock with each other and with ``rwlock`` readers."""
         assert await acquire(locks, "readers", 1, "one")
         assert await acquire(others, "readers", 1, "two")
         async with others.rwlock("foobar", 1).reader:
@@ -111,7 +111,7 @@ class PublishedCallsCases(Cases):
     async def test_a_refused_writer_is_pending(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A refused writer keeps new readers out; a later call gets the lock."""
+        """A refused writer keeps new readers out, and gets the lock by a later call."""
         assert await acquire(locks, "readers", 1, "reader")
         assert not await acquire(others, "writer", 1, "writer")
         assert (await locks.rwlock("foobar", 1).info()).has_pending_writer
@@ -128,7 +128,7 @@ class PublishedCallsCases(Cases):
     async def test_mutex_and_readers_take_no_place(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A refused mutex or readers call leaves no queue entry."""
+        """A refused mutex or reader call leaves no queue entry, unlike a writer's."""
         async with others.mutex("foobar", 1):
             assert not await acquire(locks, "mutex", 1, "gluww")
             assert not await acquire(locks, "readers", 1, "gluww")
@@ -137,7 +137,7 @@ class PublishedCallsCases(Cases):
     async def test_they_exclude_ours(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A published ticket makes tasks wait, and its release wakes them."""
+        """A ticket of ``acquire_writer_lock`` makes tasks wait until its release."""
         async with task_actors(store) as actors:
             assert await acquire(locks, "writer", 1, "gluww")
             waiting = await actors.queues(others.rwlock("foobar", 1).reader)
@@ -167,7 +167,7 @@ class SeatCases(Cases):
     async def test_our_grant_sits_there(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """While a lock is held in any mode, another program's INSERT fails."""
+        """While a lock is held, another program cannot create its mutex record."""
         other = store.foreigner
         async with lock_of(locks, mode, NAME) as held:
             ticket = other.read(NAME)
@@ -195,7 +195,7 @@ class SeatCases(Cases):
     async def test_how_long_a_foreigner_sits_there(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``info`` shows the age of another program's record; ``stale`` compares it."""
+        """``info`` and ``stale`` know the age of another program's mutex record."""
         # Some stores keep the time of a foreign record in whole seconds.
         before = floor(time.time())
         assert store.foreigner.take(NAME, "foreign")
@@ -248,7 +248,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_keeps_us_out(
         self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
     ) -> None:
-        """Another program's record excludes all modes, even if it says ``readers``."""
+        """Another program's mutex record excludes all modes, even with ``readers``."""
         assert store.foreigner.take(NAME, ticket)
         lock = lock_of(locks, mode, NAME)
         assert await lock.try_acquire() is None
@@ -267,7 +267,7 @@ class SeatCases(Cases):
     async def test_a_foreign_release_lets_us_in(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """A waiter enters within one poll after another program's DELETE."""
+        """Within a poll after another program deletes its record, a waiter enters."""
         async with task_actors(store) as actors:
             waiting: list[TaskActor] = []
             for mode in MODES:
@@ -283,7 +283,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_is_a_forced_loss(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is deleted is lost for good, with reason ``forced``."""
+        """A grant whose mutex record is deleted is lost, with reason ``forced``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME) as held:
                 store.foreigner.wipe(NAME)
@@ -297,7 +297,7 @@ class SeatCases(Cases):
     async def test_an_overwritten_seat_is_stolen(
         self, store: StoreUnderTest, locks: Locks, mode: str
     ) -> None:
-        """A grant whose record is overwritten is lost, with reason ``stolen``."""
+        """A grant whose mutex record is overwritten is lost, with reason ``stolen``."""
         with pytest.raises(LockLost) as caught:
             async with lock_of(locks, mode, NAME):
                 store.foreigner.put(NAME, "thief")
@@ -309,7 +309,7 @@ class SeatCases(Cases):
     async def test_a_deleted_seat_never_comes_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A grant whose record was deleted stays lost when a new record exists."""
+        """A grant whose mutex record was deleted stays lost after the next grant."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.wipe(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -322,7 +322,7 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_told(
         self, store: StoreUnderTest, locks: Locks, others: Locks, action: str
     ) -> None:
-        """If only the mutex record remains, its holder's next request deletes it."""
+        """If the doorman is gone, the holder's next call deletes the mutex record."""
         held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
         store.foreigner.clean(NAME)
         # Only the holder can tell our ticket from a foreign program's: left there, it
@@ -345,7 +345,7 @@ class SeatCases(Cases):
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """If only the mutex record remains, its grant's next renewal deletes it."""
+        """If the doorman is gone, the grant's next renewal deletes the mutex record."""
         held = await locks.mutex(*NAME, on_lost="flag").acquire()
         store.foreigner.clean(NAME)
         async with others.mutex(*NAME) as theirs:
@@ -355,7 +355,7 @@ class SeatCases(Cases):
     async def test_readers_we_do_not_know_stay(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A record ``readers`` without a doorman stays: readers may still hold it."""
+        """If the doorman is gone, a record ``readers`` stays: others may be reading."""
         held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
         store.foreigner.clean(NAME)
         with pytest.raises(LockLost):
@@ -405,7 +405,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_is_broken_by_its_value(
         self, store: StoreUnderTest, locks: Locks
     ) -> None:
-        """``force_release`` deletes another program's record only if unchanged."""
+        """``force_release`` spares a foreign record that was changed since ``info``."""
         assert store.foreigner.take(NAME, "foreign")
         seen = await locks.mutex(*NAME).info()
         store.foreigner.put(NAME, "another")
@@ -418,7 +418,7 @@ class SeatCases(Cases):
             pass
 
     async def test_foreign_names(self, store: StoreUnderTest, locks: Locks) -> None:
-        """A resource with a 32-bit integer id, also negative, can be foreign-held."""
+        """Records of other programs may have any 32-bit integer id, also negative."""
         for number in (0, 1, -1, 2**31 - 1, -(2**31)):
             assert store.foreigner.take(("foobar", number), "foreign")
             assert await locks.mutex("foobar", str(number)).locked()
