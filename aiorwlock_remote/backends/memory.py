@@ -39,7 +39,7 @@ SWEEP_EVERY = 1024
 
 
 class MemoryDatabase:
-    """State of the memory store of one name; its ``Locks`` share it, under a mutex."""
+    """State shared by all ``Locks`` on one ``memory://`` name, protected by a mutex."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
