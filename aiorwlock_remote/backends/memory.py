@@ -94,7 +94,7 @@ _databases_lock = threading.Lock()
 
 
 def named_database(name: str) -> MemoryDatabase:
-    """Return this process's database of that name; make it if there is none."""
+    """Return this process's database of that name, created at the first call."""
     with _databases_lock:
         return _databases.setdefault(name, MemoryDatabase())
 

@@ -67,7 +67,7 @@ class Acquire:
         may_queue: Whether a refused acquire puts the client into the queue.
         more: How many tasks of the client wait behind these claims. If not 0, the
             client is queued again at the tail when the claims are granted.
-        waiting: All waiting tasks of the client: shown to people, and counted.
+        waiting: How many tasks of the client wait: for ``max_waiters`` and for people.
         max_waiters: Refuse the acquire if so many tasks of all clients wait already.
         entry_ttl: Microseconds after which the entry is dropped unless refreshed.
         claim_window: Microseconds for which a free resource is reserved for the entry.
@@ -164,7 +164,7 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Command: move the grant of ``ticket`` to another owner, who has ``claim``.
+    """Command: move the grant of ``ticket`` to another owner's ticket, in ``claim``.
 
     If several owners adopt the same ticket, the first gets the grant.
     """

@@ -43,7 +43,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class Resource(NamedTuple):
-    """A thing that can be locked. 42 and "42" name the same one.
+    """A thing that can be locked. The ids 42 and "42" name the same thing.
 
     ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """

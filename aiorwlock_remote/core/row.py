@@ -157,7 +157,7 @@ class StatementResult:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """Result of a plan: ``count`` rows were changed; 1 means that the step was done.
+    """Result of a step on a row: how many rows it changed; 1 means that it was done.
 
     ``found``: mark, count and reason of the row if the step was refused; None: no row.
     """
@@ -225,7 +225,7 @@ def lock_plan(
         reason: Text stored in the row, for people.
         check: Whether to read the row back, to find a mark that does not fit its
             column.
-        alone: Whether to read first that the key matches one row only.
+        alone: Whether to check first that the key matches one row only.
     """
     # If the key matches several rows, and another program holds one of them, undoing
     # our step would undo that lock, too.

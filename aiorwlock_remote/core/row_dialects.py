@@ -15,7 +15,7 @@ class Dialect:
         alters: Statements that add the published columns to a table.
         leases: The statement that adds the column for leases.
         now: Expression of the server's time: Unix time in microseconds, or UTC as text.
-        grant: The statement that gives a user the rights.
+        grant: The statement that gives a user the rights that a lock needs.
         capitals: Whether lower-case names must be quoted in upper case (Oracle).
         uuids: Whether the driver takes UUID objects; otherwise they are passed as text.
         condition: A condition that is always true, evaluated for its side effect.

@@ -246,7 +246,7 @@ def next_attempt(
     """Return why and in how many microseconds a client should ask again, or None.
 
     For stores whose waiters poll the record themselves. None if the client has no queue
-    entry, or nothing changes by time alone. The first item, the cause, stays equal as
+    entry, or waits for nothing that expires. The first item, the cause, stays equal as
     long as the reason is the same, so that a poller does not ask twice for one reason.
     """
     doorman, foreign = peek(record, seat, now)

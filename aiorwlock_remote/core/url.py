@@ -163,7 +163,7 @@ def parse(url: str) -> Address:
 
 
 def with_prefix(url: str, prefix: str) -> str:
-    """Return the URL with ``?prefix=`` added; raise if it has another prefix."""
+    """Add ``?prefix=`` to a URL; ``ConfigurationError`` if it has another prefix."""
     if "prefix" in parse(url).query:
         parse(url).without_prefix(prefix)
         return url

@@ -40,10 +40,10 @@ class Capability(Flag):
 
 
 class Clock(Protocol):
-    """Source of local time, in seconds."""
+    """Source of local times, monotonic and Unix, in seconds."""
 
     def now(self) -> float:
-        """Return monotonic seconds; the clock runs on while the host is suspended."""
+        """Return monotonic seconds; this clock runs on while the host is suspended."""
 
     def wall(self) -> float:
         """Return Unix time in seconds."""
@@ -98,7 +98,7 @@ class StoreSettings:
         prefix: To be put before keys made of unencoded names only (mutex sets, key
             pairs, occupied objects); ``Resource.type`` begins with the prefix already.
         connect_timeout: Time to open the store.
-        fence_memory: How long after its last use a resource is remembered.
+        fence_memory: How long after its last use a resource's doorman is kept.
         min_replicas: A ``Replicated`` store reports no grant that fewer replicas have.
     """
 

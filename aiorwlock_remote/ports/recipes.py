@@ -91,7 +91,7 @@ class SupportsRowLocks(Protocol):
     def dialect(self) -> Dialect: ...
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run the statements of a plan, each committed for itself.
+        """Run a plan's statements, each committed at once; return the plan's result.
 
         Cancelling a caller does not stop them. The reply comes in bounded time, and
         ``aclose`` waits for it. It fails with ``ConfigurationError`` or
