@@ -270,9 +270,8 @@ class BackendError(LockError):
         nothing_done: True: the store has certainly not carried out the request. False:
             it may have done so, in part or whole, and a grant that was asked for is
             withdrawn.
-        retry_after: The store works, and the obstacle may be gone after so many
-            seconds: an acquire waits for that within its ``timeout``. None: no retry is
-            expected to help.
+        retry_after: Seconds after which the store, which works, may accept the request:
+            an acquire waits for that within its ``timeout``. None: no retry will help.
     """
 
     status_hint: ClassVar[int] = 503

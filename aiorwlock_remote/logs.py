@@ -52,7 +52,7 @@ def log_event(
 def guarded(
     log: logging.Logger, failed: str, function: Callable[..., object], *args: object
 ) -> None:
-    """Call a function of the user's; log what it raises as the event ``failed``."""
+    """Call a user's function; if it raises, log that as the event named ``failed``."""
     # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
     # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
     # a callback that fails would keep the body of a lost lock running.

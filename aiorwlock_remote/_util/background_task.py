@@ -18,7 +18,7 @@ CANCEL_GRACE = 1.0
 
 
 class BackgroundTask:
-    """Runs ``run`` in the background of ``loop``; used in the loop's thread only.
+    """Runs ``run()`` as a background task of ``loop``; used in the loop's thread only.
 
     Invariants (tests/runtime/test_background_task.py):
 
@@ -47,9 +47,9 @@ class BackgroundTask:
             self._loop.spawn(self._run)
 
     def wake(self, by: float = -math.inf) -> None:
-        """Start a run, or end the sleep of the present run.
+        """Start a run if none exists; otherwise end its ``sleep_until`` early.
 
-        ``by``: local time; a sleep that ends before it is not cut short.
+        ``by``: local monotonic seconds; a sleep that is due by then is not cut short.
         """
         if not self._running:
             self.start()
@@ -59,7 +59,7 @@ class BackgroundTask:
             self._alarm.set()
 
     async def sleep_until(self, time: float) -> None:
-        """Sleep until this local time or ``wake``; called by the run itself."""
+        """Sleep until ``wake`` or this monotonic time (seconds); for the run only."""
         by, self._woken_for = self._woken_for, math.inf
         # Woken before it sleeps: the reason for the wake-up may have come after the
         # caller looked for it.
@@ -75,13 +75,13 @@ class BackgroundTask:
             self._alarm = None
 
     def stop(self) -> None:
-        """Cancel the present run, and let ``start`` and ``wake`` start no other."""
+        """Cancel the present run; from now on ``start`` and ``wake`` do nothing."""
         self._stopped = True
         if self._scope is not None:
             self._scope.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of the run, ``CANCEL_GRACE`` s at most; not cancellable."""
+        """Wait up to ``CANCEL_GRACE`` seconds for the run to end; not cancellable."""
         if self._running:
             self._ended = anyio.Event()
             with anyio.move_on_after(CANCEL_GRACE, shield=True):

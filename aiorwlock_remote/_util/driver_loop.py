@@ -39,7 +39,7 @@ class CallerLoop(Protocol):
 
 
 class DriversLoop(Protocol):
-    """An asyncio loop in which a driver runs, as other threads may use it."""
+    """The thread-safe part of an asyncio loop in which a driver runs."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
@@ -50,20 +50,20 @@ class DriverLoop(Protocol):
     """An asyncio loop in which a driver runs, used from the caller's loop or thread."""
 
     def spawn(self, function: Spawned) -> None:
-        """Run the function as a task of this loop; it must not raise."""
+        """Run ``function()`` as a task of the driver's loop; it must not raise."""
 
     def begin(self, function: Spawned) -> None:
-        """Run the function as a task, if possible up to its first ``await`` at once.
+        """Run ``function()`` as a task; if possible, up to its first ``await`` at once.
 
-        In that part it must not raise, nor ask for the current task.
+        Before that ``await`` it must not raise, nor ask for the current task.
         """
         self.spawn(function)
 
     def tell(self, function: Callable[..., object], *args: object) -> None:
-        """Run a callback in the caller's loop; called from this loop."""
+        """Run ``function(*args)`` in the caller's loop; called in the driver's loop."""
 
     async def stop(self) -> None:
-        """Stop the loop if this object started it."""
+        """Stop the driver's loop if this object started it; otherwise do nothing."""
         return
 
 
@@ -117,7 +117,7 @@ class SameLoop(DriverLoop):
 
 
 class OtherThreadLoop(DriverLoop):
-    """Driver loop that another object runs; callbacks of ``tell`` run in ``home``."""
+    """Driver loop that another object runs in a thread; ``home``: the caller's loop."""
 
     def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
         self._loop = loop
@@ -154,10 +154,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class ThreadLoop(DriverLoop):
-    """Driver loop in a thread of its own, started by the constructor.
+    """Driver loop in a thread of its own, which the constructor starts.
 
-    After its end, functions sent to it are dropped: no caller waits for them. Raises
-    ``BackendUnavailable`` if no thread could be started.
+    After ``end``, functions passed to ``spawn`` are dropped without an error. Raises
+    ``BackendUnavailable`` or ``Unsupported`` if no thread can be started.
     """
 
     def __init__(self, home: CallerLoop, name: str) -> None:
@@ -188,9 +188,9 @@ class ThreadLoop(DriverLoop):
         await anyio.to_thread.run_sync(self.end)
 
     def end(self, last: Callable[[], object] | None = None) -> None:
-        """Stop the loop and wait for its thread, which calls ``last`` just before.
+        """Stop the loop, and block until its thread has ended.
 
-        Tasks have ``CANCEL_GRACE`` seconds to end, and are then cancelled.
+        Tasks get ``CANCEL_GRACE`` s, then are cancelled; then its thread runs ``last``.
         """
         # The loop has ended, or this is a forked child process without that thread.
         if not self._thread.is_alive():
@@ -237,7 +237,7 @@ class ThreadLoop(DriverLoop):
 def check_asyncio(what: str, scheme: str) -> None:
     """Raise ``ConfigurationError`` unless called in a running asyncio loop.
 
-    ``what`` names the object that needs the loop, ``scheme`` the URL to use instead.
+    The error says that ``what`` needs asyncio, and advises a URL of this ``scheme``.
     """
     try:
         asyncio.get_running_loop()
@@ -249,7 +249,7 @@ def check_asyncio(what: str, scheme: str) -> None:
 
 
 def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
-    """Return the caller's own loop if it is asyncio's, else one in a new thread."""
+    """Return ``home`` as driver loop; under trio, a new loop in a thread ``name``."""
     # Programs on asyncio must not pay for importing trio.
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
@@ -258,9 +258,9 @@ def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
 
 
 def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
-    """Run the function in the driver's loop; the result is awaitable in the caller's.
+    """Run ``function()`` in the driver's loop; return its result as a ``Pending``.
 
-    Cancelling the task that awaits the result does not cancel the function.
+    Cancelling a task that awaits the ``Pending`` does not cancel the function.
     """
     pending: Pending[T] = Pending()
 

@@ -47,7 +47,7 @@ class Pending(Generic[T]):
         return self._done
 
     def set_result(self, value: T) -> None:
-        """Set the reply, once, and run the callbacks."""
+        """Set the reply, which may be done only once, and run the callbacks."""
         assert not self._done, "a Pending is resolved once"
         self._value = value
         self._done = True
@@ -65,13 +65,13 @@ class Pending(Generic[T]):
         self.set_result(None)  # type: ignore[arg-type]  # no value: it raises
 
     def result(self) -> T:
-        """Return the reply, or raise the error the request failed with."""
+        """Return the reply, or raise the request's error; valid once ``done()``."""
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # resolved with a T
 
     def add_done_callback(self, callback: Callable[[Pending[T]], object]) -> None:
-        """Call ``callback(self)`` when the reply comes; at once if it has come."""
+        """Call ``callback(self)`` on the reply or error; at once if it has come."""
         if self._done:
             callback(self)
         elif self._callbacks is None:
@@ -80,7 +80,7 @@ class Pending(Generic[T]):
             self._callbacks.append(callback)
 
     def log_failure(self) -> None:
-        """Log the error if the request fails: no task awaits this reply."""
+        """Log the error if the request fails; for replies that no task awaits."""
         self.add_done_callback(_log_failure)
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -121,7 +121,7 @@ class InFlight:
         return pending
 
     async def wait_closed(self) -> None:
-        """Wait until no request is left, not even one that a reply has caused."""
+        """Wait until no request is in flight, not even one that a reply has caused."""
         # A callback of the last reply may send another request: look again each time.
         while self._answers:
             if self._idle is None:
@@ -146,7 +146,7 @@ def checkpoint() -> Generator[Any, Any, None]:
 
 
 def map_pending(pending: Pending[A], change: Callable[[A], B]) -> Pending[B]:
-    """Return a ``Pending`` that resolves with ``change(reply)``, or with the error."""
+    """Return a ``Pending`` of ``change(reply)``; it fails if the request fails."""
     changed: Pending[B] = Pending()
 
     def done(answer: Pending[A]) -> None:

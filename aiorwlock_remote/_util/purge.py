@@ -30,9 +30,9 @@ class Purger:
     """Deletes unused rows of a table in the background, used in one event loop.
 
     Args:
-        forget: Deletes some unused rows after a key. Returns the key after which to
-            continue, or None at the end of the table.
-        spawn: Runs a task in the loop.
+        forget: ``await forget(key)`` deletes unused rows after ``key``, and returns
+            the key after which to continue, or None at the end of the table.
+        spawn: Runs an async function as a task of the loop.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Purger:
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Start a purge at the first row or at ``near``, unless one is running."""
+        """Start a purge, if none runs: at random at the first row or at ``near``."""
         # At random: where processes end soon, no walk from the first row gets far, and
         # the last rows would never be purged.
         if self._over is None and not self._ended.is_set():
@@ -54,7 +54,7 @@ class Purger:
             self._spawn(partial(self._walk, choice((FIRST_KEY, near)), self._over))
 
     async def end(self) -> None:
-        """Send no more requests, and wait for the request under way."""
+        """Stop purging for good, and wait for the purge request under way."""
         self._ended.set()
         if self._over is not None:
             await self._over.wait()
@@ -75,7 +75,7 @@ class Purger:
 
 
 class EveryNth:
-    """Decides which calls do a rare job: one in ``every``, over all processes."""
+    """Counter that decides which calls do a rare job: one in ``every`` on average."""
 
     def __init__(self, every: int) -> None:
         # The first hit is random, so that short-lived processes (a command under a
@@ -84,7 +84,7 @@ class EveryNth:
         self._left = 1 + randrange(every)
 
     def now(self) -> bool:
-        """Return True once per ``every`` calls; the first time at random."""
+        """Count a call; return True for every ``every``-th, the first hit at random."""
         self._left -= 1
         if self._left:
             return False

@@ -17,7 +17,6 @@ class _RandomIdPool:
         self._nonces: list[bytes] = []
 
     def __call__(self) -> bytes:
-        """Return 16 random bytes of the system's source, different for each call."""
         # A forked child with its parent's stock would give out the parent's tickets.
         if self._pid != os.getpid():
             self._nonces.clear()
@@ -31,7 +30,7 @@ class _RandomIdPool:
                 self._nonces.extend(bits[n : n + ID_BYTES] for n in at)
 
     def anew(self) -> None:
-        """Empty the pool: this process may be a clone, started from a snapshot."""
+        """Empty the pool; needed in a process that may be a clone of a snapshot."""
         self._nonces.clear()
 
 

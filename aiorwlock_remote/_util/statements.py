@@ -15,7 +15,7 @@ from aiorwlock_remote.errors import BackendError
 
 @cache
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """Return SQL statements by name; in the file, ``-- name: x`` is above each."""
+    """Return a file's SQL statements by name; a line ``-- name: x`` is above each."""
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:
@@ -32,7 +32,7 @@ T = TypeVar("T")
 async def run_plan(
     plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
 ) -> T:
-    """Send a plan's statements to ``run`` one by one; return the plan's result."""
+    """Await ``run(statement)`` for each statement of a plan; return its result."""
     try:
         statement = next(plan)
         while True:
@@ -45,10 +45,10 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Run a plan by ``carry``, for drivers that commit each statement at once.
+    """Run a plan of statements by ``carry``, which commits each statement at once.
 
-    If a statement has changed rows and a later one fails, ``nothing_done`` is removed
-    from its error.
+    If a statement fails after an earlier one has changed rows, the error does not say
+    ``nothing_done``.
     """
     changed = False
     result: Pending[T] = Pending()

@@ -58,7 +58,7 @@ class FlushesAtExit(Protocol):
     """An object whose thread may have requests left when the process ends."""
 
     def finish(self) -> None:
-        """Wait, for a limited time, until the requests are done."""
+        """Wait for a limited time until the thread's requests are done."""
 
 
 def flush_at_exit(one: FlushesAtExit) -> None:

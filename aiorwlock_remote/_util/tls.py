@@ -20,8 +20,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.tls")
 class TlsOptions:
     """Paths of PEM files, and how strictly to verify the server's certificate.
 
-    ``verify``: "yes": signed by an authority in ``ca_file`` (None: one the system
-    trusts) and for this host name; "chain": for any host name; "no": any certificate.
+    ``verify``: "yes" demands a signature by an authority in ``ca_file`` (None: one that
+    the system trusts) and the right host name; "chain": any host name; "no": nothing.
     """
 
     verify: str = "yes"
@@ -63,7 +63,7 @@ class TlsOptionsMixin(ABC):
     def where(self) -> str: ...
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return ``tls.context(where)``; None without TLS."""
+        """Return the TLS context for this server; None if TLS is not used."""
         return None if self.tls is None else self.tls.context(self.where)
 
 

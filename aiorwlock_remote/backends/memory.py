@@ -39,7 +39,7 @@ SWEEP_EVERY = 1024
 
 
 class MemoryDatabase:
-    """State of the memory store of one name; its ``Locks`` share it, under a mutex."""
+    """State shared by all ``Locks`` on one ``memory://`` name, protected by a mutex."""
 
     def __init__(self) -> None:
         self.lock: threading.Lock = threading.Lock()
@@ -94,7 +94,7 @@ _databases_lock = threading.Lock()
 
 
 def named_database(name: str) -> MemoryDatabase:
-    """Return this process's database of that name; make it if there is none."""
+    """Return this process's database of that name, created at the first call."""
     with _databases_lock:
         return _databases.setdefault(name, MemoryDatabase())
 

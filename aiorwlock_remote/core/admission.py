@@ -65,7 +65,7 @@ def writer_waits(doorman: Doorman, now: int) -> bool:
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
-    """Return True if the end of a write phase lets this reader pass waiting writers."""
+    """Return True if a write phase ended and this reader may pass waiting writers."""
     # Without ``admit_until`` a dead reader would block the next writer for ever
     # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
@@ -73,7 +73,7 @@ def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
 
 
 def admitted(doorman: Doorman, now: int) -> list[QueueEntry]:
-    """Return the readers' entries that may pass waiting writers and missed no claim."""
+    """Return readers' entries that may pass writers and did not miss a claim window."""
     readers = [
         p for p in doorman.queue if p.mode is Mode.READ and not p.missed_claim(now)
     ]
@@ -81,12 +81,12 @@ def admitted(doorman: Doorman, now: int) -> list[QueueEntry]:
 
 
 def admit_waiting(doorman: Doorman) -> Doorman:
-    """Let all readers in the queue pass waiting writers: a write phase has ended."""
+    """Allow all readers in the queue to pass waiting writers, after a write phase."""
     return replace(doorman, admit_upto=doorman.number, admit_until=0)
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit the waiting readers once all writers expired or missed their claim."""
+    """Admit waiting readers if no writer holds and each queued one missed its claim."""
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
     for entry in doorman.queue:  # its writers have all missed their claim
@@ -96,17 +96,17 @@ def settle(doorman: Doorman, now: int) -> Doorman:
 
 
 def suspend(doorman: Doorman, now: int) -> Doorman:
-    """Reset ``admit_until``: another program holds the lock, so no reader can come."""
+    """Postpone the readers' claim window: another program holds the resource now."""
     return replace(doorman, admit_until=0) if doorman.admit_until > now else doorman
 
 
 def retry_after(
     doorman: Doorman, entry: QueueEntry, foreign: MutexRecord | None, now: int
 ) -> int | None:
-    """Return the microseconds until time alone may let this entry's client in, or None.
+    """Return in how many microseconds an expiry may let this entry's client in.
 
-    None: nothing that blocks the entry expires (a grant, a claim window, a lock delay,
-    or ``foreign``, the mutex record if another program wrote it).
+    It may be that of a grant, a claim window, a lock delay, or of ``foreign``, a mutex
+    record that another program wrote. None: what blocks the entry does not expire.
     """
     if foreign is not None:
         return None if foreign.expires is None else max(0, foreign.expires - now)
@@ -125,7 +125,7 @@ def retry_after(
 
 
 def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Reserve a free resource for the next entries, and return the clients to wake."""
+    """Offer a free resource to the next queue entries; also return clients to wake."""
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
     doorman, woken = _open_window(settle(doorman, now), now)
@@ -140,7 +140,7 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Mark the offers made to these clients as missed: they cannot be reached."""
+    """Mark the offers made to these clients as missed, as they cannot be reached."""
     called = [
         p
         for p in doorman.queue

@@ -67,7 +67,7 @@ class Acquire:
         may_queue: Whether a refused acquire puts the client into the queue.
         more: How many tasks of the client wait behind these claims. If not 0, the
             client is queued again at the tail when the claims are granted.
-        waiting: All waiting tasks of the client: shown to people, and counted.
+        waiting: How many tasks of the client wait: for ``max_waiters`` and for people.
         max_waiters: Refuse the acquire if so many tasks of all clients wait already.
         entry_ttl: Microseconds after which the entry is dropped unless refreshed.
         claim_window: Microseconds for which a free resource is reserved for the entry.
@@ -101,8 +101,8 @@ class Acquire:
 class Release:
     """Command: end a grant, then carry out the acquires in ``then`` in the same step.
 
-    They come from waiting tasks of this client. ``mode``: end a grant of that mode
-    only.
+    Those acquires are of waiting tasks of the same client. ``mode``: end the grant only
+    if it has this mode.
     """
 
     ticket: str = field(repr=False)
@@ -164,7 +164,7 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Command: move the grant of ``ticket`` to another owner, who has ``claim``.
+    """Command: move the grant of ``ticket`` to another owner's ticket, in ``claim``.
 
     If several owners adopt the same ticket, the first gets the grant.
     """
@@ -177,7 +177,7 @@ class Adopt:
 class ForceRelease:
     """Command: break a grant at a person's request; holder and fence must both match.
 
-    ``seat``: break instead the mutex record of another program that has this value.
+    ``seat``: instead, remove another program's mutex record that has this value.
     """
 
     holder: str = ""
@@ -206,7 +206,7 @@ class Granted:
 class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
-    ``retry_after``: microseconds until time alone may change that (an expiry), or None.
+    ``retry_after``: microseconds until an expiry may change that; None: not known.
     """
 
     ahead: int
@@ -228,7 +228,7 @@ HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "
 
 @value
 class NotHeld:
-    """Reply: the ticket has no grant (any more), and why, as far as it is known."""
+    """Reply: the ticket has no grant; ``reason``: why the grant ended, if known."""
 
     reason: LossReason = "expired"
 
@@ -240,7 +240,7 @@ class Conflict:
 
 @value
 class Released:
-    """Reply: whether the ticket had a grant, and replies to the carried acquires."""
+    """Reply to ``Release``: if the ticket had a grant, and replies to its acquires."""
 
     held: bool
     reason: LossReason = "expired"
@@ -249,14 +249,14 @@ class Released:
 
 @value
 class Withdrawn:
-    """Reply to ``Withdraw``: those of its tickets that had been granted."""
+    """Reply to ``Withdraw``: those of the command's tickets that had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @value
 class Renewed:
-    """Reply: for each ticket in order, its renewed grant or why the grant is gone."""
+    """Reply to ``Renew``: for each ticket in order, its grant or why that is gone."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 

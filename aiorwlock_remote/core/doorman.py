@@ -100,7 +100,7 @@ class PendingUpgrade:
 
 @value
 class LossNote:
-    """Why grants of one fence ended early; holder "*": all holders of that fence."""
+    """Note why a grant with this fence ended early; holder "*": all with this fence."""
 
     fence: int
     holder: str
@@ -238,7 +238,7 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """Drop ``foreign`` from the context if it contains one of these dead tickets."""
+    """Return the context without ``foreign`` if that contains one of the tickets."""
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
         return at
@@ -246,14 +246,14 @@ def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
 
 
 def new_fence(doorman: Doorman, floor: int) -> int:
-    """Return the fence of a new phase: above all before, and at least ``floor``."""
+    """Return a new phase's fence: above all earlier fences, and at least ``floor``."""
     return max(doorman.last + 1, floor)
 
 
 def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
     """Return a text about each holder, for people: mode, holder, process, reason.
 
-    ``foreign``: the mutex record if another program wrote it; then it is described.
+    ``foreign``: another program's mutex record; then only that holder is described.
     """
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)

@@ -34,11 +34,11 @@ class Waiter:
     """A task in a ``ModeQueue``, and the grant it got.
 
     Attributes:
-        sent_at: Local time from which the lease of ``grant`` counts: when the request
-            that was granted was sent. If the reply to an earlier request was lost, a
-            time no later than when the store carried that one out.
+        sent_at: Local monotonic time (s) from which the lease of the grant counts:
+            when its request was sent. If the grant came from an earlier request, whose
+            reply was lost, a time no later than that grant.
         last_reply: What the store replied last while the task waited; None if nothing.
-        until: Local time up to which a request that was not carried out is repeated.
+        until: Local monotonic time until which a request without effect is repeated.
         unheard: If the task joined while a request was under way, how many replies the
             queue had received by then; otherwise -1.
     """
@@ -96,7 +96,7 @@ class ModeQueue:
     def __init__(self, client_id: str, mode: Mode, pace: PollPolicy) -> None:
         self.waiters: deque[Waiter] = deque()
         self.due: float | None = None
-        """Local time of the next poll."""
+        """Local monotonic time of the next poll, in seconds; None: no poll is due."""
         self.mode: Mode = mode
         self._client_id = client_id
         self._pace = pace
@@ -161,14 +161,14 @@ class ModeQueue:
         return Withdraw(self._client_id, self.mode, tickets, keep=keep)
 
     def wake(self) -> Acquire | None:
-        """Take note of a wake-up, which may be mistaken; return the request to send."""
+        """Note a wake-up, even a spurious one; return the acquire to send, or None."""
         if self._asked:
             self._woken = True
             return None
         return self.ask()
 
     def ask(self) -> Acquire | None:
-        """Return the acquire to send for the waiting tasks; None if there is none."""
+        """Return the acquire to send; None if no task waits or one is under way."""
         if not self.waiters or self._asked:
             return None
         first = self.waiters[0]
@@ -199,8 +199,8 @@ class ModeQueue:
     ) -> Effects:
         """Process the store's reply to the request under way.
 
-        ``sent_at`` (just before the request was sent) and ``now`` are local times in
-        seconds; ``random``, in [0, 1), is the jitter of the next poll.
+        ``sent_at`` (just before the request was sent) and ``now``: local monotonic
+        seconds. ``random``, in [0, 1), is the jitter of the next poll.
         """
         asked, self._asked, self._failures = self._asked, (), 0
         self._answers += 1
@@ -237,10 +237,10 @@ class ModeQueue:
         """Process the failure of the request under way.
 
         Tasks that have an entry in the store keep waiting; the others are turned away.
-        ``now`` is local time in seconds; ``random``, in [0, 1), is the jitter of the
-        pause before the next request. ``repeat``: the request was certainly not carried
-        out, and may succeed soon; tasks without an entry keep waiting as well, up to
-        their ``until``.
+        ``now``: local monotonic seconds. ``random``, in [0, 1), is the jitter of the
+        pause before the next request. ``repeat``: whether the request was certainly not
+        carried out and may succeed soon. If so, tasks without an entry also keep
+        waiting, until their ``until``.
         """
         asked, self._asked = self._asked, ()
         self._failures += 1

@@ -75,7 +75,7 @@ def expire(doorman: Doorman, now: int) -> Doorman:
 
 
 def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
-    """Remove these grants; the end of a write phase admits the waiting readers."""
+    """Remove these grants; if that ends a write phase, admit the waiting readers."""
     if not gone:
         return doorman
     left = tuple(g for g in doorman.grants if g not in gone)
@@ -100,7 +100,10 @@ def remember(doorman: Doorman, ending: LossNote) -> Doorman:
 
 
 def why_gone(doorman: Doorman, holder: str) -> LossReason:
-    """Return why this holder has no grant; "expired" is the answer without a note."""
+    """Return why this holder has no grant, from the notes about early endings.
+
+    Without a note: "expired", or "forced" if the doorman is new (so it was deleted).
+    """
     for ending in reversed(doorman.endings):
         if ending.holder == holder:
             return ending.reason
@@ -118,7 +121,7 @@ def why_gone(doorman: Doorman, holder: str) -> LossReason:
 def sync_mutex_record(
     doorman: Doorman, foreign: MutexRecord | None, wall: int
 ) -> tuple[str | None, MutexRecord | None]:
-    """Return the new ``Doorman.seat``, and the mutex record that the store keeps."""
+    """Return the new ``Doorman.seat`` and mutex record to store; None: delete it."""
     if foreign is not None:
         return None, foreign
     if not doorman.grants:

@@ -17,9 +17,9 @@ ANY_MEMBER = ""
 
 
 class SetMember(Resource):
-    """One mutex of a set as a resource: ``type`` is the set's name, ``id`` its own.
+    """One mutex of a set as a resource: ``type`` names the set, ``id`` the mutex.
 
-    Both are unencoded. It never equals a ``Resource`` of the same names.
+    Both are unencoded. A plain ``Resource`` with equal names is another lock.
     """
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Reply: refused; ``retry_after``: microseconds to the next expiry, or None."""
+    """Reply: no mutex taken; ``retry_after``: microseconds to an expiry, or None."""
 
     retry_after: int | None
 
@@ -68,7 +68,7 @@ class Busy:
 class TakeReplies:
     """Replies, or errors, to requests that were sent together, in their order.
 
-    ``rung``: targets for which this client has to send its requests again.
+    ``rung``: targets that this client may get now if it repeats its requests.
     """
 
     answers: tuple[Taken | Busy | BaseException, ...]
@@ -76,7 +76,7 @@ class TakeReplies:
 
 
 def check_set_name(what: str, name: object) -> str:
-    """Return a valid name of a set or its mutex, or raise ``ConfigurationError``."""
+    """Return ``name`` if a set or mutex may have it; else ``ConfigurationError``."""
     text = check_str(what, name)
     if not text:
         raise ConfigurationError(what=f"{what} is empty")

@@ -43,7 +43,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 class Resource(NamedTuple):
-    """A thing that can be locked. 42 and "42" name the same one.
+    """A thing that can be locked. The ids 42 and "42" name the same thing.
 
     ``type`` and ``id`` are encoded; ``label`` is for people and is not compared.
     """
@@ -117,8 +117,8 @@ def encode_type(resource_type: str, prefix: str = "") -> str:
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
     """Return a stored resource as a ``Locks`` with this prefix shows it, or None.
 
-    None: it has no name under the prefix. Key pairs and mutexes of a set are returned
-    as they are: their store adds the prefix.
+    None: its type does not begin with the prefix. Key pairs and mutexes of a set are
+    returned as they are: their store adds the prefix.
     """
     if found.kind:
         return found
@@ -156,13 +156,13 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def type_from_label(shown: str) -> str:
-    """Return the type as the user wrote it from the escaped type in a label."""
+    """Return the type in a ``type/id`` label, unescaped, as the user wrote it."""
     return unquote(shown)
 
 
 @lru_cache(CACHE_SIZE)
 def encode(text: str) -> str:
-    """Return a type or an id, percent-encoded and at most 200 bytes long."""
+    """Return a type or an id, percent-encoded and cut to 200 bytes at most."""
     if not text:
         raise ConfigurationError(what="an empty name cannot be locked")
     check_unicode(quoted(text), text)
@@ -175,8 +175,8 @@ def encode(text: str) -> str:
 def decode(name: str) -> str:
     """Return an encoded name as the user wrote it.
 
-    A name that was cut ends in eight digits of its hash. Bytes that are not text, as a
-    file's name may contain, become replacement signs.
+    If the name was cut, the result ends in eight digits of its hash. Invalid UTF-8, as
+    in a file's name, becomes replacement characters.
     """
     head, mark, digest = name.partition("%~")
     raw = head.encode(errors="surrogateescape")
@@ -185,7 +185,7 @@ def decode(name: str) -> str:
 
 
 def is_cut(shown: str) -> bool:
-    """Return True if ``decode`` made this text of a name that was cut."""
+    """Return True if this result of ``decode`` comes from a name that was cut."""
     return _SHOWN_CUT.search(shown) is not None
 
 
@@ -264,8 +264,8 @@ WRITE_LOCK_PREFIX = "writelock:"
 class KeyPair(Resource):
     """A resource locked by two published keys, ``readlock:`` and ``writelock:`` + name.
 
-    The name is ``type:id``, not encoded. No ``Resource`` of these names equals the
-    pair.
+    The name is ``type:id``, not encoded. A plain ``Resource`` with equal type and id is
+    another lock.
     """
 
     __slots__ = ()
@@ -279,7 +279,6 @@ class KeyPair(Resource):
 
     @property
     def key(self) -> str:
-        """The name in which both keys end."""
         return f"{self.type}:{self.id}"
 
     @property
@@ -297,7 +296,7 @@ def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """Return the key pair of a name such as ``type:id``."""
+    """Return the key pair called ``type:id``, or raise ``ConfigurationError``."""
     check_unicode(quoted(name), name)
     if has_control_character(name):
         raise ConfigurationError(

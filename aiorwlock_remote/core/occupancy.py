@@ -1,4 +1,4 @@
-"""Pending → using: the protocol by which objects that always exist are occupied (S4).
+"""Pending → using: the protocol by which objects that always exist are occupied.
 
 All transitions of a contender are in ``next_action``. The function knows no store and
 no clock: its caller carries out each action and passes the result in.
@@ -58,7 +58,7 @@ MIN_PENDING = 1.0
 
 
 class Action(Enum):
-    """Next step of a process that wants an object; ``BUSY`` and ``USING`` end it."""
+    """Next step of a process that wants an object; ``BUSY`` or ``USING`` is last."""
 
     WRITE = auto()
     LOOK_PENDING = auto()
@@ -79,7 +79,7 @@ class ContenderRecord:
 
     Attributes:
         who: Id of the process's attempt.
-        age: Seconds by the store's clock.
+        age: Seconds since it was written or extended, by the store's clock.
         dead: Whether the process has certainly ended.
         mark: Distinguishes the record from a later one of the same ``who``.
         label: Name shown to people, if the store knows a better one than ``who``.
@@ -98,7 +98,7 @@ class ContenderRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryAges:
-    """Ages in seconds after which records are dead; None: using records never are."""
+    """Ages in seconds after which records count as dead; ``using`` None: never."""
 
     pending: float = 10.0
     using: float | None = 600.0
@@ -112,8 +112,8 @@ class ExpiryAges:
 class NextAction:
     """Next step of a process that wants an object, as ``next_action`` returns it.
 
-    ``records``: the records to drop or in the way. ``then``: the action after
-    ``REMOVE``.
+    ``records``: those to drop, or those that block the process. ``then``: the action
+    after ``REMOVE``.
     """
 
     do: Action
@@ -132,8 +132,8 @@ def next_action(
 ) -> NextAction:
     """Return the action that follows the result ``answer`` of ``move``.
 
-    ``ages``: when others' records count as dead. ``confirm``: whether the store's looks
-    may be old. A result that does not belong to the action raises ``ValueError``.
+    ``ages``: when others' records count as dead. ``confirm``: whether the store may
+    show an old state. A result that does not fit the action raises ``ValueError``.
     """
     match move.do, answer:
         case Action.WRITE | Action.DROP_PENDING, None:
@@ -168,7 +168,7 @@ def next_action(
 
 
 def object_name(thing: object) -> tuple[str, ResourceId]:
-    """Return ``thing`` as a (kind, id) pair, or raise ``ConfigurationError``."""
+    """Return ``thing`` if it is a (kind, id) pair; else ``ConfigurationError``."""
     match thing:
         case (str() as kind, int() | str() | UUID() as object_id):
             return kind, object_id
@@ -212,7 +212,7 @@ def contender_id(label: str, nonce: bytes) -> str:
 
 
 def label_of(who: str) -> str:
-    """Return the label in such an id; another program's id is returned whole."""
+    """Return the label in an attempt's id; another program's id is returned whole."""
     label, _, nonce = who.rpartition(",")
     # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX

@@ -81,7 +81,7 @@ def table_name_parts(table: str) -> tuple[str, ...]:
 
 
 def check_key(key: RowKey) -> RowKey:
-    """Return the value that identifies a row, or raise ``ConfigurationError``."""
+    """Return ``key`` if it may identify a row, else raise ``ConfigurationError``."""
     if isinstance(key, bool) or not isinstance(key, int | str | UUID):
         raise ConfigurationError(
             what=f"a row's key must be int, str or UUID, not {type(key).__name__}"
@@ -109,7 +109,7 @@ class RowState:
 
 
 def parse_row_state(found: tuple[object, ...]) -> RowState | None:
-    """Return the state in mark, count and reason; None if no lock can have made it."""
+    """Return the state in mark, count and reason; None if they do not fit together."""
     mark, count, reason = found
     # A CHAR column pads its text, and some collations compare without case.
     text = mark.rstrip() if isinstance(mark, str) else ""
@@ -157,7 +157,7 @@ class StatementResult:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """Result of a plan: ``count`` rows were changed; 1 means that the step was done.
+    """Result of a step on a row: how many rows it changed; 1 means that it was done.
 
     ``found``: mark, count and reason of the row if the step was refused; None: no row.
     """
@@ -175,13 +175,13 @@ class RowStatements(Protocol[S_co]):
     """SQL statements of the row lock, in the form (``S_co``) that a driver takes."""
 
     def lock(self, mode: Mode, reason: str) -> S_co:
-        """Return the statement that locks the row: RLock or WLock."""
+        """Return the statement that locks the row in a mode and stores the reason."""
 
     def unlock(self, mode: Mode, reason: str) -> S_co:
-        """Return the statement that unlocks the row: RUnlock or WUnlock."""
+        """Return the statement that ends a lock of a mode and stores the reason."""
 
     def look(self) -> S_co:
-        """Return the statement that reads mark, count and reason."""
+        """Return the statement that reads mark, count and reason of the row."""
 
 
 class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
@@ -191,7 +191,7 @@ class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
         """Return the query for mark, count, reason, grants and the server's time."""
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
-        """Return the UPDATE to ``new`` values if the row has the ``old`` ones."""
+        """Return the UPDATE to ``new`` if mark, count and grants are as in ``old``."""
 
 
 Plan = Generator[S, StatementResult, T]
@@ -199,7 +199,7 @@ Plan = Generator[S, StatementResult, T]
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
-    """Send a plan's statements to ``run``, which blocks; return the plan's result."""
+    """Call ``run(statement)`` for each statement of a plan; return its result."""
     try:
         statement = next(plan)
         while True:
@@ -217,7 +217,7 @@ def lock_plan(
     check: bool = False,
     alone: bool = False,
 ) -> Plan[S, RowStep]:
-    """Return the plan that locks the row; it undoes a lock of several rows.
+    """Return the plan that locks a row; it undoes the lock if the key has several rows.
 
     Args:
         words: Makes the statements for the row.
@@ -225,7 +225,7 @@ def lock_plan(
         reason: Text stored in the row, for people.
         check: Whether to read the row back, to find a mark that does not fit its
             column.
-        alone: Whether to read first that the key matches one row only.
+        alone: Whether to check first that the key matches one row only.
     """
     # If the key matches several rows, and another program holds one of them, undoing
     # our step would undo that lock, too.
@@ -248,7 +248,7 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Return the plan that unlocks a row, or reads it if it was not so locked."""
+    """Return the plan that unlocks a row, or reads it if it has no such lock."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 

@@ -15,9 +15,9 @@ class Dialect:
         alters: Statements that add the published columns to a table.
         leases: The statement that adds the column for leases.
         now: Expression of the server's time: Unix time in microseconds, or UTC as text.
-        grant: The statement that gives a user the rights.
+        grant: The statement that gives a user the rights that a lock needs.
         capitals: Whether lower-case names must be quoted in upper case (Oracle).
-        uuids: Whether the driver takes UUIDs as they are.
+        uuids: Whether the driver takes UUID objects; otherwise they are passed as text.
         condition: A condition that is always true, evaluated for its side effect.
         freed: End of an UPDATE that may free the row: notifies tasks that wait for it.
     """
@@ -34,7 +34,7 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect with a limit to lock waits; same if not PostgreSQL."""
+        """Return the dialect with this limit to waits for a row (PostgreSQL only)."""
         if self is not POSTGRESQL:
             return self
         # A statement that waits for a row goes on waiting after its client has hung up,

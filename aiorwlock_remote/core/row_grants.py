@@ -116,7 +116,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """Step that locks a row with a lease in microseconds; a repetition renews it."""
+    """Step that locks a row for ``lease`` microseconds, counted anew if repeated."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -170,7 +170,7 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class RenewRow:
-    """Step that extends the grant of a ticket if its lease has not ended."""
+    """Step that renews a ticket's grant for ``lease`` microseconds, unless it ended."""
 
     ticket: str = field(repr=False)
     lease: int

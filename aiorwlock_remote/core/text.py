@@ -38,7 +38,7 @@ def has_control_character(text: str) -> bool:
 
 
 def check_reason(reason: str) -> str:
-    """Return a text if it can be the reason of a lock, else ``ConfigurationError``."""
+    """Return a text if it can be a lock's reason, else raise ``ConfigurationError``."""
     check_str("a reason", reason)
     if len(reason) > MAX_REASON:
         raise ConfigurationError(
@@ -49,7 +49,7 @@ def check_reason(reason: str) -> str:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise ``ConfigurationError`` about ``what`` for a NUL or invalid Unicode."""
+    """Raise ``ConfigurationError`` about ``what`` if it has NUL or invalid Unicode."""
     check_unicode(what, text)
     # PostgreSQL stores no NUL in a text, whatever the client's driver allows.
     if "\0" in text:
@@ -88,7 +88,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
-    """Return the path as text if a file can have that name; do not touch the disk."""
+    """Return the path as text; ``ConfigurationError`` if no file can have that name."""
     name: object = os.fspath(path) if isinstance(path, os.PathLike) else path
     text = check_str("a path", name)
     try:

@@ -72,7 +72,7 @@ def holder_of(ticket: str) -> str:
 
 
 def check_ticket(ticket: str) -> str:
-    """Return a user's own ticket if it fits, or raise ``ConfigurationError``."""
+    """Return a user's own ticket if it is valid, or raise ``ConfigurationError``."""
     check_str("ticket", ticket)
     # The word ``readers`` would make the record of this ticket a read phase's.
     if not ticket or len(ticket) > MAX_TICKET or ticket == READERS:

@@ -55,16 +55,16 @@ def default_margin(lease: float) -> float:
 
 
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
-    """Return the local time up to which a holder may rely on its grant, in seconds.
+    """Return the local monotonic time (seconds) until which a holder relies on a grant.
 
-    ``sent_at`` precedes the request. ``margin``: seconds to stop early; None: default.
+    ``sent_at``: before its request. ``margin``: seconds to stop early (None: default).
     """
     kept_back = default_margin(lease) if margin is None else margin
     return sent_at + lease - kept_back
 
 
 def renew_at(sent_at: float, lease: float) -> float:
-    """Return when the next renewal of a lease is due: local time, in seconds."""
+    """Return the local monotonic time (seconds) at which to renew a lease next."""
     return sent_at + lease / RENEWALS_PER_LEASE
 
 

@@ -114,7 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Draft of a reply to an acquire or upgrade that waits, until the step ends."""
+    """Placeholder for the ``Waiting`` reply, which is made at the end of the step."""
 
     client_id: str
     mode: Mode
@@ -230,11 +230,11 @@ def peek(
 def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
     """Return the step with its offer passed on from clients that cannot be reached.
 
-    For stores that know whether a wake-up has a receiver. The entries of
-    ``client_ids``, clients in ``step.wakes``, count as having missed their claim, and
-    the new ``wakes`` has only the clients called instead. Call again with those that
-    cannot be reached either, until there is none. The reply stays as it was. A pending
-    upgrade keeps its slot until the slot expires.
+    For stores that know whether a wake-up has a receiver. ``client_ids``: clients in
+    ``step.wakes`` that have none. Their entries count as having missed their claim, and
+    the new ``wakes`` has only the clients called instead. Call again if some of those
+    cannot be reached either. The reply stays as it was. A pending upgrade keeps its
+    slot until the slot expires.
     """
     doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
     return Step(doorman, step.seat, step.reply, wakes)
@@ -246,7 +246,7 @@ def next_attempt(
     """Return why and in how many microseconds a client should ask again, or None.
 
     For stores whose waiters poll the record themselves. None if the client has no queue
-    entry, or nothing changes by time alone. The first item, the cause, stays equal as
+    entry, or waits for nothing that expires. The first item, the cause, stays equal as
     long as the reason is the same, so that a poller does not ask twice for one reason.
     """
     doorman, foreign = peek(record, seat, now)
@@ -279,7 +279,7 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the step if only one writer is involved; None: use the full transition."""
+    """Return the step's result if only one writer is involved, else None."""
     # Most locks have no waiters, and then this gives the full transition's result in a
     # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:

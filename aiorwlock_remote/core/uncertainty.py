@@ -16,7 +16,7 @@ from aiorwlock_remote.errors import BackendError, BackendUnavailable, LockError
 
 
 def is_uncertain(error: BaseException | None) -> bool:
-    """Return False if there is no error or it proves that nothing was carried out."""
+    """Return True if a request with this error may have been done; False for None."""
     if error is None:
         return False
     if isinstance(error, BackendError):
@@ -26,7 +26,7 @@ def is_uncertain(error: BaseException | None) -> bool:
 
 
 def may_be_repeated(error: BaseException) -> bool:
-    """Return True if the request was certainly not done, and may soon succeed."""
+    """Return True if the error says that nothing was done and a retry may succeed."""
     return (
         isinstance(error, BackendUnavailable)
         and error.nothing_done
@@ -35,7 +35,7 @@ def may_be_repeated(error: BaseException) -> bool:
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
-    """Return an error for a request that failed after it had changed something."""
+    """Return an error without ``nothing_done``, for a request done in part."""
     doubtful = BackendUnavailable(
         what=error.what, hint=error.hint, retry_after=error.retry_after
     )
@@ -44,7 +44,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without ``nothing_done``: an earlier attempt may be done."""
+    """Return the error without ``nothing_done``: an earlier try may have succeeded."""
     if is_uncertain(error):
         return error
     # The error itself stays as it is: other tasks may raise it, too.

@@ -87,12 +87,12 @@ class Address:
     def seconds(
         self, name: str, default: float, *, least: float = 0.0, most: float = 86_400.0
     ) -> float:
-        """Return the option ``name``: seconds, from ``least`` to ``most``."""
+        """Return the option ``name``, seconds in this range, or ``default``."""
         number = self.number(name, default)
         return in_range(f"{self.scheme}: {name}", number, least, most)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Return the option ``name``: a whole number, from ``least`` to ``most``."""
+        """Return the option ``name``, a whole number in this range, or ``default``."""
         text = self.query.get(name, str(default))
         number = whole_number(text)
         if number is not None and least <= number <= most:
@@ -113,12 +113,12 @@ class Address:
         return text
 
     def yes(self, name: str, *, default: bool) -> bool:
-        """Return whether the option ``name`` is "yes" rather than "no"."""
+        """Return True if the option ``name`` is "yes", False if it is "no"."""
         return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that the digits form; None if they do not, or are too many."""
+    """Return the number in a text of up to 18 ASCII digits; None for any other text."""
     plain = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     return int(text) if plain else None
 
@@ -163,7 +163,7 @@ def parse(url: str) -> Address:
 
 
 def with_prefix(url: str, prefix: str) -> str:
-    """Return the URL with ``?prefix=`` added; raise if it has another prefix."""
+    """Add ``?prefix=`` to a URL; ``ConfigurationError`` if it has another prefix."""
     if "prefix" in parse(url).query:
         parse(url).without_prefix(prefix)
         return url

@@ -25,7 +25,7 @@ def _copier(cls: type) -> Callable[[Any], Any]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
-    """Class decorator: slotted, hashable dataclass, frozen for type checkers only."""
+    """Make a class a slotted, hashable dataclass that type checkers take as frozen."""
     # Frozen for type checkers only. Every request makes a handful of values, and a
     # frozen dataclass of eleven fields takes 1.2 µs to create, this one 0.2 µs.
     made = dataclass(slots=True, unsafe_hash=True)(cls)

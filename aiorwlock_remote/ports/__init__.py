@@ -40,10 +40,10 @@ class Capability(Flag):
 
 
 class Clock(Protocol):
-    """Source of local time, in seconds."""
+    """Source of local times, monotonic and Unix, in seconds."""
 
     def now(self) -> float:
-        """Return monotonic seconds; the clock runs on while the host is suspended."""
+        """Return monotonic seconds; this clock runs on while the host is suspended."""
 
     def wall(self) -> float:
         """Return Unix time in seconds."""
@@ -62,7 +62,7 @@ class EventLoop(Protocol):
         """
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Run the function as a task that no cancellation of a caller reaches."""
+        """Run ``function()`` as a task that is not cancelled when its caller is."""
 
 
 @runtime_checkable
@@ -74,19 +74,19 @@ class SocketEventLoop(Protocol):
     ) -> Callable[[], object]:
         """Call the function whenever ``sock`` can be read; return a function to stop.
 
-        Both run in the loop's thread. The loop handles what the function raises. Raises
-        ``NotImplementedError`` if this loop cannot watch sockets.
+        Both are called in the loop's thread. The loop handles what ``function`` raises.
+        Raises ``NotImplementedError`` if this loop cannot watch sockets.
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run the function at the end of this turn of the loop; loop's thread only."""
+        """Run the function after the callbacks that are ready; loop's thread only."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
 
 WakeCallback = Callable[[Resource, float], None]
-"""``wake(resource, seconds)``: a waiter may be granted in so many seconds."""
+"""``wake(resource, seconds)``: a waiter may get the resource in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class StoreSettings:
         prefix: To be put before keys made of unencoded names only (mutex sets, key
             pairs, occupied objects); ``Resource.type`` begins with the prefix already.
         connect_timeout: Time to open the store.
-        fence_memory: How long after its last use a resource is remembered.
+        fence_memory: How long after its last use a resource's doorman is kept.
         min_replicas: A ``Replicated`` store reports no grant that fewer replicas have.
     """
 
@@ -180,7 +180,7 @@ class ParallelRenewer(Protocol):
     def lane(self, resource: Resource) -> Hashable:
         """Return a key of the connection over which the resource is renewed.
 
-        Resources with equal keys (None is one) are renewed one after the other.
+        Resources with equal keys, None included, are renewed one after the other.
         """
 
 
@@ -189,7 +189,7 @@ class AbortableRenewer(Protocol):
     """A renewer that can be aborted, so that a silent server does not delay closing."""
 
     def give_up(self) -> None:
-        """Make renewals, present and later, fail soon. Any thread may call it again."""
+        """Make present and later renewals fail soon; callable from any thread."""
 
 
 @runtime_checkable
@@ -218,14 +218,14 @@ class Store(Protocol):
         """Send one command, which the store carries out in one atomic step.
 
         Returns at once. Commands for one resource are carried out in the order of the
-        calls, so that a release sent after a cancelled acquire cannot overtake it. The
-        reply fails with ``BackendError``. This leaves open whether the command was
-        carried out, unless its ``nothing_done`` is True; if it is also a
-        ``BackendUnavailable``, the same command may succeed soon.
+        calls, so that a release sent after a cancelled acquire cannot overtake it. If
+        the reply fails with a ``BackendError``, the command may have been carried out,
+        unless the error has ``nothing_done``. If it also is a ``BackendUnavailable``,
+        the same command may succeed soon.
         """
 
     def watch(self, resource: Resource) -> None:
-        """From now on, call the ``WakeCallback`` when this client may enter.
+        """From now on, call the ``WakeCallback`` when this client may get the resource.
 
         Called after the store gave this client a queue entry. If the resource became
         free between that step and this call, the callback must be called, too.
@@ -287,7 +287,7 @@ class Replicated(Protocol):
 
 
 class Backend(Protocol):
-    """A user's own store, or one over a client object that the user opens and closes.
+    """Opens a user's own store, or a store over a client object that the user closes.
 
     ``connect`` takes a backend in place of a URL.
     """

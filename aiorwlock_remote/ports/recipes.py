@@ -39,7 +39,7 @@ class MutexSetMembers(Protocol):
     ) -> Pending[None]:
         """Remove these queue entries, and release what the tickets were granted.
 
-        ``places``: targets of the entries. Sent even if the store must reconnect first.
+        ``places``: targets of the entries. If needed, the store reconnects first.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
@@ -55,7 +55,7 @@ class MutexSetMembers(Protocol):
         """Yield all mutexes; one that is added or removed meanwhile may be missing."""
 
     def watch(self) -> None:
-        """Begin to call ``ring`` (see ``SupportsMutexSets``) when the set changes."""
+        """From now on, call the ``ring`` given to ``members`` when the set changes."""
 
     def unwatch(self) -> None:
         """End ``watch``: no task of this client waits any more."""
@@ -70,8 +70,8 @@ class SupportsMutexSets(Protocol):
     ) -> MutexSetMembers:
         """Return the set of that name, without I/O.
 
-        ``ring(target)`` is called when it is this client's turn at ``target``,
-        ``ring(None)`` when the set has changed.
+        ``ring(target)`` is called in the loop's thread when this client may take the
+        mutex ``target``, ``ring(None)`` when the set has changed.
         """
 
 
@@ -80,7 +80,7 @@ class SupportsKeyPairs(Protocol):
     """A store that can hold readers-writer locks on ``KeyPair`` resources."""
 
     def check_pair(self, pair: KeyPair) -> None:
-        """Raise ``ConfigurationError`` if one step cannot change both keys here."""
+        """Raise ``ConfigurationError`` unless one step can change both keys."""
 
 
 @runtime_checkable
@@ -91,12 +91,12 @@ class SupportsRowLocks(Protocol):
     def dialect(self) -> Dialect: ...
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run the statements of a plan, each committed for itself.
+        """Run a plan's statements, each committed at once; return the plan's result.
 
-        No cancellation of a caller reaches them. The reply comes in bounded time, and
-        ``aclose`` waits for it. It fails with ``ConfigurationError`` or with
-        ``BackendError``, which, without ``nothing_done``, leaves open which statements
-        were carried out.
+        Cancelling a caller does not stop them. The reply comes in bounded time, and
+        ``aclose`` waits for it. It fails with ``ConfigurationError`` or
+        ``BackendError``. Unless that error has ``nothing_done``, some statements may
+        have been carried out.
         """
 
 
@@ -109,8 +109,8 @@ class NotifiesRowReleases(Protocol):
     ) -> Callable[[], object]:
         """Call ``ring()`` whenever the row may be free; return a function to stop it.
 
-        ``table`` is written as in statements. Some calls have no cause, one comes when
-        notifications begin, and releases by other programs cause none.
+        ``table``: as in statements. ``ring`` is called in the loop's thread: also when
+        notifications begin or without a cause, and not for other programs' releases.
         """
 
 
@@ -147,7 +147,7 @@ class OccupancyStore(Protocol):
 
     @property
     def confirms(self) -> bool:
-        """Whether ``usings`` may be outdated, unless a change precedes the call."""
+        """Whether ``usings`` may be outdated, except after a change by this process."""
 
     def check(self, thing: str) -> None:
         """Raise ``ConfigurationError`` if the store cannot hold this object's name."""
@@ -165,7 +165,7 @@ class OccupancyStore(Protocol):
         """Return the using records of attempts other than ``who``."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Remove a pending or ``using`` record that was found, unless it changed."""
+        """Remove a found record, pending or ``using``, unless it has changed since."""
 
     async def promote(self, thing: str, who: str) -> bool:
         """Turn the pending record into a using one; return False if it is gone."""
@@ -182,7 +182,7 @@ class SupportsOccupancy(Protocol):
     """A store that can hold, beside its locks, which process wants or has an object."""
 
     def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
-        """Return the pending and using records with these names, without I/O.
+        """Return the store of the records with these names; do no I/O.
 
-        A name has ``%s`` in place of the object; ``ConfigurationError`` if it does not.
+        Each name has one ``%s``, for the object; otherwise ``ConfigurationError``.
         """
