@@ -51,7 +51,7 @@ class Attempt:
 class AttemptObserver(Protocol):
     """Follower of one attempt, returned by ``Observer.asked``.
 
-    Called once with ``failed``, or with ``obtained`` and later ``ended``.
+    Either ``failed`` is called once, or ``obtained`` and later ``ended``.
     """
 
     def obtained(self, resource: str, fence: int) -> None:
@@ -90,8 +90,8 @@ class Observer(Protocol):
 
 @final
 class AttemptObservers:
-    """The followers of one attempt: hands each call on to all of them. As a context
-    manager it calls ``failed`` with the error that leaves the block.
+    """Passes each call on to all followers of one attempt. As a context manager it
+    calls ``failed`` with the error that leaves the block.
     """
 
     __slots__ = ("_each",)
@@ -156,7 +156,7 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return them as a tuple; ``ConfigurationError`` if one has no ``asked``."""
+    """Return them as a tuple; raise ``ConfigurationError`` if one has no ``asked``."""
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(
