@@ -174,7 +174,7 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return the handle of an object to occupy; no I/O. Short for ``occupancies``.
+        """Return a handle of one object: ``occupancies(**names).of(…)``; no I/O.
 
         Args:
             kind: kind of the object, such as ``"book"``.

@@ -41,7 +41,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 class BaseAcquirer(ABC):
     """Base of the acquirers: repeats attempts until a request is granted or fails. A
-    subclass says how one attempt asks the store, and how a task waits.
+    subclass implements how one attempt asks the store, and how a task waits.
     """
 
     def __init__(self, client: StoreClient) -> None:

@@ -75,7 +75,7 @@ async def ask_with_retries(
 class InFlightGrants:
     """The requests under way that the store may grant, each with a function to undo it.
     Belongs to one ``Locks`` and to the thread of its loop. Tasks in a wait queue are
-    not here: ``LockAcquirer.close`` ends their waits.
+    not registered here: ``LockAcquirer.close`` ends their waits.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class InFlightGrants:
             raise Closed
 
     def close(self) -> None:
-        """Call every ``undo``, with the store open. Later ``begin`` raises ``Closed``."""
+        """Call every ``undo`` (while the store is open); refuse later requests."""
         self._closed = True
         undo, self._undo = self._undo, {}
         for one in undo.values():

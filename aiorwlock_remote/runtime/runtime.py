@@ -39,10 +39,10 @@ class AcquireThrottle:
     The lease of a grant counts from before its request was sent. If thousands of
     requests were sent at once, the last replies would come when their leases are nearly
     over, and a loop busy with replies would leave the lease keeper's threads no time to
-    renew. So the limit, the window, is what the store answers in ``SLOW_REPLY``
-    seconds. It is found by additive increase and multiplicative decrease as in TCP's
-    congestion control (RFC 5681); while renewals are late, it is one. Tasks with a
-    queue entry send no request and do not count.
+    renew. So the limit (the window) is how many requests the store answers within
+    ``SLOW_REPLY`` seconds. It is found by additive increase and multiplicative decrease
+    as in TCP's congestion control (RFC 5681); while renewals are late, it is one. Tasks
+    with a queue entry send no request and do not count.
     """
 
     def __init__(self, clock: Clock) -> None:

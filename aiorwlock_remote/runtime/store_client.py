@@ -94,7 +94,7 @@ class StoreClient:
         disable_in_children(self)
 
     def claim(self, request: AcquireRequest) -> Claim:
-        """Return a claim of the running task: new random ticket, lease, requester."""
+        """Return a claim of the running task: new 128-bit ticket, lease, requester."""
         lease, reason = request.terms.lease, request.reason
         return Claim(
             random_id().hex(),
@@ -160,7 +160,7 @@ class StoreClient:
         return await self.answer(partial(self.runtime.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """Send a command that may grant the claim ``undo``; withdraw it on a failure.
+        """Send a command that may grant claim ``undo``; withdraw that claim on error.
 
         Raise ``AcquireUncertain`` if it is not known whether the store has granted,
         ``Closed`` if the ``Locks`` was closed meanwhile, else the store's

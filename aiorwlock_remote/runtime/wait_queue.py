@@ -192,7 +192,7 @@ class WaitQueue:
                 self._send(queue, queue.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
-        """Send a release, and in the same request those of this process's waiters."""
+        """Send a release; the same request asks for the lock for the next waiters."""
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
