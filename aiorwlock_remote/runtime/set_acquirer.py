@@ -167,8 +167,8 @@ class TargetQueue:
 
 
 class SetWaitQueue:
-    """The tasks of this process that wait for mutexes of one set, by target. No method
-    awaits, so that no cancellation can interrupt a change of state. One request to the
+    """The tasks of this process that wait for mutexes of one set, by target. No
+    change of state awaits, so that no cancellation can interrupt it. One request to the
     store asks for all targets that are due.
     """
 
