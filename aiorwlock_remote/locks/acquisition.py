@@ -163,11 +163,11 @@ class Acquisition(Coroutine[Any, Any, Held]):
         self._started().close()
 
     def unless(self, over: Callable[[], Awaitable[object]]) -> Acquisition:
-        """Give up waiting, with ``AcquireAbandoned``, as soon as ``over()`` returns.
+        """Let this attempt fail with ``AcquireAbandoned`` when ``over()`` returns.
 
-        Nothing is held then. ``over()`` is awaited during the wait for the lock, and
-        cancelled at its end. Return this object. For integrations, whose client may
-        hang up.
+        The attempt then holds nothing. ``over()`` is awaited during the wait for the
+        lock, and cancelled when that wait ends. Return this object. For integrations,
+        whose client may hang up.
         """
         self._obtain = partial(obtain_unless, self._obtain, self._session.client, over)
         return self

@@ -40,7 +40,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Context manager: give ``items``, and close that generator at the end."""
+    """Async context manager: yields ``items``, and closes that generator at the end."""
     try:
         yield items
     finally:

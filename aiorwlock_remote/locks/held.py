@@ -211,8 +211,8 @@ class Held:
     async def try_upgrade(self) -> Held | None:
         """Turn a reader's grant into a writer's if there is no other reader now.
 
-        Return the new ``Held``, or None if there are other readers; this one stays
-        then. Cancellation and errors are those of ``upgrade``.
+        Return the new ``Held``, or None if there are other readers; then this one stays
+        valid. Cancellation and errors are those of ``upgrade``.
         """
         return await self._upgrade(0)
 

@@ -40,7 +40,7 @@ Sender = Callable[[Lease], Pending[Reply]]
 
 
 class LossScopes:
-    """Cancels the watched scopes when a grant is lost. For the loop's thread."""
+    """Cancels the watched scopes when a grant is lost; for the event loop's thread."""
 
     __slots__ = ("_happened", "_scopes")
 
@@ -59,7 +59,7 @@ class LossScopes:
             self._scopes.remove(scope)
 
     def happened(self) -> None:
-        """Cancel all scopes, as the grant is lost; ``watch`` then cancels at once."""
+        """Note the loss: cancel all scopes; later calls of ``watch`` cancel at once."""
         self._happened = True
         for scope in self._scopes:
             scope.cancel()
@@ -75,7 +75,7 @@ class ReleasesBody(Protocol):
     """Function that releases a grant when the body it protected ends."""
 
     async def __call__(self, *, quietly: bool) -> None:
-        """Release the grant. Unless ``quietly``, raise if it was lost or that fails."""
+        """Release the grant; unless ``quietly``, raise its loss or a failed release."""
 
 
 async def end_body(
@@ -193,7 +193,7 @@ class HeldState:
             )
 
     def enter(self) -> None:
-        """Enter a scope that a loss of the grant cancels, if ``on_lost="raise"``."""
+        """Enter a cancel scope; with ``on_lost="raise"``, a loss cancels it."""
         self._scope = scope = self.session.loop.new_scope()
         scope.__enter__()
         if self.options.on_lost == "raise":
@@ -205,7 +205,7 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the scope of ``enter``; release the newest grant, as ``end_body``."""
+        """Leave the scope of ``enter``, release the newest grant; see ``end_body``."""
         assert self._scope is not None
         grant, scope = self.newest, self._scope
         self._scope = None
@@ -347,14 +347,14 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Keep the owner of ``old``, which moved to this grant, if that is a task."""
+        """Take over the owning task, if any, of ``old``, the state before a move."""
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
-        """Handle a loss in the loop: cancel the bodies, call the user's callback. A
-        grant that was held for too long is released in the store, unless other
+        """Handle a loss in the loop's thread: cancel bodies, call the user's callback.
+        A grant that was held for too long is released in the store, unless other
         processes share its ticket and still hold it.
         """
         lease = self.lease

@@ -64,7 +64,7 @@ class OptionArgs(TypedDict, total=False):
         margin: how long before the end of its lease a holder counts it as lost.
         slow_wait: after this wait, log the holders and the place in the queue.
         max_waiters: ``TooManyWaiters`` is raised if the queue is as long as this.
-        lock_delay: after a grant EXPIRED, the lock is not granted for so long.
+        lock_delay: for how long the lock is not granted after a grant EXPIRED.
     """
 
     lease: float | None

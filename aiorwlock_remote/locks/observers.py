@@ -51,14 +51,14 @@ class Attempt:
 class AttemptObserver(Protocol):
     """Follower of one attempt, returned by ``Observer.asked``.
 
-    Called once with ``failed``, or with ``obtained`` and later ``ended``.
+    Either ``failed`` is called once, or ``obtained`` and later ``ended``.
     """
 
     def obtained(self, resource: str, fence: int) -> None:
-        """Note that the lock ``resource`` (``type/id``) is held from now on."""
+        """Called when the lock ``resource`` (``type/id``) has been obtained."""
 
     def failed(self, error: BaseException | None) -> None:
-        """Note that the lock was not obtained.
+        """Called when the attempt has ended without the lock.
 
         Args:
             error: why, also a cancellation; None: the lock was only tried, and is not
@@ -66,7 +66,7 @@ class AttemptObserver(Protocol):
         """
 
     def ended(self, how: GrantEnd) -> None:
-        """Note that the grant has ended."""
+        """Called when the grant has ended; ``how`` says by what."""
 
 
 class Observer(Protocol):
@@ -82,7 +82,7 @@ class Observer(Protocol):
     """
 
     def asked(self, attempt: Attempt) -> AttemptObserver | None:
-        """Note an attempt before its request is sent.
+        """Called with each attempt, before its request is sent.
 
         Return an object that is called with the outcome; None: no call is needed.
         """
@@ -90,8 +90,8 @@ class Observer(Protocol):
 
 @final
 class AttemptObservers:
-    """The followers of one attempt: hands each call on to all of them. As a context
-    manager it calls ``failed`` with the error that leaves the block.
+    """Passes each call on to all followers of one attempt. As a context manager it
+    calls ``failed`` with the error that leaves the block.
     """
 
     __slots__ = ("_each",)
@@ -156,7 +156,7 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return them as a tuple; ``ConfigurationError`` if one has no ``asked``."""
+    """Return ``observers`` as a tuple; ``ConfigurationError``: one has no ``asked``."""
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(

@@ -69,7 +69,7 @@ class Options:
         self._check_margin()
 
     def but(self, changes: Mapping[str, object]) -> Options:
-        """Return a copy with ``changes``; ``ConfigurationError`` if one is wrong."""
+        """Return a copy with ``changes``; a wrong one raises ``ConfigurationError``."""
         if not changes:
             return self
         for name, given in changes.items():
@@ -87,7 +87,7 @@ class Options:
         return changed
 
     def mutex_policy(self) -> Policy:
-        """Return the policy of a mutex, which is ``BARGE`` if ``fair`` is False."""
+        """Return a mutex's policy: ``BARGE`` if ``fair`` is False, else ``policy``."""
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property

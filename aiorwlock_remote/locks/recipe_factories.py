@@ -174,7 +174,7 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return an existing object to occupy: ``occupancies(**names).of(…)``; no I/O.
+        """Return a handle of one object: ``occupancies(**names).of(…)``; no I/O.
 
         Args:
             kind: kind of the object, such as ``"book"``.
@@ -184,9 +184,9 @@ class RecipeFactories:
         return self.occupancies(**names).of(kind, object_id)
 
     def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
-        """Return a factory of marks that an existing object is in use; no I/O.
+        """Return a factory of handles that mark existing objects as in use; no I/O.
 
-        An object becomes pending, then using, while a task occupies it.
+        While a task occupies an object, its mark is first pending, then using.
 
         Args:
             names: the two keys of an object and the ages, the same in every program

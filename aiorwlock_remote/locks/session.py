@@ -34,7 +34,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
 
 class Session:
-    """The store client of one ``Locks``, and its grants with their owners."""
+    """Internal state of one ``Locks``: store client, grants and their owners."""
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
@@ -88,7 +88,6 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
-        """Call ``asked`` of each observer; return the followers of the attempt."""
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)
@@ -114,7 +113,7 @@ class Session:
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: HeldState) -> None:
-        """Register a new grant, to be renewed from now on, and its loss to be handled.
+        """Register a new grant: from now on it is renewed, and its loss is handled.
         Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
         """
         self._check_dropped()

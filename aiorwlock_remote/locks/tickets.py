@@ -47,7 +47,7 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """Return the text by which another owner adopts, or shares, the grant."""
+    """Return the text with which others adopt the grant or, if ``shared``, share it."""
     fields = [
         lease.resource.type,
         lease.resource.id,
@@ -66,7 +66,7 @@ def write(lease: Lease, *, shared: bool = False) -> str:
 
 
 def read(ticket: str) -> TransferTicket:
-    """Decode a ticket; ``ConfigurationError`` if ``write`` did not make the text."""
+    """Decode a ticket made by ``write``; ``ConfigurationError`` for any other text."""
     # One error for all that can be wrong, without any part of the text: it is secret.
     refused = ConfigurationError(
         what="this is no ticket made by detach()", hint="pass it on unchanged"

@@ -41,7 +41,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 class BaseAcquirer(ABC):
     """Base of the acquirers: repeats attempts until a request is granted or fails. A
-    subclass says how one attempt asks the store, and how a task waits.
+    subclass implements how one attempt asks the store, and how a task waits.
     """
 
     def __init__(self, client: StoreClient) -> None:
@@ -51,7 +51,7 @@ class BaseAcquirer(ABC):
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
-        """Wait for a grant; return its lease, which the caller has to have renewed.
+        """Wait for a grant; return its lease, which nothing renews yet.
 
         If the caller is cancelled, no grant and no queue entry remain.
 
@@ -158,7 +158,7 @@ class BaseAcquirer(ABC):
 
     @abstractmethod
     def waiters(self) -> Iterable[tuple[Mode, float]]:
-        """Return the mode of each waiting task, and since what local time it waits."""
+        """Return mode and start (local monotonic seconds) of each task's wait."""
 
 
 class LockAcquirer(BaseAcquirer):
@@ -286,7 +286,7 @@ class LockAcquirer(BaseAcquirer):
 
 
 class AcquireAbandoned(Exception):
-    """Raised by ``Acquisition.unless``: the condition came first; no lock is held."""
+    """Raised by ``Acquisition.unless``: ``over()`` returned first; no lock is held."""
 
 
 async def obtain_unless(
@@ -458,7 +458,7 @@ def slow_wait_message(
 
 
 def waited_so_long(request: AcquireRequest) -> str:
-    """Return how log texts begin: ``waited 5 s for order/42 (write)``."""
+    """Return how log texts of waits begin: ``waited 5 s for order/42 (write)``."""
     label, mode = request.resource.label, request.mode
     return f"waited {request.slow_wait:g} s for {label} ({mode})"
 

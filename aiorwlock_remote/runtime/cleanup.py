@@ -50,11 +50,11 @@ async def ask_with_retries(
 
     Args:
         ask: sends the request. It is called up to ``MAX_RETRIES`` more times, with
-            growing pauses, and only after an error that proves that the store did
-            nothing but may do so soon (``may_be_repeated``).
-        clock: local time.
+            growing pauses, and only after an error that proves that the request was not
+            carried out and may succeed soon (``may_be_repeated``).
+        clock: local monotonic clock, which measures ``timeout``.
         timeout: seconds after which ``ask`` is not called again.
-        before_retry: called before each repetition. If it raises, there is none.
+        before_retry: called before each repetition; an error from it ends the call.
 
     Raises:
         LockError: the error of the last request.
@@ -75,7 +75,7 @@ async def ask_with_retries(
 class InFlightGrants:
     """The requests under way that the store may grant, each with a function to undo it.
     Belongs to one ``Locks`` and to the thread of its loop. Tasks in a wait queue are
-    not here: ``LockAcquirer.close`` ends their waits.
+    not registered here: ``LockAcquirer.close`` ends their waits.
     """
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class InFlightGrants:
 
         If ``close`` is called during the block, it calls ``undo()``, and the block ends
         with ``Closed``; after ``close``, the block is not entered. After the block, the
-        caller hands the grant on before it awaits anything: ``close`` would not undo it
-        in between.
+        caller must hand the grant to its owner before it awaits anything, because
+        ``close`` no longer undoes it.
         """
         key = self.begin(undo)
         try:
@@ -119,7 +119,7 @@ class InFlightGrants:
             raise Closed
 
     def close(self) -> None:
-        """Call every ``undo`` (the store must be open); refuse later requests."""
+        """Call every ``undo`` (while the store is open); refuse later requests."""
         self._closed = True
         undo, self._undo = self._undo, {}
         for one in undo.values():
@@ -164,10 +164,9 @@ class CleanupRetrier:
     - A request is repeated until the store has answered, the lease is over, or an error
       shows that no repetition helps.
     - Requests that may have been carried out are repeated only if ``repeatable``.
-    - Each waiter in ``outcome`` gets one answer, also if the background task is
-      cancelled.
-    - Closing the ``Locks`` sends each failed request once more, and that is the last
-      time.
+    - Each task that waits in ``outcome`` gets one answer, even if the background task
+      is cancelled.
+    - When the ``Locks`` is closed, each failed request is sent for the last time.
     """
 
     def __init__(self, loop: TaskEventLoop, in_flight: InFlightGrants) -> None:
@@ -193,7 +192,7 @@ class CleanupRetrier:
         """Return ``first``; if that request fails, repeat it in the background.
 
         Args:
-            first: the reply, come or still to come, to a release or withdrawal.
+            first: the reply, received or still to come, to a release or withdrawal.
             resource: named in log events.
             retry: sends a request after which nothing is held, whether or not the
                 earlier requests were carried out.
@@ -210,9 +209,9 @@ class CleanupRetrier:
     async def outcome(self, first: Pending[T]) -> T:
         """Wait for the answer to a request given to ``retry_if_failed``; return it.
 
-        If the request was certainly not carried out and may succeed soon, that is the
-        answer to one of up to ``MAX_RETRIES`` repetitions. Raises the error of the last
-        of these. Cancelling the caller stops none of the requests.
+        If it failed, but was certainly not carried out and may succeed soon, wait for
+        up to ``MAX_RETRIES`` repetitions, and raise the last one's error if all fail.
+        Other errors are raised at once. Cancelling the caller stops no request.
         """
         try:
             return await first

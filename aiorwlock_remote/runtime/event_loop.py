@@ -60,7 +60,7 @@ class TaskEventLoop(EventLoop, SocketEventLoop, Protocol):
 
 
 async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
-    """Await ``function()``; log what it raises, as trio would end the whole run."""
+    """Await ``function()``; log its error, which would end the whole run of trio."""
     # Cancellation and ``SystemExit`` pass: they belong to the loop.
     try:
         await function()

@@ -134,8 +134,8 @@ class Lease:
         return None if self.deadline is None else self.deadline - self._clock.now()
 
     def renewed(self, sent_at: float, lease: float | None) -> None:
-        """Extend the deadline: the store renewed, for ``lease`` seconds (None: for
-        ever), a grant whose renewal was sent at the local time ``sent_at``.
+        """Extend the deadline, as the store has renewed the grant for ``lease`` seconds
+        (None: for ever). ``sent_at``: local monotonic time when the request was sent.
         """
         with self._lock:
             if self.state is LeaseState.HELD:
@@ -143,7 +143,7 @@ class Lease:
                 self.attempts = 0
 
     def end(self, state: LeaseState) -> bool:
-        """End the lease by its holder's wish. Return False if it had ended before."""
+        """Set the final ``state``, unless the lease has ended: then return False."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -189,7 +189,7 @@ class Lease:
         return self.state is LeaseState.LOST
 
     def abandoned(self) -> bool:
-        """Return whether the owner is gone: a task that ended, a ``Held`` dropped."""
+        """Return whether the owning task has ended or the ``Held`` was dropped."""
         return (
             self.owner is not None
             and self.owner_gone is not None

@@ -66,8 +66,7 @@ class DeadlineQueue:
     """Leases ordered by the local time at which each is to be checked. Not thread-safe.
 
     Leases are kept in slots of ``SLOT_SECONDS``. A lease that ends leaves its slot at
-    once, and empty slots are dropped now and then, so that many short grants do not use
-    memory until they would have been renewed.
+    once, and empty slots are dropped now and then, so that ended leases use no memory.
     """
 
     def __init__(self) -> None:
@@ -81,13 +80,13 @@ class DeadlineQueue:
 
     @property
     def next(self) -> float:
-        """Local time at which the next slot is due; infinity if there is none."""
+        """Local monotonic time when the next slot is due; infinity if there is none."""
         return self._slots[0] * SLOT_SECONDS if self._slots else math.inf
 
     def put(self, lease: Lease, due: float) -> float:
-        """Add a lease to be checked at local time ``due``, unless the queue has it.
-        Return the time of that check; infinity if the lease was not added, or is never
-        due.
+        """Add a lease to be checked at local monotonic time ``due``, unless it is in
+        the queue already. Return the time of that check; infinity if the lease was not
+        added or is never due.
         """
         if lease.slot is not None and lease in lease.slot:
             return math.inf
@@ -108,7 +107,7 @@ class DeadlineQueue:
         return slot * SLOT_SECONDS
 
     def move(self, lease: Lease, due: float) -> float:
-        """Add a lease, or change its time to ``due``. Return what ``put`` returns."""
+        """Add a lease, or change the time of its check. Return what ``put`` returns."""
         if lease.slot is not None:
             lease.slot.discard(lease)
         return self.put(lease, due)
@@ -167,11 +166,10 @@ class RenewalWorker:
         Args:
             open_renewer: opens the connection for renewals, in the thread that first
                 renews.
-            clock: local time.
-            check_again: called with each lease whose ``renew_due`` has changed, in the
-                thread that changed it.
-            throttle: its ``behind`` is set while renewals are late, to hold acquires
-                back.
+            clock: local monotonic clock.
+            check_again: called with each lease whose time of renewal (``renew_due``)
+                has changed, in the thread that changed it.
+            throttle: its ``behind`` is True while renewals are late, to delay acquires.
         """
         self.sent: int = 0
         """Number of renewals sent, one for each lease of a batch."""
@@ -222,7 +220,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Enter a block; log what it raises, and then renew ``leases`` again later."""
+        """Log, not raise, errors of the ``with`` block; retry ``leases`` after one."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -415,15 +413,15 @@ class LeaseKeeper:
 
     @property
     def renewals(self) -> tuple[int, int, int]:
-        """How many renewals became due, were sent, and failed and were repeated."""
+        """Number of renewals that became due, that were sent, and that failed."""
         return self.due, self._worker.sent, self._worker.failed
 
     def track_endless(self) -> None:
-        """From now on keep track of grants without an end, too, for ``renew_all``."""
+        """From now on let ``renew_all`` also renew grants that never expire."""
         self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
-        """Start the thread if a grant of these terms, not yet requested, needs it.
+        """Start the thread if a grant with ``terms``, about to be requested, needs it.
         Raise ``BackendUnavailable`` if no thread can be started.
         """
         if terms.watched:
@@ -448,8 +446,8 @@ class LeaseKeeper:
         """Renew every grant now, as another server has taken over. From any thread.
 
         The new server may not know the newest grants, and may have given their locks to
-        other processes: the holders here learn of the loss at once, and not after a
-        third of a lease.
+        other processes: so the holders in this process learn of a loss at once, and not
+        after a third of a lease.
         """
         with self._lock:
             now = self._worker.doubted_at = self._clock.now()
@@ -590,9 +588,9 @@ def _is_late(lease: Lease, now: float) -> bool:
 
 
 def reply_timeout(left: float) -> float:
-    """Return for how many seconds to wait for the reply to a renewal. ``left`` is the
-    number of seconds to the deadline of the grant: enough of them remain for another
-    renewal over a new connection if this one is dead.
+    """Return for how many seconds to wait for the reply to a renewal of a grant whose
+    deadline is ``left`` seconds away. If no reply comes, enough time remains to renew
+    over a new connection.
     """
     return max(0.05, min(REPLY_TIMEOUT_SHARE * left, max(MIN_REPLY_TIMEOUT, left / 2)))
 

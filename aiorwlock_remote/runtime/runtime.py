@@ -39,10 +39,10 @@ class AcquireThrottle:
     The lease of a grant counts from before its request was sent. If thousands of
     requests were sent at once, the last replies would come when their leases are nearly
     over, and a loop busy with replies would leave the lease keeper's threads no time to
-    renew. So the limit, the window, is what the store answers in ``SLOW_REPLY``
-    seconds. It is found by additive increase and multiplicative decrease as in TCP's
-    congestion control (RFC 5681); while renewals are late, it is one. Tasks with a
-    queue entry send no request and do not count.
+    renew. So the limit (the window) is how many requests the store answers within
+    ``SLOW_REPLY`` seconds. It is found by additive increase and multiplicative decrease
+    as in TCP's congestion control (RFC 5681); while renewals are late, it is one. Tasks
+    with a queue entry send no request and do not count.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,9 +68,9 @@ class AcquireThrottle:
         request.add_done_callback(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
-        """Wait until a request may be sent, or for so many seconds (None: for ever).
-        The caller then calls ``let_in`` when its request is sent, or not needed. Raise
-        ``Closed`` if the ``Locks`` was closed meanwhile.
+        """Wait until a request may be sent, at most ``seconds`` (None: for ever). The
+        caller must call ``let_in`` as soon as its request is sent, or is not needed.
+        Raise ``Closed`` if the ``Locks`` was closed meanwhile.
         """
         if log.isEnabledFor(logging.DEBUG):
             waiting, window = len(self._waiting), self._window
@@ -128,9 +128,9 @@ class AcquireThrottle:
 
 
 class Runtime:
-    """The state that all parts of one ``Locks`` share, built before these parts.
-    ``store`` is set when the store is open, and read for each request: in a forked
-    child process ``StoreClient.sever`` replaces it.
+    """State that all parts of one ``Locks`` share. ``store`` is set when the store is
+    open. It must be read anew for each request, because ``StoreClient.sever`` replaces
+    it in a forked child process.
     """
 
     store: Store

@@ -61,7 +61,7 @@ class PeriodicPoll:
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """Prepare to call ``poll`` each ``every`` seconds, give or take ``JITTER``."""
+        """Prepare to call ``poll`` every ``every`` seconds, varied by ``JITTER``."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -72,7 +72,7 @@ class PeriodicPoll:
         self._task = BackgroundTask(loop, self._run)
 
     def start(self) -> None:
-        """Begin to poll; also start the timer's task again if it was cancelled."""
+        """Begin to poll. If the timer's task was cancelled, start a new one."""
         if not self._wanted:
             self._wanted = True
             self._hinted = math.inf
@@ -145,7 +145,7 @@ class TargetWaiter:
         return self.claim.lease
 
     def decide(self, error: BaseException | None = None) -> None:
-        """Wake the task. An ``error`` replaces the mutex that the task may have got."""
+        """Wake the waiting task; with ``error``, it fails even if it got a mutex."""
         if error is not None:
             self.took, self.error = None, error
         if not self.ready.done():
@@ -167,9 +167,9 @@ class TargetQueue:
 
 
 class SetWaitQueue:
-    """The tasks of this process that wait for mutexes of one set, by target. As in
-    ``WaitQueue`` nothing here awaits, so that no cancellation can interrupt a change of
-    state. All targets that are due are asked for in one request.
+    """The tasks of this process that wait for mutexes of one set, by target. No
+    change of state awaits, so that no cancellation can interrupt it. One request to the
+    store asks for all targets that are due.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class SetWaitQueue:
             self.withdraw(waiter).log_failure()
 
     def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
-        """Undo a waiter's request, repeatedly if that fails: then nothing is held."""
+        """Withdraw a waiter's request, so that it holds nothing; retry on failure."""
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
         cleanup = self._runtime.cleanup

@@ -60,10 +60,10 @@ class StoreClient:
     Invariants:
 
     - A request is handed to the store before anything is awaited. When its task is
-      cancelled, the withdrawal is handed over before the cancellation goes on, and the
-      store carries out requests for one resource in order: so no request is shielded,
-      and none leaves a grant behind (tests/runtime/test_cancellation.py cancels at
-      every await).
+      cancelled, the withdrawal is handed over before the caller sees the cancellation.
+      The store carries out requests for one resource in order: so no request is
+      shielded, and none leaves a grant behind (tests/runtime/test_cancellation.py
+      cancels at every await).
     - A request that failed is withdrawn, unless its error proves that it was not
       carried out (tests/runtime/test_lost_replies.py).
     - Withdrawals and releases that fail are repeated until the lease is over
@@ -94,7 +94,7 @@ class StoreClient:
         disable_in_children(self)
 
     def claim(self, request: AcquireRequest) -> Claim:
-        """Return a claim for the running task, with a new ticket of 128 random bits."""
+        """Return a claim of the running task: new 128-bit ticket, lease, requester."""
         lease, reason = request.terms.lease, request.reason
         return Claim(
             random_id().hex(),
@@ -106,7 +106,7 @@ class StoreClient:
         )
 
     def requester(self, reason: str = "") -> Requester:
-        """Return host, process and task of the caller, as other processes see them."""
+        """Return host, process, task and ``reason``, as shown to other processes."""
         return self._requester(self.runtime.loop.task_name(), reason)
 
     def release(self, lease: Lease) -> Pending[Reply]:
@@ -131,14 +131,14 @@ class StoreClient:
         return cleanup.retry_if_failed(released, resource, retry, lease.left)
 
     def release_in_background(self, lease: Lease) -> None:
-        """Release a grant that no caller has received; log a failure, do not wait."""
+        """Send the release of a grant that no caller received; only log a failure."""
         resource, seconds = lease.resource, lease.terms.lease
         retry = partial(self._release, resource, lease.ticket)
         cleanup = self.runtime.cleanup
         cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
-        """Renew a grant for so many seconds (None: for ever), and update its lease."""
+        """Renew a grant for ``seconds`` (None: for ever); extend or end its lease."""
         # Before the request: a lease counted from the reply would let two processes
         # believe in their grants at once (``core.timing``).
         sent_at = self.runtime.clock.now()
@@ -154,11 +154,13 @@ class StoreClient:
         return outcome
 
     async def request(self, resource: Resource, command: Command) -> Reply:
-        """Send a command, with retries as ``answer``; withdraw nothing if it fails."""
+        """Send a command and return its reply, with the retries of ``answer``. If it
+        fails, nothing is withdrawn.
+        """
         return await self.answer(partial(self.runtime.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """Send a command that may grant the claim ``undo``; withdraw it on a failure.
+        """Send a command that may grant claim ``undo``; withdraw that claim on error.
 
         Raise ``AcquireUncertain`` if it is not known whether the store has granted,
         ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
@@ -207,7 +209,7 @@ class StoreClient:
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
-        """Make the lease of a grant that was requested at local time ``sent_at``."""
+        """Make the lease of a grant requested at local monotonic time ``sent_at``."""
         if log.isEnabledFor(logging.DEBUG):
             log_event(
                 log,
@@ -223,9 +225,9 @@ class StoreClient:
         return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``ask()`` returns; repeat it as ``ask_with_retries`` does. Raise
-        ``Closed`` if the ``Locks`` was closed before a repetition: its withdrawals were
-        sent already, and a grant that came now would stay.
+        """Return what ``ask()`` returns; repeat the call as ``ask_with_retries`` does.
+        Raise ``Closed`` instead of repeating it if the ``Locks`` was closed meanwhile,
+        because nothing would undo a grant that comes later.
         """
         runtime = self.runtime
         timeout = runtime.connect_timeout
@@ -241,10 +243,10 @@ class StoreClient:
     ) -> None:
         """Wait for the reply to a withdrawal of ``claim``, after which nothing is held.
 
-        The wait ends at the local time ``until``, and after ``connect_timeout``
-        seconds. Then raise ``AcquireUncertain``, as the store cannot be reached and may
-        hold a grant; but if ``error``, the reason of the withdrawal, is a refusal by
-        the store, return: the caller raises ``error``, which helps more.
+        If it fails, or does not come within ``connect_timeout`` seconds and before the
+        local monotonic time ``until``, raise ``AcquireUncertain``: the store may hold a
+        grant. But if ``error``, the reason of the withdrawal, does not mean that the
+        store is unavailable, return: the caller then raises ``error``.
         """
         failure: BackendError | None = None
         timeout = self.runtime.connect_timeout
@@ -268,7 +270,7 @@ class StoreClient:
         ) from failure
 
     async def aclose(self) -> None:
-        """Stop the lease keeper and close the store, also if cancelled meanwhile."""
+        """Stop the lease keeper, close the store; also if the caller is cancelled."""
         self.queues.close()
         thread, done = self.keeper.close(), anyio.Event()
 

@@ -55,8 +55,8 @@ def _new_pending() -> Pending[None]:
 @dataclass(slots=True, eq=False)
 class TaskWaiter(Waiter):
     """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
-    or ``error``: why the task does not get the lock. ``since``: local time at which the
-    wait began.
+    or ``error``: why the task does not get the lock. ``since``: local monotonic time at
+    which the wait began.
     """
 
     ready: Pending[None] = field(default_factory=_new_pending)
@@ -69,7 +69,7 @@ class TaskWaiter(Waiter):
         return is_uncertain(self.error)
 
     def decide(self) -> None:
-        """Wake the task: ``grant`` or ``error`` is set. A second call does nothing."""
+        """Wake the task; set ``grant`` or ``error`` before. Later calls do nothing."""
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -82,10 +82,10 @@ class WaitQueue:
 
     Invariants (tests/runtime/test_wait_queue_random_histories.py):
 
-    - A mode with waiters has a request under way or a time ``due`` to ask again.
+    - A mode with waiters has a request under way or a time ``due`` for its next one.
     - ``set_alarm`` was called for each ``due`` that came nearer, so that the registry
       never wakes a queue later than it is due.
-    - Each waiter that joined is decided once, or left: ``waiting`` counts the others.
+    - Each waiter that joined gets one result or leaves: ``waiting`` counts the others.
     - A ticket that the store may know when its waiter leaves is withdrawn
       (tests/runtime/test_cancellation.py).
     """
@@ -96,7 +96,7 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Make an empty queue; it calls ``set_alarm(self)`` when ``due`` is nearer."""
+        """Make an empty queue. It calls ``set_alarm(self)`` when it plans a poll."""
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -116,7 +116,7 @@ class WaitQueue:
 
     @property
     def due(self) -> float | None:
-        """Local time of the next poll of the store; None if none is planned."""
+        """Local monotonic time of the next poll of the store; None: not planned."""
         times = [mode.due for mode in self._modes if mode.due is not None]
         return min(times, default=None)
 
@@ -126,7 +126,7 @@ class WaitQueue:
         return len(self._readers.waiters) + len(self._writers.waiters)
 
     def join(self, waiter: TaskWaiter, mode: Mode) -> None:
-        """Add a waiter, and ask the store unless a request is under way for its mode.
+        """Add a waiter; send a request, unless one for its mode is under way already.
         Raise ``TooManyWaiters`` if ``max_waiters`` tasks of this process wait already.
         """
         # The store counts the waiters of all processes; those of this one are refused
@@ -139,8 +139,8 @@ class WaitQueue:
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Remove a waiter, and give back what the store may have granted to it. Call
-        this also after its grant came: a task that is cancelled between the answer and
-        its next step would hold a lock without knowing (test_cancellation.py).
+        this also for a task that is cancelled after its grant came: it would hold a
+        lock without knowing (test_cancellation.py).
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
@@ -157,7 +157,7 @@ class WaitQueue:
         self._unwatch_if_idle()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
-        """Send the withdrawal of a waiter that failed: it may have been granted."""
+        """Withdraw the request of a failed waiter, as the store may have granted it."""
         self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
@@ -173,7 +173,7 @@ class WaitQueue:
         return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
-        """Ask the store for every mode with waiters, as the lock may be free."""
+        """Request the lock in every mode that has waiters, as it may be free."""
         for queue in self._modes:
             # Also without a queue entry: the wake-up may overtake the answer that
             # confirms the entry, and would be lost then.
@@ -182,7 +182,7 @@ class WaitQueue:
                 self._send(queue, queue.wake())
 
     def look(self) -> None:
-        """Ask the store for every mode whose next poll is due."""
+        """Request the lock in every mode whose next poll is due."""
         # In case a wake-up was lost, or the store sends none: an answer also says when
         # to ask again.
         now = self._clock.now()
@@ -192,7 +192,7 @@ class WaitQueue:
                 self._send(queue, queue.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
-        """Send a release; the next waiters of this process ask in the same request."""
+        """Send a release; the same request asks for the lock for the next waiters."""
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
@@ -364,7 +364,7 @@ class WakeSignal:
 
 class WaitQueueRegistry:
     """The wait queues of one ``Locks``, and the timer that wakes them. Its alarms are
-    local times at which a queue is to poll, or at which a resource may become free
+    local monotonic times at which a queue is to poll, or a resource may become free
     because a lease ends. To be used in the event loop's thread.
     """
 
@@ -395,9 +395,9 @@ class WaitQueueRegistry:
     def wake(
         self, resource: Resource, seconds: float, cause: WakeCause = "message"
     ) -> None:
-        """Let the waiters of a resource ask the store, now or in so many ``seconds``.
+        """Let the waiters of a resource request it in ``seconds`` seconds (0: now).
         The store calls this, as its ``WakeCallback``, when the resource may be free.
-        ``cause`` is what ``Statistics.wakeups`` counts.
+        ``cause``: the key under which ``Statistics.wakeups`` counts this call.
         """
         if self._closed:
             return
@@ -430,7 +430,7 @@ class WaitQueueRegistry:
                 self._runtime.store.unwatch(resource)
 
     def close(self) -> None:
-        """Send no more requests. ``LockAcquirer.close`` wakes the waiting tasks."""
+        """Stop sending requests. ``LockAcquirer.close`` wakes the waiting tasks."""
         self._closed = True
         self._timer.stop()
 
