@@ -60,7 +60,7 @@ def check_tables(
         dialect: The server's dialect.
 
     Raises:
-        Unsupported: A table, key or column is missing or unfit. The hint is the SQL.
+        Unsupported: A table, key or column is missing or unfit; see the hint.
     """
     found: dict[str, dict[str, _Column]] = {}
     for column in (_Column(*row) for row in columns):

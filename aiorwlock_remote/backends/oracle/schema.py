@@ -49,7 +49,7 @@ def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) ->
     Raises:
         ConfigurationError: A column is CHAR, whose values are padded. The hint is the
             SQL statement that changes the column.
-        Unsupported: A table or column is missing or unfit. The hint is the SQL.
+        Unsupported: A table or column is missing or unfit; see the hint.
     """
     types: dict[str, dict[str, str]] = {}
     for table, column, data_type, _ in columns:

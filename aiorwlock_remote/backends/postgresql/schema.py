@@ -47,7 +47,7 @@ def check_tables(
         where: The server, for error messages.
 
     Raises:
-        Unsupported: A table, key or column is missing or unfit. The hint is the SQL.
+        Unsupported: A table, key or column is missing or unfit; see the hint.
     """
     types: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:

@@ -69,7 +69,7 @@ class DriverExecutor(ABC):
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out a swap; if it is refused, the result is what is stored."""
+        """Carry out a swap; return its outcome and, if refused, what is stored."""
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
@@ -157,7 +157,7 @@ class BatchingExecutor:
 
         Args:
             send: Sends a list of requests of one name; returns their replies in order.
-            soon: Called with a function that it schedules in this executor's thread.
+            soon: Schedules a function in this executor's thread; called before a batch.
         """
         self._send = send
         self._soon = soon

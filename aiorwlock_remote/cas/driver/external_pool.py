@@ -201,7 +201,7 @@ class RequestConnections(Generic[C]):
     def __init__(
         self, connections: BorrowedConnections[C], most: int | None, timeout: float
     ) -> None:
-        """Reserve one connection of ``most`` for renewals, or two if ``most`` is large.
+        """Reserve one connection of ``most`` for renewals, or two of five or more.
 
         The second is for renewals that wait for a locked row. A request fails if no
         connection that is not reserved becomes free within ``timeout`` seconds.
