@@ -37,7 +37,7 @@ class DriverExecutor(ABC):
       (``test_a_request_leaves_before_its_caller_goes_on``).
     * Cancelling a caller neither cancels nor delays its request
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
-    * A request that cannot be sent is answered at once, with an error
+    * Each request is answered; at once with an error if it cannot be sent
       (``test_what_cannot_be_asked_is_told_at_once``).
     * A batch uses several connections, and an unanswered request delays only the later
       ones on its own connection (``test_many_requests_go_over_some_connections``,
