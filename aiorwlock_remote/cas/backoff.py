@@ -25,7 +25,7 @@ GoOn = Callable[[StoredState | None], None]
 
 
 def retry_pause(refusals: int) -> float:
-    """Return a random pause in seconds; its upper bound doubles with each refusal."""
+    """Return a pause in seconds: 0 for the first refusals, then random and longer."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
     ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
@@ -44,8 +44,7 @@ async def retry_on_conflict(
 
     Args:
         work: Runs one statement in a transaction of its own.
-        is_conflict: Returns True if an error of ``work`` says that another transaction
-            came first and nothing was changed.
+        is_conflict: Returns True if an error of ``work`` is a conflict that undid it.
     """
     for refusals in range(1, MAX_CONFLICT_ATTEMPTS):
         try:
@@ -61,8 +60,8 @@ class CasBackoff:
     """Delays the retries of a refused swap: no pause at first, then random pauses.
 
     The first retries follow at once, because the state in a refusal is as new as any
-    other client's. After a pause that state is old and a swap from it would be refused
-    again, so the resource is read once more.
+    other client's. After a pause that state is old, and a swap based on it would be
+    refused again. So the resource is read once more before the retry.
     """
 
     def __init__(

@@ -62,8 +62,7 @@ class StatePoller:
     One task reads the records of all watched resources: often when this process is the
     next in the queue, seldom when others are before it. One read is timed for the
     moment when a lease ends. Waiting tasks are woken, and then send a request that
-    changes the row, only when it is this process's turn. Belongs to the event loop's
-    thread.
+    changes the row, only when it is this process's turn. For use in the loop's thread.
     """
 
     def __init__(
@@ -81,10 +80,10 @@ class StatePoller:
         Args:
             read: Reads the stored state of a resource.
             now_of: Returns the store's time for a state, in microseconds.
-            saw: Called with each state that was read.
+            saw: Called with a resource and its state, after each read.
             client_id: The client whose queue entries are waited for.
-            loop: Runs the polling task.
-            wake: Called in the loop with a resource that the client may enter.
+            loop: Runs the polling task and calls the callbacks.
+            wake: Called as ``wake(resource, 0.0)`` when the client may claim.
             intervals: The longest pauses.
         """
         self._intervals = intervals

@@ -29,7 +29,8 @@ class StoredState:
 class StepTimes:
     """Value object: the clock readings that one step is computed with, in microseconds.
 
-    ``now``, ``floor`` and ``wall`` are arguments of ``transition``.
+    ``now``: the store's clock or a lower bound of it. ``wall``: the store's time to
+    show to people. ``floor``: lowest fence of a new phase.
     """
 
     now: int
@@ -42,15 +43,15 @@ class StepTimes:
 
 
 class CasContention(BackendUnavailable):
-    """Raised when the store gave up a swap, for example because others changed the row.
+    """Raised when the store gave up a swap, for example because of another transaction.
 
-    The swap may have been carried out, may still be carried out later, or not at all;
-    if ``nothing_done`` is set, not at all.
+    If ``nothing_done`` is set, the swap was not carried out. Else it may have been, or
+    may still be carried out later.
     """
 
 
 class RowLocked(BackendUnavailable):
-    """Raised if another transaction kept a row locked; sets ``nothing_done``."""
+    """Raised if another transaction locked a row too long; sets ``nothing_done``."""
 
 
 class CasStore(Protocol):
@@ -68,7 +69,7 @@ class CasStore(Protocol):
         """Return microseconds of a local clock that also runs while the host sleeps."""
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the clock readings for a step that starts from ``state``. No I/O."""
+        """Return the clock readings for a step computed from ``state``. No I/O."""
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         """Read the stored state; every swap answered before this call is visible in it.

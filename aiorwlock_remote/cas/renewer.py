@@ -42,14 +42,14 @@ class CallbackThread:
         self._stopped = False
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        """Make ``run`` call ``function(*args)``. Callable in any thread."""
+        """Let ``run`` call ``function(*args)`` soon. Callable in any thread."""
         self._calls.put(partial(function, *args))
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
         raise NotImplementedError
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Make ``run`` call ``function`` after ``seconds``."""
+        """Let ``run`` call ``function`` after ``seconds``. Use in ``run``'s thread."""
         due = self.clock.now() + seconds
         heapq.heappush(self._timers, (due, next(self._order), function))
 
@@ -100,12 +100,13 @@ class CasRenewer:
         Args:
             thread: Runs the callbacks of the replies, while ``renew`` blocks.
             steps: A stepper used by this renewer alone.
-            known: Returns the state that the event loop's own stepper saw last.
-            report: Called with each state that a renewal saw.
-            newer: Chooses between the state of ``known`` and that of ``steps``.
+            known: Returns a resource's state that the event loop's stepper saw last.
+            report: Called in ``renew``'s thread with a resource and its newest state.
+            newer: Returns the later of the states of ``known`` and of ``steps``.
             close: Closes the connections, if the renewer owns them.
             ready: Opens a connection; called first in each ``renew``.
-            fit: Called with the size of a batch, in resources, and its time in seconds.
+            fit: Called before each batch with its count of resources and time limit in
+                seconds.
         """
         self._fit = fit
         self._newer = newer
@@ -154,7 +155,7 @@ class CasRenewer:
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:
-        """Make ``renew`` stop waiting for replies, now and in all later calls."""
+        """Let ``renew`` return without further replies, now and in all later calls."""
         self._thread.stop()
 
     def close(self) -> None:

@@ -102,7 +102,7 @@ class ServerTime:
 
 
 def with_longer_leases(command: Command, slack: int) -> Command:
-    """Return the command with ``slack`` microseconds added to each lease that ends."""
+    """Return the command with ``slack`` microseconds added to each limited lease."""
     if not slack:
         return command
     match command:

@@ -51,10 +51,10 @@ Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
 
 @dataclass(slots=True)
 class CommandQueue:
-    """The commands sent for one resource, in order, and its last seen state.
+    """The unanswered commands for one resource, in order, and its last seen state.
 
     Only the first command is being carried out; the fields from ``fresh`` on describe
-    it.
+    that command.
     """
 
     resource: Resource
@@ -95,7 +95,7 @@ AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
 
 
 def may_guess(command: Command) -> bool:
-    """Return True if the command may be tried unread, as on an unused resource."""
+    """Return True if a first swap may guess, unread, that the resource is unused."""
     return isinstance(command, Acquire)
 
 
@@ -157,14 +157,14 @@ class CasStepper:
 
         Args:
             cas: The store.
-            wakes: Called with a resource and ids of clients that now have something to
+            wakes: Called after a step with the resource and ids of clients that may
                 claim.
             pause: Called as ``pause(resource, refusals, go_on)`` before each new
                 attempt of a step. Calls ``go_on`` later, with a state that was read
                 meanwhile, or with None to continue from the state that the refusal
                 returned.
-            adjust: Called as ``adjust(command, reply, queue)``; returns the caller's
-                reply.
+            adjust: Called as ``adjust(command, reply, queue)``; returns the reply to
+                send.
         """
         self._cas = cas
         self._wakes = wakes
@@ -182,13 +182,13 @@ class CasStepper:
         return pending
 
     def saw(self, resource: Resource, state: StoredState) -> None:
-        """Let the next step start from ``state``, which another object has read."""
+        """Start the next step from ``state``. Ignored while a command is unanswered."""
         queue = self._queue(resource)
         if not queue.busy:
             queue.seen = state
 
     def known(self, resource: Resource) -> StoredState | None:
-        """Return the last seen state, if there is one. Callable in any thread."""
+        """Return the last seen state, or None if unknown. Callable in any thread."""
         queue = self._queues.get(resource)
         return None if queue is None else queue.seen
 
@@ -409,7 +409,7 @@ class CasStepper:
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the step's reply with the fences of ``record``, which the store wrote."""
+    """Return the reply of ``step`` with the fences of ``record``, as it was stored."""
     reply = step.reply
     if record is None or record is step.record:
         return reply
@@ -442,7 +442,7 @@ def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
 
 
 def claims_of(command: Command) -> tuple[Claim, ...]:
-    """Return the claims that the command asks to be granted, if it asks for any."""
+    """Return the claims that the command asks to be granted; () if it has none."""
     match command:
         case Acquire():
             return command.claims

@@ -99,7 +99,7 @@ class ArrivalNotices:
     def turned(self, record: Doorman) -> Doorman:
         """Return the record with this process, if it listens, as the client to notify.
 
-        Called when the mutex record changes hands. The former holder's id is always
+        Called when the mutex record gets a new holder. The former holder's id is always
         removed (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
         """
         listens = self.hears and record.grants
@@ -170,9 +170,9 @@ class TableCas:
             executor: Sends the requests to the database.
             clock: The local clock.
             time: Bounds of the server's clock, shared by the whole process.
-            arrivals: Given if the executor can send notifications: to the clients that
-                have something to claim (``wakes``), and to the holder about a new queue
-                entry (``ear``). Such an executor also gets ``lazily`` (a server crash
+            arrivals: Set if the executor can send notifications. Its swaps have more
+                parameters: ``wakes`` (ids of clients that may claim), ``ear`` (id of
+                the client to notify of a new queue entry), ``lazily`` (a server crash
                 may undo the swap) and ``calm`` (a refusal is unlikely).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
@@ -328,13 +328,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
-    """Ask the server for its time, and return the first bounds of its clock."""
+    """Ask the server for its time; return the first bounds of the server's clock."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
-    """Return the finding of ``rwlock doctor`` about the server's clock and ours."""
+    """Return the finding of ``rwlock doctor`` on the server's clock against ours."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(

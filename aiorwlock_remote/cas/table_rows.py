@@ -74,7 +74,7 @@ class StoredRow:
 
 @value
 class VersionMark:
-    """Value object: the stored version and mutex row, which a swap compares."""
+    """Value object: the stored version and mutex row, compared by the next swap."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
@@ -178,7 +178,7 @@ def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
 
 
 def doorman_columns(record: Doorman) -> tuple[str, str | None]:
-    """Return the doorman's columns ``active_readers`` and ``pending_writer``."""
+    """Return the columns ``active_readers`` and ``pending_writer`` of a doorman."""
     first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
     writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
     return "{" + ",".join(_reader_entries(record)) + "}", writer

@@ -1,8 +1,9 @@
-"""What only MariaDB has: its versions, session variables and time limits of statements.
+"""SQL that only MariaDB has: versions, session variables, time limits of statements.
 
 The rest of this package fits each server that speaks MySQL's protocol and has InnoDB.
-Another server needs a class with the names of ``MariadbDialect``, its own ``server``,
-``columns`` and ``schema_…`` in ``statements.sql``, and its codes in ``errors.py``.
+To support another one, write a class with the members of ``MariadbDialect``, and
+replace ``server``, ``columns`` and ``schema_…`` in ``statements.sql`` and the codes in
+``errors.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NO_ROW_LIMIT = 2**64 - 1
 
 
 class MariadbDialect:
-    """SQL in which servers of MySQL's protocol differ, for MariaDB 10.6 or later."""
+    """SQL of MariaDB 10.6 or later, as far as other servers of its protocol differ."""
 
     name: ClassVar[str] = "MariaDB"
     min_version: ClassVar[tuple[int, int]] = (10, 6)
@@ -37,7 +38,7 @@ class MariadbDialect:
         )
 
     def session(self, seconds: float) -> tuple[str, ...]:
-        """Return the SQL that begins a session; ``seconds`` limits its statements."""
+        """Return SQL to set up a session whose statements may each take ``seconds``."""
         return (
             "SET NAMES utf8mb4",
             # A name too long must not be cut, and reads must see all rows. The server
@@ -54,8 +55,8 @@ class MariadbDialect:
         """Return ``statement`` with a limit in seconds on its wait for a locked row.
 
         InnoDB counts whole seconds, and 0 means not to wait. A fraction of a second is
-        set as a time limit of the whole statement. With 0 the statement gets no such
-        limit, which could end a statement that waits only for the disk.
+        set as a time limit of the whole statement. With 0 no such limit is set, because
+        it could end a statement that waits only for the disk.
         """
         limit = "innodb_lock_wait_timeout = 0"
         if seconds:
@@ -63,7 +64,7 @@ class MariadbDialect:
         return f"SET STATEMENT {limit} FOR {statement}"
 
     def limit_time(self, statement: str, seconds: float) -> str:
-        """Return ``statement`` with a time limit in seconds, which the server keeps."""
+        """Return ``statement`` with a time limit in seconds, enforced by the server."""
         return f"SET STATEMENT max_statement_time = {seconds:f} FOR {statement}"
 
 

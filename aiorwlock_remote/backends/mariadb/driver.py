@@ -149,7 +149,7 @@ class AsyncmyPool:
 
 
 class MariadbResult(NamedTuple):
-    """Result of one statement: rows changed, ``LAST_INSERT_ID``, rows returned."""
+    """Result of one statement: count of changed rows, ``LAST_INSERT_ID``, rows."""
 
     changed: int
     last_id: int
@@ -157,10 +157,10 @@ class MariadbResult(NamedTuple):
 
 
 async def run(connection: Connection, *statements: str) -> list[MariadbResult]:
-    """Run several statements in one request, until one of them fails.
+    """Send several statements as one request; return one result for each of them.
 
-    No transaction is left open: where autocommit is off, the statements are committed,
-    or rolled back if one of them fails.
+    The first that fails ends the request and raises asyncmy's error. No transaction is
+    left open: where autocommit is off, the statements are committed, or rolled back.
     """
     ended = statements[-1] in {COMMIT, ROLLBACK} or connection.get_autocommit()
     try:

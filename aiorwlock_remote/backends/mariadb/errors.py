@@ -60,13 +60,13 @@ _UNUSABLE = (
 
 
 def code_of(exc: BaseException) -> int:
-    """Return the server's or the driver's number of an error, or 0."""
+    """Return the error number that the server or asyncmy gave, or 0 if it gave none."""
     code = exc.args[0] if isinstance(exc, Error) and exc.args else 0
     return code if isinstance(code, int) else 0
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return True if another transaction came first and the statement was undone."""
+    """Return True if a conflict with another transaction undid the statement."""
     return code_of(exc) in _CONTENTION
 
 
@@ -83,7 +83,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for what a request to ``where`` raised."""
+    """Convert an exception of a request to this library's; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -104,7 +104,7 @@ def from_driver(exc: BaseException, where: str) -> Failure:
 
 
 def from_connecting(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for an exception raised before any request."""
+    """Convert an exception of connecting to this library's; ``where``: the server."""
     cause: BaseException | None = exc
     while cause is not None:  # asyncmy wraps what TLS raises
         if isinstance(cause, ssl.SSLCertVerificationError):

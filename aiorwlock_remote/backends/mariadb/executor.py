@@ -57,7 +57,6 @@ class MariadbExecutor(DriverExecutor):
         check_tables(columns, keys, self._where, self.driver.dialect)
 
     async def rows(self, name: str, **values: object) -> list[Row]:
-        """Run the statement ``name`` of ``statements.sql``, and return its rows."""
         text = statement(name, self.driver.options.tables, **values)
 
         async def work(connection: Connection) -> list[Row]:
@@ -71,7 +70,7 @@ class MariadbExecutor(DriverExecutor):
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
     async def server(self) -> dict[str, str]:
-        """Return settings of the server and of this session: values by name."""
+        """Return the settings of the server and the session, as a dict by name."""
         settings: list[tuple[str, str]] = await self.rows("server")
         return dict(settings)
 
@@ -154,7 +153,7 @@ class MariadbExecutor(DriverExecutor):
 
 
 def stored_row_of(row: Row) -> StoredRow:
-    """Convert a row of the statement ``look``, or the end of a row of ``scan``."""
+    """Convert a row of ``look``, or a row of ``scan`` without its first two columns."""
     now, created, version, record, ticket, since = row
     return StoredRow(
         done=False,
@@ -172,10 +171,9 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 def check_answers(server: Mapping[str, str], where: str) -> None:
-    """Raise ``ConfigurationError`` if the session limits rows or has a bad charset.
+    """Raise ``ConfigurationError`` if results are cut short or of a bad charset.
 
-    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
-    run.
+    ``server``: result of ``MariadbExecutor.server``. The hint is the SQL that helps.
     """
     if any("\0" in name for name in server):
         raise ConfigurationError(
@@ -202,10 +200,9 @@ def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
 
 
 def check_session(server: Mapping[str, str], where: str) -> None:
-    """Raise ``ConfigurationError`` if the session's mode or isolation level is unfit.
+    """Raise ``ConfigurationError`` if the SQL mode or isolation level is unsuitable.
 
-    ``server``: settings from ``MariadbExecutor.server``. The hint is the statement to
-    run.
+    ``server``: result of ``MariadbExecutor.server``. The hint is the SQL that helps.
     """
     modes = server["sql_mode"].split(",")
     if not {"STRICT_ALL_TABLES", "STRICT_TRANS_TABLES"} & {*modes}:

@@ -31,7 +31,7 @@ class Options(ConnectionOptions):
     Args:
         socket: Path of the server's socket, or empty for TCP.
         database: Database to which connections are opened.
-        tables: Database of the tables, if it is another one.
+        tables: Database of the lock tables; empty if ``database`` has them.
     """
 
     port: int = PORT

@@ -51,17 +51,16 @@ def check_tables(
     where: str,
     dialect: MariadbDialect,
 ) -> None:
-    """Check the columns and unique keys of both tables.
+    """Check the columns and unique keys of the two lock tables.
 
     Args:
-        columns: Rows of the statement ``columns``.
-        keys: Rows of the statement ``keys``.
+        columns: Result rows of the statement ``columns`` in ``statements.sql``.
+        keys: Result rows of the statement ``keys``.
         where: The server, for error messages.
         dialect: The server's dialect.
 
     Raises:
-        Unsupported: A table, key or column is missing or unfit. The hint is the
-            statement to run.
+        Unsupported: A table, key or column is missing or unfit; see the hint.
     """
     found: dict[str, dict[str, _Column]] = {}
     for column in (_Column(*row) for row in columns):
@@ -121,7 +120,7 @@ def _unique_keys(keys: Iterable[tuple[Any, ...]]) -> list[tuple[str, list[str]]]
 
 
 def statements_of(tables: str = "", user: str = "") -> Iterator[str]:
-    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
+    """Yield CREATE TABLE for the database ``tables``, and GRANTs to ``user`` if any."""
     yield statement("schema_locks", tables)
     yield statement("schema_doormans", tables)
     if user:

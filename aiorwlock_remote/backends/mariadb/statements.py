@@ -31,11 +31,11 @@ def step_statements(
     tables: str,
     dialect: MariadbDialect,
 ) -> tuple[str, ...]:
-    """Return the statements of a swap, which change both rows if they are as expected.
+    """Return the SQL of a swap, which changes both rows only if they are as expected.
 
-    One statement if the mutex row stays, else a transaction. ``doorman`` and ``mutex``
-    say what happens to the rows, ``values`` are the swap's parameters, and ``tables``
-    is the database of the tables, or empty.
+    A single statement if the mutex row stays as it is, else a transaction. ``doorman``
+    and ``mutex`` name the change of each row, ``values`` are the swap's parameters, and
+    ``tables`` is the database of the tables; empty for that of the connection.
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)

@@ -51,7 +51,6 @@ class MariadbStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """SQL dialect of the statements for row locks in the user's tables."""
         return self._driver.dialect.rows
 
     async def join(self, resource: Resource, ticket: str, transaction: object) -> None:

@@ -21,9 +21,9 @@ class OracleBackend(ExternalPoolBackend):
     """A user's connection pool or engine, passed to ``connect`` in place of a URL.
 
     Use it as ``connect(OracleBackend(pool))``. The pool belongs to the running asyncio
-    loop, must stay open while locks are in use, and is never closed or changed. Each
-    request takes one of its connections for a moment, renewals too: if the loop is
-    blocked for longer than a lease, its locks are lost.
+    loop, must stay open while locks are in use, and is never closed or reconfigured by
+    this library. Each request, also a renewal, takes a connection of the pool for a
+    moment. If the loop is blocked for longer than a lease, its locks are lost.
 
     Args:
         pool: An asyncio pool of python-oracledb, or an ``AsyncEngine`` of SQLAlchemy

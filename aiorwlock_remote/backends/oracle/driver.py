@@ -171,8 +171,8 @@ async def run_call(
     """Take a connection, run ``work(connection)`` in a task and return its result.
 
     Raises:
-        BackendError, ConfigurationError: No connection could be had, or the call took
-            longer than ``call_timeout``.
+        BackendError, ConfigurationError: No connection was free or could be opened, or
+            the call took longer than ``call_timeout``.
         Exception: What ``work`` raises.
     """
     try:

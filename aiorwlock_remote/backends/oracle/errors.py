@@ -98,7 +98,7 @@ _WRAPPED = "DPY-6005"
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for what a request to ``where`` raised."""
+    """Convert an exception of a request to this library's; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -127,16 +127,16 @@ def from_driver(exc: BaseException, where: str) -> Failure:
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return True if another transaction came first and the statement was undone."""
+    """Return True if a conflict with another transaction undid the statement."""
     return code_of(exc) in _CONTENTION
 
 
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
-    """Return this library's error for an exception raised before any request.
+    """Convert an exception of connecting to this library's; ``where``: the server.
 
-    ``known``: the service was available before. While a database starts, or another one
-    takes over, its listener knows no service for up to a minute or so; the error then
-    says that a new attempt is worthwhile.
+    ``known``: whether the service was available before. If it was, and is not known
+    now, the database probably restarts or fails over: the result is
+    ``BackendUnavailable``, so that callers try again.
     """
     error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:

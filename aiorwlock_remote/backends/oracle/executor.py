@@ -76,8 +76,8 @@ T = TypeVar("T")
 class OracleExecutor(DriverExecutor):
     """Carries out requests on Oracle, by the PL/SQL blocks of ``statements.sql``.
 
-    A batch of requests of one kind is one execution of the block with several sets of
-    binds, in one round trip; two, if the block is new to the connection. If one of the
+    A batch of requests of one kind executes one block with several sets of binds. That
+    is one round trip, or two if the block is new to the connection. If one of the
     requests fails, the outcome of the others is not known.
     """
 
@@ -97,7 +97,7 @@ class OracleExecutor(DriverExecutor):
         check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
-        """Return a query's rows; of any other statement, one row with its row count."""
+        """Run a statement; return its rows, or a row with how many rows it changed."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -246,9 +246,9 @@ def check_driver() -> None:
 
 
 def check_session(comparisons: Collection[str], where: str) -> None:
-    """Raise ``ConfigurationError`` unless a session compares names byte by byte.
+    """Raise ``ConfigurationError`` unless all sessions compare texts byte by byte.
 
-    ``comparisons``: the session's values of ``NLS_COMP``.
+    ``comparisons``: values of ``NLS_COMP``, in which ``BINARY`` is the right one.
     """
     for other in {*comparisons} - {"BINARY"}:
         raise ConfigurationError(

@@ -39,18 +39,17 @@ _WIDE = {
 
 
 def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) -> None:
-    """Check the columns of both tables.
+    """Check the columns of the two lock tables.
 
     Args:
         columns: Table, name, type and length, as in ``all_tab_columns``.
-        schema: Owner of the tables, or empty.
+        schema: Owner of the tables; empty for the user of the connection.
         where: The server, for error messages.
 
     Raises:
         ConfigurationError: A column is CHAR, whose values are padded. The hint is the
-            statement that changes the column.
-        Unsupported: A table or column is missing or of another type. The hint is the
-            statement to run.
+            SQL statement that changes the column.
+        Unsupported: A table or column is missing or unfit; see the hint.
     """
     types: dict[str, dict[str, str]] = {}
     for table, column, data_type, _ in columns:
@@ -70,7 +69,7 @@ def check_tables(columns: Iterable[tuple[Any, ...]], schema: str, where: str) ->
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
+    """Yield CREATE TABLE for the owner ``schema``, and GRANTs to ``user`` if any."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user:

@@ -11,7 +11,7 @@ SCHEMA = ("schema_locks", "schema_doormans")
 
 
 def statement(name: str, schema: str = "", wait: float | None = None) -> str:
-    """Return the statement ``name`` of ``statements.sql``; ``schema`` owns the tables.
+    """Return the statement ``name`` of ``statements.sql`` for tables of ``schema``.
 
     ``wait``: seconds for which a swap waits for a locked row, rounded up to whole
     seconds; 0 does not wait, None sets no limit.

@@ -60,7 +60,6 @@ class OracleStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """SQL dialect of the statements for row locks in the user's tables."""
         return ORACLE
 
     async def examine(self) -> AsyncIterator[Finding]:

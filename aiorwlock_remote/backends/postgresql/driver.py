@@ -42,7 +42,7 @@ _UNKNOWN_SETTING = "08P01"
 class PostgresqlDriver(Driver[Connection]):
     """Adapter of asyncpg, without asyncpg's own pool, which wakes the loop too often.
 
-    Connections are not reset between requests, whose statements leave no session state.
+    Connections are not reset between requests: no statement leaves session state.
     """
 
     package = "asyncpg"
@@ -76,7 +76,7 @@ class PostgresqlDriver(Driver[Connection]):
         return await ASYNCPG.connect(**self.arguments())
 
     def arguments(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the arguments of ``asyncpg.connect``; ``settings``: of the session."""
+        """Return arguments of ``asyncpg.connect``, with ``settings`` of the session."""
         options = self.options
         return {
             "host": options.host,

@@ -64,12 +64,12 @@ _UNUSABLE = (
 
 
 def code_of(exc: BaseException) -> str:
-    """Return the SQLSTATE of an exception, or an empty text."""
+    """Return the SQLSTATE of an exception, or an empty text if it has none."""
     return getattr(exc, "sqlstate", None) or ""
 
 
 def is_contention(exc: BaseException) -> bool:
-    """Return True if another transaction came first and the statement was undone."""
+    """Return True if a conflict with another transaction undid the statement."""
     return code_of(exc) in _CONTENTION
 
 
@@ -85,7 +85,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for what a request to ``where`` raised."""
+    """Convert an exception of a request to this library's; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     if isinstance(exc, SSLCertVerificationError):

@@ -70,7 +70,6 @@ class PostgresqlExecutor(DriverExecutor):
         check_tables(columns, keyless, self.driver.options.schema, self._where)
 
     async def rows(self, name: str, *values: object) -> list[Row]:
-        """Run the statement ``name`` of ``statements.sql``, and return its rows."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -188,7 +187,7 @@ async def _fetch(bound: BoundStatement, values: Values, connection: Connection) 
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
-    """Convert a row of ``tell``, ``look`` or ``scan``; ``done``: the swap succeeded."""
+    """Convert a result row of a statement; ``done``: the swap was carried out."""
     return StoredRow(
         done=done,
         now=row["now"],

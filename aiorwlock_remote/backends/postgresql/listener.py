@@ -47,7 +47,7 @@ WaitedRow = tuple[str, str]
 # listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
 # cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows other processes, by advisory locks, for which row locks this one waits."""
+    """Shows other processes, by advisory locks, which rows this process waits for."""
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -57,14 +57,14 @@ class RowWaiterPresence:
         self._listening = False
 
     def add(self, row: WaitedRow, wake: Callable[[], object]) -> None:
-        """Show that a task waits for ``row``; call ``wake`` when the row is free."""
+        """Show that a task waits for ``row``; call ``wake`` when it may be free."""
         self._driver_loop.spawn(partial(self._set, row, wake))
 
     def remove(self, row: WaitedRow) -> None:
         self._driver_loop.spawn(partial(self._set, row, None))
 
     def reset(self) -> None:
-        """Forget the advisory locks, which ended with their connection."""
+        """Forget the advisory locks: they ended with the connection that had them."""
         self._locked.clear()
         self._listening = False
 
@@ -140,16 +140,15 @@ class Listener:
         """Create a listener that is not connected.
 
         Args:
-            driver_loop: The connection's event loop. Callbacks run in the caller's
+            driver_loop: The connection's event loop. Callbacks run in the store's own
                 loop.
             options: The options of the store.
             client_id: Id of the client to which notifications are sent.
-            on_wake: Called with type and id of a resource that this client may enter,
+            on_wake: Called with type and id of a resource that this client may claim,
                 and with its stored row if the notification contains it.
             on_arrival: Called with type, id and version of a resource that this client
                 holds and that has a new queue entry.
-            on_listening: Called with True when the connection listens, and with False
-                when the connection is lost.
+            on_listening: Called with True when the connection listens, False when lost.
         """
         self.rows: RowWaiterPresence = RowWaiterPresence(driver_loop)
         self._driver_loop = driver_loop
@@ -164,7 +163,7 @@ class Listener:
         self._ended = False
 
     def start(self) -> None:
-        """Connect and listen, unless that was done before or the options forbid it."""
+        """Start to connect and listen, once, unless the options switch that off."""
         if self._wanted:
             self._wanted = False
             self._driver_loop.spawn(self._run)
@@ -269,7 +268,7 @@ async def _is_pooled(connection: Connection) -> bool:
 # The release then starts from that state. Without the read its swap would be refused
 # once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads a held resource again after another process added a queue entry to it."""
+    """Reads a held resource again when another process has added a queue entry."""
 
     def __init__(
         self,
@@ -283,7 +282,7 @@ class ArrivalReader:
         self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
     def arrived(self, resource: Resource, version: str) -> None:
-        """Read the resource, unless its lock was released or ``version`` was seen."""
+        """Read the resource, unless it was released or ``version`` is the one known."""
         known = self._known(resource)
         # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:

@@ -38,17 +38,16 @@ def check_tables(
     schema: str,
     where: str,
 ) -> None:
-    """Check the columns and keys of both tables.
+    """Check the columns and keys of the two lock tables.
 
     Args:
         columns: Table, name and type of each column.
-        keyless: Tables without a unique key of a resource's two columns.
-        schema: Schema of the tables, or empty.
+        keyless: Tables that lack a unique key over a resource's two columns.
+        schema: Schema of the tables; empty for the first of the search path.
         where: The server, for error messages.
 
     Raises:
-        Unsupported: A table, key or column is missing or of another type. The hint is
-            the statement to run.
+        Unsupported: A table, key or column is missing or unfit; see the hint.
     """
     types: dict[str, dict[str, str]] = {}
     for table, column, data_type in columns:
@@ -67,7 +66,7 @@ def check_tables(
 
 
 def statements_of(schema: str = "", user: str = "") -> Iterator[str]:
-    """Yield the statements that create the tables, and GRANTs if ``user`` is given."""
+    """Yield CREATE TABLE for tables in ``schema``, and GRANTs to ``user`` if any."""
     yield statement("schema_locks", schema)
     yield statement("schema_doormans", schema)
     if user and schema:

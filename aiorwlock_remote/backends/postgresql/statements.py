@@ -16,7 +16,7 @@ _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class BoundStatement(NamedTuple):
-    """A statement with ``$1``, ``$2``, …, and the function that picks their values."""
+    """SQL with ``$1``, ``$2``, …, and the function that picks their values by name."""
 
     text: str
     pick: Callable[[Values], tuple[object, ...]]
@@ -50,20 +50,19 @@ def swap_statement(
     asks: bool = True,
     waits: bool = False,
 ) -> BoundStatement:
-    """Return the statement of a swap.
+    """Compose the SQL statement that carries out a swap.
 
     Args:
         change: What happens to the mutex row.
-        schema: Schema of the tables.
-        taken: Whether a mutex row is expected.
-        made: Whether a doormans row is expected.
+        schema: Schema of the tables; empty for the first of the search path.
+        taken: Whether the swap expects that a mutex row is stored.
+        made: Whether the swap expects that a doormans row is stored.
         wakes: Whether clients are notified that they may claim.
         begins: Whether a phase begins, so that the server chooses its fence.
-        with_record: Whether a notification that the lock is free contains the new
-            record.
+        with_record: Whether a notification of a free lock contains the new record.
         came: Whether the holder is notified of a new queue entry.
         lazily: Whether the commit does not wait for the disk.
-        asks: Whether a refused step returns what is stored; else it returns no row.
+        asks: Whether a refused swap returns what is stored; else it returns no row.
         waits: Whether the time to wait for a locked row is limited.
     """
     expected, changed, done = "", "", "true"

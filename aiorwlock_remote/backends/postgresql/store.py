@@ -47,7 +47,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 
 class PostgresqlStore(TableStore):
-    """Store whose waiting tasks are woken by ``NOTIFY``, and else poll."""
+    """Store whose waiting tasks are woken by ``NOTIFY``; they poll if it is off."""
 
     scheme = "postgresql"
     driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver
@@ -99,7 +99,6 @@ class PostgresqlStore(TableStore):
 
     @property
     def dialect(self) -> Dialect:
-        """SQL dialect of the statements for row locks in the user's tables."""
         # The server gives a row lock up before we do: then its outcome is known.
         half = max(1, round(self._driver.options.call_timeout * 500))
         return POSTGRESQL.patient(half)

@@ -28,7 +28,7 @@ MutexChange = Literal["sit", "move", "leave", "stay"]
 
 
 class DriverExecutor(ABC):
-    """Sends requests (``StatementExecutor``) by one driver, for one thread or loop.
+    """Base of the executors of one database driver (``StatementExecutor``).
 
     Invariants, each with a test in ``tests/cas/test_executor.py`` that fails without
     it:
@@ -37,7 +37,7 @@ class DriverExecutor(ABC):
       (``test_a_request_leaves_before_its_caller_goes_on``).
     * Cancelling a caller neither cancels nor delays its request
       (``test_a_caller_that_is_cancelled_leaves_it_alone``).
-    * Each request is answered, also when it cannot be sent
+    * Each request is answered; at once with an error if it cannot be sent
       (``test_what_cannot_be_asked_is_told_at_once``).
     * A batch uses several connections, and an unanswered request delays only the later
       ones on its own connection (``test_many_requests_go_over_some_connections``,
@@ -58,26 +58,26 @@ class DriverExecutor(ABC):
 
     @abstractmethod
     async def check_server(self, logged_in: Callable[[], object]) -> None:
-        """Check that the server and its tables are fit for locks.
+        """Check that the server and its tables are suitable for locks.
 
         Args:
-            logged_in: Called once the first login has succeeded; only then are further
-                connections opened, so that a wrong password is sent once.
+            logged_in: Called once, after the first login has succeeded. Only then are
+                further connections opened, so that a wrong password is sent once.
 
         Raises:
-            BackendError, ConfigurationError: The server or a table is unfit.
+            BackendError, ConfigurationError: The server or a table is unsuitable.
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out the request ``swap``; if it is refused, return what is stored."""
+        """Carry out a swap; return its outcome and, if refused, what is stored."""
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out the request ``look``: return what is stored for the resource."""
+        """Return what is stored for the resource that ``values`` contains."""
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return some resources stored after a key, in key order; [] at the end."""
+        """Return the next resources after the key ``(kind, number)``; [] at the end."""
         raise NotImplementedError
 
     @abstractmethod
@@ -93,7 +93,7 @@ class DriverExecutor(ABC):
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
-        """Send a batch of requests called ``name``; return their replies in order."""
+        """Send a batch of ``swap`` or ``look`` requests; return replies in order."""
         pendings: list[Pending[StoredRow]] = [Pending() for _ in rows]
         self.driver_loop.spawn(partial(self.answer, name, rows, pendings))
         return pendings
@@ -106,7 +106,7 @@ class DriverExecutor(ABC):
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run the statements that ``plan`` yields on the user's tables."""
+        """Run the statements that ``plan`` yields; the reply is the plan's result."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -121,14 +121,14 @@ class DriverExecutor(ABC):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Carry out a batch and resolve ``pendings``. Runs in the driver's loop."""
+        """Carry out requests and resolve ``pendings``. Runs in the driver's loop."""
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
         await answer_in_order(partial(self._answer, name), rows, pendings, at_once)
 
     def loop_ended(self) -> BackendUnavailable:
-        """Return the error for unanswered requests when the driver's loop ends."""
+        """Return the error of requests still unanswered when the driver's loop ends."""
         return BackendUnavailable(what=f"{self._where}: the loop ended")
 
     async def _answer(
@@ -148,12 +148,17 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that collects a thread's requests and sends batches."""
+    """``StatementExecutor`` that sends the requests of one thread in batches."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]
     ) -> None:
-        """Send batches by ``send``, in a callback that ``soon`` schedules here."""
+        """Create an executor without requests.
+
+        Args:
+            send: Sends a list of requests of one name; returns their replies in order.
+            soon: Schedules a function in this executor's thread; called before a batch.
+        """
         self._send = send
         self._soon = soon
         self._asked: dict[str, list[tuple[Values, Pending[StoredRow]]]] = {}
@@ -203,7 +208,7 @@ async def answer_in_order(
     pendings: Sequence[Pending[StoredRow]],
     at_once: int,
 ) -> None:
-    """Await ``answer(values, pending)`` for each request, ``at_once`` at a time."""
+    """Await ``answer(values, pending)`` for all requests, ``at_once`` at a time."""
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))
@@ -216,7 +221,7 @@ async def answer_in_order(
 
 
 def mutex_change_of(values: Values) -> MutexChange:
-    """Return what the swap with these parameters does with the mutex row."""
+    """Return whether a swap keeps, adds, replaces or removes the mutex row."""
     before = values["i_ticket"], values["i_since"]
     after = values["t_ticket"], values["t_since"]
     if before == after:

@@ -59,7 +59,7 @@ class ExternalPool(Protocol[C]):
 
     @property
     def return_mode(self) -> ReturnMode:
-        """How to return a connection; in ``BACKGROUND`` if that sends a request."""
+        """How to return a connection: ``BACKGROUND`` if that sends a request."""
 
     @property
     def most(self) -> int | None:
@@ -193,7 +193,7 @@ def _log_failed_return(returning: asyncio.Future[None]) -> None:
 class RequestConnections(Generic[C]):
     """Borrowed connections for all requests except renewals.
 
-    A pool serves requests in their order. So some connections are left to renewals;
+    A pool serves requests in their order. So some connections are kept for renewals;
     else renewals would queue behind every acquire of this process that waits for a
     connection, and behind releases that wait for a locked row (``test_stuck_rows.py``).
     """
@@ -201,10 +201,10 @@ class RequestConnections(Generic[C]):
     def __init__(
         self, connections: BorrowedConnections[C], most: int | None, timeout: float
     ) -> None:
-        """Leave one connection of ``most`` to renewals; two of a pool of five or more.
+        """Reserve one connection of ``most`` for renewals, or two of five or more.
 
-        The second is for renewals that wait for a locked row. A request fails if none
-        of the other connections is free within ``timeout`` seconds.
+        The second is for renewals that wait for a locked row. A request fails if no
+        connection that is not reserved becomes free within ``timeout`` seconds.
         """
         if most is None:
             self._free = DEFAULT_REQUEST_CONNECTIONS
@@ -445,12 +445,12 @@ async def lock_row(
     *statements: str,
     values: tuple[object, ...] = (),
 ) -> None:
-    """Run statements in a user's transaction; the last one locks a row until its end.
+    """Lock a row by ``statements`` until the end of a user's open transaction.
 
     Args:
         driver: The driver to which the transaction must belong.
         transaction: A connection of the driver, or SQLAlchemy's session or connection.
-        statements: SQL statements, of which each must return a row.
+        statements: SQL, of which each must return a row; the last one locks its row.
         values: Parameters, the same for each statement.
 
     Raises:

@@ -58,7 +58,7 @@ class Driver(ABC, Generic[C]):
         """Return False if the driver knows that the connection has ended. No I/O."""
 
     def is_broken(self, error: BaseException) -> bool:
-        """Return True if a call that failed with ``error`` ruined its connection."""
+        """Return True if a call that failed with ``error`` broke its connection."""
         raise NotImplementedError
 
     @abstractmethod
@@ -74,10 +74,10 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def lend(self, given: object) -> ExternalPool[C]:
-        """Adapt a user's pool or engine; ``ConfigurationError`` if it is neither."""
+        """Adapt a user's pool or engine; raise ``ConfigurationError`` for others."""
 
     def map_connect_error(self, error: BaseException) -> Failure:
-        """Return this library's error for an exception raised before any request."""
+        """Return this library's error for an exception of connecting or borrowing."""
         failure = self.map_error(error)
         if isinstance(failure, BackendError):
             failure.nothing_done = True
@@ -87,7 +87,7 @@ class Driver(ABC, Generic[C]):
         """Prepare a connection that was borrowed from the user's pool."""
 
     def returning(self, connection: C, *, usable: bool) -> None:
-        """Undo ``borrowed``; ``usable`` says if the connection will be used again."""
+        """Undo ``borrowed``; ``usable`` is False if the connection will be closed."""
 
     def runner(self, source: ConnectionSource[C]) -> PooledRunner[C]:
         """Return the object that runs requests over the connections of ``source``."""
@@ -106,11 +106,10 @@ class ConnectionSource(Protocol[C]):
         """Return a connection that no other request uses.
 
         Raises ``BackendUnavailable`` if none is free for ``connect_timeout`` seconds,
-        or what the driver raises.
+        or the driver's error if connecting fails.
         """
 
-    async def give_back(self, connection: C) -> None:
-        """Take back a connection that other requests may use."""
+    async def give_back(self, connection: C) -> None: ...
 
     async def drop(self, connection: C) -> None:
         """Take back a connection that must not be used again; its call has ended."""
@@ -200,7 +199,7 @@ class ConnectionPool(Generic[C]):
         self._open_more()
 
     async def connect(self) -> None:
-        """Open one connection in advance. A failure is left to the first request."""
+        """Open one connection in advance, or do nothing if that fails."""
         # The error is not lost: the first request tries again and raises it.
         with suppress(Exception):
             await self.give_back(await self.take())
@@ -280,7 +279,7 @@ class CallTimeouts(Generic[C]):
     """Time limits of calls, all of the same length, kept by a single timer."""
 
     def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
-        """Call ``abort`` with a connection whose call takes longer than ``seconds``."""
+        """Set the limit; ``abort(connection)`` is called when a call exceeds it."""
         self._seconds = seconds
         self._abort = abort
         # In the order of their ends, because all calls may take equally long.
@@ -288,7 +287,7 @@ class CallTimeouts(Generic[C]):
         self._timed = False
 
     def begin(self, connection: C) -> None:
-        """Start the time limit of a call, the only one on ``connection``."""
+        """Start the time limit of a call, the only one under way on ``connection``."""
         loop = asyncio.get_running_loop()
         self._due[connection] = loop.time() + self._seconds
         self._set_timer(loop)
@@ -331,7 +330,7 @@ class PooledRunner(Generic[C]):
         self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Return ``await work(connection)``; map the driver's errors, and a timeout."""
+        """Run ``work(connection)`` with a time limit; raise this library's errors."""
         driver, broken = self._driver, False
         try:
             connection = await self._source.take()
@@ -379,7 +378,7 @@ _tasks: set[asyncio.Future[None]] = set()  # the loop keeps only weak references
 
 
 def spawn_detached(work: Awaitable[None]) -> None:
-    """Run ``work`` as a task that nothing waits for."""
+    """Run ``work`` as a task that nothing waits for, and keep a reference to it."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

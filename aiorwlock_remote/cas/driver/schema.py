@@ -1,4 +1,4 @@
-"""Checks of the two tables that are alike in all SQL databases."""
+"""Checks of the two lock tables that are the same for all SQL databases."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExpectedTables:
     hint: str
 
     def check_table(self, found: object, name: str, where: str, hint: str = "") -> None:
-        """Raise ``Unsupported`` if ``found``, the table's columns, is empty."""
+        """Raise ``Unsupported`` if the table has no columns (``found`` is empty)."""
         if not found:
             raise Unsupported(
                 what=f"{where}: table {name} does not exist, or is not visible",
@@ -43,7 +43,7 @@ class ExpectedTables:
             )
 
     def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
-        """Raise ``Unsupported`` unless the column has a valid type ``kind``."""
+        """Raise ``Unsupported`` if the column's type ``kind`` is None or not valid."""
         if kind is None:
             hint = self.hint
             if name in self.added_columns:

@@ -105,7 +105,7 @@ class RenewalLoop(Generic[C]):
         )
 
     def connect(self) -> Pending[None]:
-        """Open a connection in advance; resolved in the lease keeper's thread."""
+        """Open a connection; the reply arrives in the lease keeper's thread."""
         pending: Pending[None] = Pending()
         self.loop.spawn(partial(self._connect, pending))
         return pending
@@ -181,7 +181,7 @@ class TableStore(CasLockStore, ABC):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> Self:
-        """Open the store of a URL, with our own connections; raises as ``open``."""
+        """Call ``open`` for the store of a URL, with connections of the store's own."""
         options = cls.options_of(address, settings.connect_timeout)
         driver = cls.driver_type(options)
         return await cls.open(driver, None, event_loop, wake, settings)
@@ -195,13 +195,14 @@ class TableStore(CasLockStore, ABC):
         wake: WakeCallback,
         settings: StoreSettings,
     ) -> Self:
-        """Connect, and check the server and its tables.
+        """Connect, check the server and its tables, and return the store.
 
         Args:
-            driver: Made from the options of the database.
+            driver: Driver with the address and login of the database.
             pool: A user's pool, of the running asyncio loop; None for our own.
             event_loop: Event loop of the caller.
-            wake: Called when a waiting task of this client may be granted a resource.
+            wake: Called as ``wake(resource, seconds)`` in that loop: a waiting task of
+                this client may be granted the resource after ``seconds``.
             settings: The options of ``connect``.
 
         Raises:
