@@ -102,7 +102,7 @@ class FailoverListener:
             await self._connection.aclose()
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Ask all Sentinels for the primary if a message is about the store's."""
+        """Ask all Sentinels for the primary if the message is about our primary."""
         words = payload.split(b" ")
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
@@ -215,8 +215,8 @@ class _SentinelConnector(Connector):
 class PrimaryChannel:
     """Renewal channel to the server that the Sentinels name as primary now.
 
-    They are asked before each batch, so that a missed message costs little time. If the
-    primary changes during a batch, the batch fails (test_primary_finder.py). The given
+    Sentinels are asked before each batch, so that a missed message costs little time.
+    If the primary changes during a batch, the batch fails (test_primary_finder.py). The
     ``channel`` must connect to the primary that ``finder`` knows.
     """
 
