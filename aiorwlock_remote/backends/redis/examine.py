@@ -37,7 +37,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """Yield ``found``, named with ``where``; last, if so, that it is unreachable."""
+    """Add ``where`` to the names of findings; if the server is away, one says so."""
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")

@@ -63,11 +63,11 @@ of the batch's own timeout."""
 # old primary are closed then, and all grants are renewed at the new one, which says
 # which of them it does not know (test_planned_failover.py).
 class FailoverListener:
-    """Subscribes to failover messages of one Sentinel, or of another if that is lost.
+    """Subscribes to failover messages of one Sentinel; if it is lost, of another.
 
-    After a message about the store's primary, all Sentinels are asked. Messages are
-    hints only: they name no epoch, and any user who may ``PUBLISH`` at a Sentinel can
-    forge one (test_planned_failover.py).
+    After a message about the store's primary, all Sentinels are asked where it is.
+    Messages are hints only: they name no epoch, and any user who may ``PUBLISH`` at a
+    Sentinel can forge one (test_planned_failover.py).
     """
 
     def __init__(

@@ -283,7 +283,7 @@ class MutexSets:
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return the set ``name`` for new tasks, which ``wake(target)`` wakes."""
+        """Return the set ``name`` for one group of tasks, which ``wake`` wakes."""
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members

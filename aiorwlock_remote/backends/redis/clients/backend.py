@@ -52,7 +52,7 @@ class RedisBackend:
     ) -> Awaitable[RedisStore]:
         """For ``connect``: return an awaitable that connects and returns the store.
 
-        ``bell(resource, 0.0)`` is called in ``host`` when a waiter may be granted.
+        ``bell(resource, 0.0)`` is called in the loop ``host``: a waiter may be granted.
         """
         trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():

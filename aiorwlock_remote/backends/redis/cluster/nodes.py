@@ -66,7 +66,7 @@ class NodeConnection(RedisConnection):
         return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """Let the next handshake end the older connection ``before`` at the server."""
+        """Let the next handshake kill the older connection ``before`` at the server."""
         if not self.connected:
             self.before = self._connector.peer = before
 

@@ -292,7 +292,7 @@ class SlotQueue(OfflineQueue):
         self._refused.append(call)
 
     def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Send nothing before the old node has answered these calls (oldest first)."""
+        """Send nothing until the old node has answered these calls (oldest first)."""
         self._awaited = list(calls)
         self.drained = self.pause = False
 

@@ -49,7 +49,7 @@ class Discovery:
     ) -> None:
         """Prepare to fill the map ``slots`` by asking ``nodes``.
 
-        ``adopt()`` is called after each change of the map, before a call is sent by it.
+        ``adopt()`` is called after each change of the map, before the map is used.
         """
         self._options = options
         self._slots = slots
@@ -178,7 +178,7 @@ class TopologyRefresher:
         self.task: BackgroundTask = BackgroundTask(loop, self._run)
 
     def refresh(self, *, soon: bool = False) -> None:
-        """Request a refresh of the map. ``soon``: reset the back-off before that."""
+        """Request a new slot map. ``soon``: reset the back-off, for a short pause."""
         self._stale = True
         if soon:
             self.hurry()

@@ -72,8 +72,8 @@ class RedisConnection(ProtocolHandler):
       (``test_what_was_never_sent_fails_in_time_unless_it_must_go``).
     * A server that answers nothing for ``command_timeout`` seconds counts as lost
       (``test_a_silent_server_counts_as_lost``).
-    * If the user may ``CLIENT KILL``, no command of a lost connection is carried out
-      after one of the next (``test_the_lost_connection_is_ended_at_the_server``).
+    * No command of a lost connection is carried out after any of the next one if the
+      user may ``CLIENT KILL`` (``test_the_lost_connection_is_ended_at_the_server``).
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class RedisConnection(ProtocolHandler):
         return call
 
     def send(self, *calls: Call[Any]) -> None:
-        """Send calls in one write, or queue them one after the other."""
+        """Send calls in one write; if there is no connection, queue them in order."""
         if not self.send_at_once(b"", *calls):
             for call in calls:
                 _ = self.submit(call)
@@ -230,7 +230,7 @@ class RedisConnection(ProtocolHandler):
             await self._close()
 
     def begin_close(self) -> Call[None]:
-        """Refuse new calls; return one that is done once all others are answered."""
+        """Refuse new calls; return a call that ends once earlier ones are answered."""
         barrier = BarrierCall()
         # Submitted before new calls are refused: it would be refused itself.
         if not self._closed and (self._offline or self._oldest() is not None):

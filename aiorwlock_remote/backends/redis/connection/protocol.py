@@ -410,7 +410,7 @@ class RespProtocol:
                 self._no_script.clear()
 
     def lost(self, exc: BaseException | None) -> None:
-        """End the protocol: ``exc`` broke the transport, None: the server closed it."""
+        """End the protocol. ``exc``: the transport's error; None: the server closed."""
         self._end(from_failure(exc, self._where))
 
     def drop(self, error: BackendError) -> None:
