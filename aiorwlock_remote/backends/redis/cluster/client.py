@@ -133,7 +133,7 @@ class ClusterClient:
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls to the node of ``key``; return False if there is no connection."""
+        """Send calls to the node of ``key``; return False if it cannot send now."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
