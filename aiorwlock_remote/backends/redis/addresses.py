@@ -98,7 +98,7 @@ class DnsResolver:
             self._lookup(server)
 
     def addresses(self, server: Server, seconds: float) -> list[SocketAddress]:
-        """Wait up to ``seconds`` for a server's addresses; connect in this order.
+        """Return a server's addresses, best first; wait up to ``seconds`` for them.
 
         Raises:
             TimeoutError: The name was not resolved in time.

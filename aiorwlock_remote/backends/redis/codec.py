@@ -70,9 +70,9 @@ def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
     Args:
         keys: The keys of the resource.
         command: The command to encode.
-        client_id: Id of the sending client, which learns from the reply that it is to
-            wake its own waiters (see ``decode_step``). Other clients are woken by
-            messages, and with "" this client is, too.
+        client_id: Id of the sending client. The reply says if its own waiters are next
+            (see ``decode_step``); other clients get a message. With "", this client
+            gets messages, too.
     """
     return _ENCODERS[type(command)](keys, command, client_id)
 
@@ -226,12 +226,12 @@ def _ask_text(
 
 
 def decode(command: Command, raw: Raw) -> Reply:
-    """Return the reply in the answer ``raw``, or raise BackendError as decode_step."""
+    """Return the reply that ``raw`` contains, or raise BackendError if unreadable."""
     return decode_step(command, raw)[0]
 
 
 def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
-    """Return the reply in ``raw``; and True if the calling client's waiters are next.
+    """Return the reply in ``raw``, and True if the caller must wake its own waiters.
 
     Raises:
         BackendError: ``raw`` cannot be read, so it is unknown what was carried out.
@@ -248,7 +248,7 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
 
 @contextmanager
 def reading_answer() -> Generator[None, None, None]:
-    """Raise ``PARSE_ERRORS`` of a body or decorated function as ``BackendError``."""
+    """Turn ``PARSE_ERRORS`` of a body or decorated function into ``BackendError``."""
     try:
         yield
     except PARSE_ERRORS as exc:

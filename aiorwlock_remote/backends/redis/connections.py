@@ -63,7 +63,7 @@ class ConnectionFactory:
             loop: The event loop of all callers and callbacks.
             wake_channel: The channel of messages that wake this client.
             finder: Finds the primary, if Sentinels watch the server.
-            **callbacks: Those of ``RedisConnection``.
+            **callbacks: ``on_message(channel, data)``; ``on_reconnect()`` after a loss.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.

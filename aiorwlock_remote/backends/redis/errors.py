@@ -162,7 +162,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
 
 
 def from_decoding(exc: Exception, name: str) -> Exception:
-    """Return what to raise when decoding the reply to ``name`` has raised ``exc``."""
+    """Return what to raise if decoding the reply to command ``name`` raised ``exc``."""
     shapeless = isinstance(exc, TypeError | ValueError | LookupError | AttributeError)
     if isinstance(exc, LockError) or not shapeless:
         return exc
@@ -175,7 +175,7 @@ def from_client(exc: Exception, where: str) -> BackendError:
     """Return the exception to raise for ``exc``, with which a user's client failed.
 
     An error of neither the client library nor the network comes from the user's own
-    code (a credential provider, say), and may not happen the next time.
+    code (a credential provider, say) and counts as temporary: ``BackendUnavailable``.
     """
     if isinstance(exc, BackendError):
         return exc

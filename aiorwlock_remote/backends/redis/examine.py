@@ -20,7 +20,7 @@ _EVENTS = frozenset("gx$A")
 
 
 async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
-    """Iterate over the findings about one server.
+    """Yield what ``rwlock doctor`` finds about the settings of one server.
 
     ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
     """
@@ -37,7 +37,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """Add ``where`` to the names of findings; one says if the server is unreachable."""
+    """Add ``where`` to the names of findings; if the server is away, one says so."""
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")

@@ -63,11 +63,11 @@ of the batch's own timeout."""
 # old primary are closed then, and all grants are renewed at the new one, which says
 # which of them it does not know (test_planned_failover.py).
 class FailoverListener:
-    """Subscribes to failover messages of one Sentinel, or of another if that is lost.
+    """Subscribes to failover messages of one Sentinel; if it is lost, of another.
 
-    After a message about the store's primary, all Sentinels are asked. Messages are
-    hints only: they name no epoch, and any user who may ``PUBLISH`` at a Sentinel can
-    forge one (test_planned_failover.py).
+    After a message about the store's primary, all Sentinels are asked where it is.
+    Messages are hints only: they name no epoch, and any user who may ``PUBLISH`` at a
+    Sentinel can forge one (test_planned_failover.py).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FailoverListener:
             await self._connection.aclose()
 
     def message_received(self, channel: bytes, payload: bytes) -> None:
-        """Ask all Sentinels for the primary if a message is about the store's."""
+        """Ask all Sentinels for the primary if the message is about our primary."""
         words = payload.split(b" ")
         # "<name> <old host> …", or "slave <its name> <host> <port> @ <name> …".
         at = 0 if channel == CHANNELS[0] else 5
@@ -215,8 +215,8 @@ class _SentinelConnector(Connector):
 class PrimaryChannel:
     """Renewal channel to the server that the Sentinels name as primary now.
 
-    They are asked before each batch, so that a missed message costs little time. If the
-    primary changes during a batch, the batch fails (test_primary_finder.py). The given
+    Sentinels are asked before each batch, so that a missed message costs little time.
+    If the primary changes during a batch, the batch fails (test_primary_finder.py). The
     ``channel`` must connect to the primary that ``finder`` knows.
     """
 

@@ -46,8 +46,8 @@ class Keys:
 
     Each call of a script begins with ``args``: the number of keys, the keys, and how
     long the record is kept (microseconds). ``published`` are the keys that other
-    programs use, too; ``seat``, the first of all keys, is the content of wake-up
-    messages.
+    programs use, too. ``seat``, the key of the mutex record, is the first of all keys
+    and the content of wake-up messages.
     """
 
     __slots__ = ("args", "published", "resource", "seat")
@@ -85,7 +85,7 @@ class Keys:
 
 
 class PairKeys(Keys):
-    """Keys for a pair: ``readlock:catalog:7``, ``writelock:catalog:7`` and our own."""
+    """Keys of a pair: ``readlock:catalog:7``, ``writelock:catalog:7`` and our own."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class PairKeys(Keys):
 def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
-    """Return the keys of a resource; ``prefix`` is for the names of a ``KeyPair``.
+    """Return the keys of a resource; ``prefix`` begins the names of a ``KeyPair``.
 
     Raises:
         ConfigurationError: In a cluster, the keys would have different slots.
@@ -172,7 +172,7 @@ async def scan_server(
 def resource_of(prefix: str, name: bytes) -> Resource | None:
     """Return the resource of the key ``name``; None if there is none under ``prefix``.
 
-    Of a pair, only the two published keys count: the other keys mean nothing alone.
+    A ``KeyPair`` is returned for its two published keys, None for its other keys.
     """
     try:
         text = name.decode()

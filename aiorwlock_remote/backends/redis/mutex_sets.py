@@ -81,9 +81,9 @@ _REASONS: dict[bytes, LossReason] = {
 
 
 class SetKeys:
-    """The keys of one set: the published sorted set, its state and its queue.
+    """The keys of one mutex set: the published sorted set, its state and its queue.
 
-    In a cluster there is one more, the prefix of the channels of the slot.
+    In a cluster, a fourth key is the prefix of the wake-up channels of the slot.
     """
 
     __slots__ = ("args", "key")
@@ -96,10 +96,10 @@ class SetKeys:
         *,
         cluster: bool = False,
     ) -> None:
-        """Create the keys.
+        """Create the keys of the set ``name``.
 
-        Queue entries of ``client_id`` that are to be woken are listed in a script's
-        answer; those of other clients get a message.
+        ``client_id``: the script's answer lists the queue entries of this client that
+        are to be woken; other clients get a message.
 
         Raises:
             ConfigurationError: In a cluster, the keys would have different slots.
@@ -126,7 +126,7 @@ def name_from_bytes(name: bytes) -> str:
 
 
 def encode_member(keys: SetKeys, command: Command) -> Request:
-    """Return the script and its arguments for a command to a held member.
+    """Return the script, and its arguments, that releases or renews a held mutex.
 
     Raises:
         Unsupported: ``command`` is neither a ``Release`` nor a ``Renew``.
@@ -157,8 +157,8 @@ def encode_ask(
 ) -> Request:
     """Return the script that takes those of the mutexes in ``asks`` that are free.
 
-    For each of the others, ``pool`` gets a queue entry that lives for ``entry_ttl``
-    microseconds; 0: create none.
+    For each of the others, ``pool`` (a group of waiting tasks) gets a queue entry that
+    lives for ``entry_ttl`` microseconds; 0: create none.
     """
     args: list[Arg] = [*keys.args, "a", pool, entry_ttl]
     for ask in asks:
@@ -182,7 +182,7 @@ def encode_withdraw(
 ) -> Request:
     """Return the script that removes queue entries, and releases what tickets hold.
 
-    ``lease`` is the set's (microseconds), by which the script wakes the next entries.
+    ``lease``: the set's lease (microseconds), which shows which mutexes have expired.
     """
     head = (*keys.args, "t", lease, len(entries))
     return SET_LEAVE, (*head, *entries, *tickets)
@@ -195,7 +195,7 @@ def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
 
 @reading_answer()
 def decode_release(answer: Raw) -> Released:
-    """Return whether the ticket of ``encode_release`` held its mutex, or why not.
+    """Return ``Released``: whether the ticket held its mutex, or why it did not.
 
     Raises:
         BackendError: The answer cannot be read.
@@ -251,7 +251,7 @@ def _decode_nothing(answer: Raw) -> None:
 
 
 class MutexSets:
-    """Runs the commands on all mutex sets of a ``RedisStore``, and wakes its tasks.
+    """Runs the commands on all mutex sets of a ``RedisStore``; wakes waiting tasks.
 
     For use in the loop's thread only.
     """
@@ -283,13 +283,13 @@ class MutexSets:
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return the set ``name`` for a new group of tasks, woken by ``wake``."""
+        """Return the set ``name`` for one group of tasks, which ``wake`` wakes."""
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members
 
     def step(self, member: SetMember, command: Command) -> Pending[Reply]:
-        """Release or renew one mutex; wake those tasks of this client that are next."""
+        """Release or renew one mutex; wake the tasks of this client that are next."""
         keys = self.keys(member.type)
         script, args = encode_member(keys, command)
         must_go = isinstance(command, Release)
@@ -297,7 +297,7 @@ class MutexSets:
         return self.endpoint.run(script, args, decode, must_go=must_go)
 
     def message(self, channel: bytes, payload: bytes) -> bool:
-        """Wake the tasks that a message is about; return False if it is of no set."""
+        """Wake the tasks that a message names; return False if it concerns no set."""
         listening = self._listening.get(channel)
         if listening is not None:
             for members in listening:
@@ -310,7 +310,7 @@ class MutexSets:
             members.wake(None)
 
     def listen(self, members: RedisMembers) -> None:
-        """Wake all tasks of ``members`` at each change of the set, if events are on."""
+        """Wake all tasks of ``members`` when the set changes, if events are enabled."""
         if self._has_events:
             channel = self._prefix + members.keys.key
             self._listening.setdefault(channel, []).append(members)
@@ -326,7 +326,7 @@ class MutexSets:
                 self.endpoint.unsubscribe(channel)
 
     def waking(self, decode: Callable[[Raw], T]) -> Callable[[Raw], T]:
-        """Wrap ``decode``, to wake this client's tasks that an answer names."""
+        """Wrap ``decode``, to wake the tasks of this client that an answer names."""
 
         @reading_answer()
         def decoded(answer: Raw) -> T:
@@ -338,7 +338,7 @@ class MutexSets:
         return decoded
 
     def wake_entry(self, entry: bytes) -> bool:
-        """Wake the tasks of a queue entry; return False if it is not ours."""
+        """Wake the tasks of a queue entry; return False if another client has them."""
         members = self._members.get(pool_of(entry))
         if members is not None:
             members.wake(target_of(entry))
@@ -346,7 +346,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """The mutexes of one set, as one group of tasks of this client uses them."""
+    """The mutexes of one set, as used by one group of tasks of this client."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet

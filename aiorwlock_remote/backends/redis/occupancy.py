@@ -40,9 +40,9 @@ CACHE_SIZE = 1024
 
 
 class RedisOccupancyStore:
-    """Stores the pending and using records of objects under one pair of key names.
+    """Stores who waits for an object (pending record) and who uses it (using record).
 
-    In both ``names``, ``%s`` stands for the name of an object.
+    ``names`` are those of the two keys, with ``%s`` for the name of the object.
     """
 
     confirms: bool = False
@@ -69,7 +69,7 @@ class RedisOccupancyStore:
         await self._run(OCCUPY, thing, _done, "w", who)
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the pending records of ``thing``, except that of ``who``.
+        """Return the pending records of ``thing``, except that of contender ``who``.
 
         A record of another program carries no time: its age counts from the first call
         that saw it, as long as the calls follow each other within three seconds.
@@ -77,7 +77,7 @@ class RedisOccupancyStore:
         return await self._run(OCCUPY, thing, _records, "p", who)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using record, if any, at age 0: the server expires its key."""
+        """Return the using record, if any, with age 0: its key expires by itself."""
         return await self._run(OCCUPY, thing, _user, "u", who)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:

@@ -31,8 +31,8 @@ class Options(TlsOptionsMixin):
     The server is a Unix socket (``path``), or ``host`` and ``port``, or the primary
     that ``sentinels`` name, or a cluster whose nodes the ``seeds`` know.
     ``connect_timeout``: seconds until the handshake must be done; ``command_timeout``:
-    seconds until a silent server counts as lost. ``min_replicas``: how many must have a
-    grant before it is reported. ``name``: replaces the address in messages.
+    seconds until a silent server counts as lost. ``min_replicas``: replicas that must
+    have a grant before it is reported. ``name``: replaces the address in messages.
     """
 
     host: str = ""

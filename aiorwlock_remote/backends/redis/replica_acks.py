@@ -50,14 +50,14 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Return True if the reply can contain a grant; that to a plain release cannot."""
+    """Return True if the reply can contain a grant; a plain release's cannot."""
     if isinstance(command, Release):
         return bool(command.then)
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
 
 
 class ReplicaAcks:
-    """Reports grants that enough replicas have acknowledged, and gives others back."""
+    """Reports grants once enough replicas acknowledged them; gives the others back."""
 
     def __init__(
         self, endpoint: Endpoint, needed: int, seconds: float, where: str
@@ -83,7 +83,7 @@ class ReplicaAcks:
     ) -> Pending[T]:
         """Send a call; set its result once enough replicas have acknowledged the grant.
 
-        ``unacked`` gets the result and returns the grant in it, or None.
+        ``unacked(result)`` returns the grant in the result, None if there is none.
         """
         result: Pending[T] = Pending()
         wait = self._wait()

@@ -30,7 +30,7 @@ def read(part: str) -> str:
 
 
 def body(parts: Iterable[str] = PARTS) -> str:
-    """Return the text of a script without its first line, which contains the flags."""
+    """Return a script's text, joined from ``parts``, without the first (flags) line."""
     return "\n".join(read(part) for part in ("typed", *parts))
 
 

@@ -71,7 +71,7 @@ _Steps = Generator[int, None, PrimaryAnswer]
 
 @dataclass(frozen=True, slots=True)
 class Sentinels(TlsOptionsMixin):
-    """Value object: the Sentinels, how to log in, and the primary's name among them."""
+    """Value object: the Sentinels, how to log in, and their name for the primary."""
 
     name: str
     servers: tuple[Server, ...]
@@ -119,7 +119,7 @@ def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, s
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """Value object: the primary's address; ``switches`` of the finder at that time."""
+    """Value object: the primary, and how many switches its finder had seen by then."""
 
     server: Server
     switches: int
@@ -131,10 +131,10 @@ class PrimaryFinder:
     Shared by all connections of a ``Locks``; any thread may use it. Invariants
     (test_primary_finder.py):
 
-    * ``switches`` rises before a switch is announced, so that a reply of a former
-      primary can be recognised.
-    * A Sentinel with outdated information, because it was cut off with the old primary,
-      sends no connection back there; most Sentinels may, once they have been reset.
+    * The counter ``switches`` rises before a switch is announced, so that a reply of a
+      former primary can be recognised.
+    * A Sentinel that was cut off with the old primary cannot lead connections back to
+      it. Most Sentinels together can, for example after an operator reset them.
     * If two answers know of the same failover and name the primary differently, this is
       no switch unless most Sentinels use the new name.
     """
@@ -158,7 +158,7 @@ class PrimaryFinder:
         return None if self._known is None else self._known[1]
 
     def on_switch(self, callback: Callable[[], object]) -> None:
-        """Call ``callback``, from any thread, after each switch to another primary."""
+        """Call ``callback()`` after each switch to another primary, from any thread."""
         self._on_switch.append(callback)
 
     def find(self, timeout: float) -> Primary:
@@ -192,7 +192,7 @@ class PrimaryFinder:
     def was_left(self, server: Server | None) -> bool:
         """Return True if ``server`` was the primary until a recent switch.
 
-        Outdated Sentinels may name it for up to ``EPOCH_MEMORY_SECONDS``.
+        Recent: within ``EPOCH_MEMORY_SECONDS``, while outdated Sentinels may name it.
         """
         left = self._left
         if left is None or self._clock.now() > left[1] + EPOCH_MEMORY_SECONDS:
@@ -362,6 +362,8 @@ class SentinelQuery:
         min_others: int = 0,
     ) -> None:
         """Start to connect to ``target``, one address of the Sentinel ``server``.
+
+        ``proceed`` fails if the Sentinel knows fewer than ``min_others`` other ones.
 
         Raises:
             OSError: This host cannot open a socket of that family.

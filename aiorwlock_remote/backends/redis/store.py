@@ -87,8 +87,8 @@ class RedisStore:
     ) -> None:
         """Prepare the store; ``open`` connects it.
 
-        ``wake(resource, 0.0)`` is called in the loop when a waiter may be granted.
-        ``factory`` opens the connections; None: as a URL says.
+        ``wake(resource, 0.0)`` is called in the loop when a waiter may be granted now.
+        ``factory`` opens the connections; None: a default one for servers of URLs.
         """
         self._options = options
         self._factory = factory or ConnectionFactory()
@@ -295,6 +295,8 @@ async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
+
+    ``bell(resource, 0.0)`` is called in the loop ``host``: a waiter may be granted.
 
     Raises:
         ConfigurationError: A part or an option of the URL is invalid.

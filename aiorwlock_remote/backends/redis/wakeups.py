@@ -22,7 +22,7 @@ KEY_REMOVED_EVENTS = frozenset("gxA")
 
 
 class WakeupDispatcher:
-    """Calls ``wake`` for the resource that a received message or event is about.
+    """Wakes the waiters of the resource that a received message or event is about.
 
     For use in the loop's thread only.
     """
@@ -37,11 +37,11 @@ class WakeupDispatcher:
         self._foreign: PublishedKeys | None = None
 
     def listen_on(self, endpoint: Endpoint) -> None:
-        """Subscribe to keyspace events over ``endpoint`` when they are needed."""
+        """Use ``endpoint`` to subscribe to keyspace events, each when it is needed."""
         self._endpoint = endpoint
 
     def message(self, channel: bytes, payload: bytes) -> None:
-        """Wake the watched resource that a message or a keyspace event is about."""
+        """Wake the waiters of the watched resource that a message or event is about."""
         is_event = channel.startswith(self._prefix)
         key = channel[len(self._prefix) :] if is_event else payload
         resource = self._watched.get(key)
@@ -56,7 +56,7 @@ class WakeupDispatcher:
             self._wake(resource, 0.0)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
-        """Wake ``resource`` at messages and events of ``keys``, until ``unwatch``."""
+        """Wake waiters of ``resource`` at events about ``keys``, until ``unwatch``."""
         for key in keys:
             self._watched[key] = resource
         # The reply with the foreign holder came before the waiter was registered.
@@ -72,7 +72,7 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events of ``keys``: we are next after another program."""
+        """Subscribe to events of ``keys``: another program has them, we are next."""
         # Our scripts publish the key to the channel of the client that is next. Another
         # program publishes nothing, so its release is seen at the next poll, unless the
         # server has keyspace notifications. They are never switched on for that: they
@@ -103,7 +103,7 @@ class WakeupDispatcher:
 async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
     """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
 
-    Without ``K`` there are none: no channel of a key gets events.
+    Empty if ``K`` is not among them: then the channels of keys get no events.
     """
     try:
         found = await send("CONFIG", "GET", "notify-keyspace-events")

@@ -50,7 +50,10 @@ class RedisBackend:
     def open(
         self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> Awaitable[RedisStore]:
-        """Return an awaitable that connects and returns the store, for ``connect``."""
+        """For ``connect``: return an awaitable that connects and returns the store.
+
+        ``bell(resource, 0.0)`` is called in the loop ``host``: a waiter may be granted.
+        """
         trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():
             raise ConfigurationError(

@@ -151,7 +151,6 @@ class ClientConnectionFactory(ConnectionFactory):
     async def dial(
         self, options: Options, protocol: RespProtocol, loop: EventLoop
     ) -> StreamTransport:
-        """Connect in the user's event loop, in which the client can be used."""
         del loop
         pool = self._pool
         return await _connected(
@@ -177,11 +176,8 @@ class ClientConnectionFactory(ConnectionFactory):
 
     @staticmethod
     def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
-        """Return a function that dials as ``dial``, but refuses the former primary.
-
-        A client believes the first Sentinel that answers, even one that has not heard
-        of the failover; ``finder`` has asked all of them (test_planned_failover.py).
-        """
+        # A client believes the first Sentinel that answers, even one that has not heard
+        # of the failover; `finder` has asked all of them (test_planned_failover.py).
         if finder is None:
             return dial
 
@@ -204,9 +200,9 @@ class ClientConnectionFactory(ConnectionFactory):
 class ThreadLoopChannel(ProtocolHandler):
     """Renewal channel with an event loop of its own, run in the lease keeper's thread.
 
-    For connections that only asyncio can open. Connects at the first use, and again at
-    the next use after any error: also if the server was silent for ``command_timeout``,
-    because time may be left to renew at another server. ``dial`` runs in this loop.
+    For connections that only asyncio can open. ``dial`` runs in this loop. Connects at
+    the first use, and anew at the next use after any error. Silence for
+    ``command_timeout`` is an error, too: time may be left to renew at another server.
     """
 
     def __init__(

@@ -129,16 +129,16 @@ class ClusterClient:
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send calls in one write; if the first must be queued, the others fail."""
+        """Send calls in one write. If the first has to be queued, the others fail."""
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls in one write to the node of ``key``; False: not connected."""
+        """Send calls to the node of ``key``; return False if it cannot send now."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 
     def subscribe(self, channel: bytes) -> None:
-        """Subscribe to a key's events, at whichever node has the key."""
+        """Subscribe to ``channel``, a key's events, at the node that has the key."""
         self._channels.add_key(channel)
         self._channels.move_keys()
 
@@ -167,10 +167,10 @@ class ClusterClient:
         raise BackendUnavailable(what=f"{self._options.where}: no answer in time")
 
     async def aclose(self) -> None:
-        """Close all nodes at the same time, each as ``RedisConnection.aclose`` does.
+        """Wait for outstanding replies, then close all nodes.
 
-        Before that, releases and withdrawals whose slot is moving get ``CLOSE_TIMEOUT``
-        seconds to reach the new node.
+        First, releases and withdrawals whose slot is moving get ``CLOSE_TIMEOUT``
+        seconds to reach the new node. Then the replies get as long.
         """
         try:
             await self._router.finish()

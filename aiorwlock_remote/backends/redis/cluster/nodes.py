@@ -66,7 +66,7 @@ class NodeConnection(RedisConnection):
         return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """Let the next handshake kill the connection ``before`` at the server."""
+        """Let the next handshake kill the older connection ``before`` at the server."""
         if not self.connected:
             self.before = self._connector.peer = before
 
@@ -82,9 +82,9 @@ class NodeConnection(RedisConnection):
         return iter(()) if self._protocol is None else self._protocol.newest_first()
 
     def settled(self) -> Call[None]:
-        """Return a call that is done when all calls sent or bound to go are answered.
+        """Return a call that is done once outstanding calls are answered.
 
-        It is done already if there are none.
+        It is done already if nothing was sent and no release or withdrawal is queued.
         """
         barrier = BarrierCall()
         if self._offline.must_go() or self._oldest() is not None:
@@ -95,7 +95,7 @@ class NodeConnection(RedisConnection):
     def barrier(self) -> Call[None]:
         """Return a call that is done once all calls sent before are answered.
 
-        Works on a node that is being closed as well, which takes no other new call
+        Allowed while the node is being closed, too, when other new calls are refused
         (test_what_is_refused_by_a_node_that_we_leave_is_answered).
         """
         barrier, protocol = BarrierCall(), self._protocol
@@ -125,7 +125,7 @@ class NodeConnection(RedisConnection):
 
 
 class NodePool:
-    """Connections to nodes: opened when first needed, closed with their last slot."""
+    """Connections to nodes: opened when first needed, closed when without slots."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node of ``make``; return False if another was added first."""
+        """Add a connected node; return False if the pool got another since ``make``."""
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last
         # connection this node did not kill: commands of that one could still be carried

@@ -38,8 +38,8 @@ MAX_REDIRECTS = 3
 class ClusterRenewalChannel:
     """Sends each renewal to the node that has its slot; several threads may use it.
 
-    Its slot map is a copy of the store's until a node says otherwise. The store's own
-    map is not changed here, because calls of the event loop may be in flight to its
+    Its slot map is a copy of the store's, until a node's reply corrects it. The store's
+    own map is not changed here, because calls of the event loop may be in flight to its
     nodes. When a node fails, the others are asked for the map, so that locks survive a
     failover even while the loop is blocked (test_cluster_renewals.py).
     """
@@ -74,7 +74,7 @@ class ClusterRenewalChannel:
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts; if a node fails, exceptions stand for its replies."""
+        """Run all scripts; return their replies, or exceptions where a node failed."""
         deadline = self._clock.now() + timeout
         unserved = BackendUnavailable(
             what=f"{self._options.where}: no node has the slot", nothing_done=True
@@ -93,8 +93,7 @@ class ClusterRenewalChannel:
             for connection in self._connections.values():
                 connection.give_up()
 
-    def abort(self) -> None:
-        """Do nothing: a node's connection is closed when the node has no slots left."""
+    def abort(self) -> None: ...  # a node without slots is closed by `_retire`
 
     def close(self) -> None:
         with self._lock:
@@ -171,7 +170,7 @@ class ClusterRenewalChannel:
 
 
 class Redirected:
-    """Outcome of a request that a node refused: its slot is elsewhere (MOVED, ASK)."""
+    """Outcome of a request that a node refused: another has the slot (MOVED, ASK)."""
 
     def __init__(self, text: str, server: Server, where: str) -> None:
         self.moved: Moved | None = parse_moved(text, server)
@@ -205,7 +204,6 @@ class BlockingNodeConnection(BlockingConnection):
                 self._in_use.release()
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts; if the slot is elsewhere, ``Redirected`` is the reply."""
         with self._alone():
             return super().run_many(batch, timeout)
 

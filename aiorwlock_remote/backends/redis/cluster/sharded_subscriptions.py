@@ -30,7 +30,7 @@ class _Subscription:
 
 
 class ShardedSubscriptions:
-    """Keeps a client subscribed to wake-up channels and to keyspace event channels."""
+    """Keeps a cluster client subscribed to wake-up and keyspace event channels."""
 
     def __init__(self, slots: SlotMap, nodes: NodePool) -> None:
         self._slots = slots
@@ -39,7 +39,7 @@ class ShardedSubscriptions:
         self._keys: dict[bytes, NodeConnection | None] = {}
 
     def need(self, channel: bytes, node: NodeConnection, now: float) -> None:
-        """Subscribe to a wake-up channel at ``node``, ahead of the call sent next."""
+        """Subscribe to a wake-up channel at ``node``, before the next call is sent."""
         # Removed and put back, so that the dict is in the order of the last use.
         wakeups = self._wakeups
         subscription = wakeups.pop(channel, None)

@@ -42,7 +42,7 @@ SLOT_RETRY_INTERVAL = 0.05
 
 
 class SlotRouter:
-    """Sends each call to the node that has its slot; queues the call while none has.
+    """Sends each call to the node that has its slot; queues it while no node has.
 
     Invariants (test_slot_router.py, and real orders of events in
     test_cluster_random_histories.py):
@@ -52,8 +52,8 @@ class SlotRouter:
       has answered everything it was sent
       (``test_sending_on_at_once_breaks_the_order``).
     * A refused call is not sent again if a later call with its key was carried out.
-    * Each call ends: it is carried out, or fails with ``nothing_done`` after
-      ``connect_timeout`` seconds, as in ``OfflineQueue``.
+    * Each call ends: it is carried out, or fails with ``nothing_done`` when it has been
+      queued for ``connect_timeout`` seconds.
     * A script that may create a queue entry runs only after SSUBSCRIBE for its slot was
       sent to the same node (test_sharded_subscriptions.py).
     * The cost of a slot that moves does not grow with the calls of other slots
@@ -86,7 +86,7 @@ class SlotRouter:
         self._retrying = BackgroundTask(loop, self._retry)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send calls in one write; if the first must be queued, the others fail."""
+        """Send calls in one write. If the first has to be queued, the others fail."""
         slot = slot_of_call(call)
         queue, owner = self._queues.get(slot), self._slots.owners[slot]
         if self._closed:
@@ -129,7 +129,7 @@ class SlotRouter:
         queue.refuse(call)
 
     def slots_changed(self) -> None:
-        """Move calls of moved slots to their new nodes, once the old ones replied."""
+        """Move calls of moved slots to their new nodes, once the old nodes replied."""
         nodes, owners = self._nodes.all(), self._slots.owners
         # First the slots with calls in flight at their former nodes: new calls must
         # wait until those are answered there.
@@ -266,8 +266,8 @@ class SlotRouter:
 class SlotQueue(OfflineQueue):
     """Queue of the calls for one slot that is moving, until they can be sent again.
 
-    Nothing is sent to the new node before the old one has answered everything: the new
-    node could carry out a release before its acquire, which the old node is to refuse.
+    Nothing is sent to the new node before the old one has answered everything: a
+    release could overtake its acquire, which the old node may still refuse.
     """
 
     def __init__(self, where: str, patience: float, why: str) -> None:
@@ -288,11 +288,11 @@ class SlotQueue(OfflineQueue):
         return not self.drained or super().must_go()
 
     def refuse(self, call: Call[Any]) -> None:
-        """Add a call that the node refused; call this in the order of the replies."""
+        """Add a call that the node refused. Must be called in the order of replies."""
         self._refused.append(call)
 
     def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Send nothing before the old node has answered these calls (oldest first)."""
+        """Send nothing until the old node has answered these calls (oldest first)."""
         self._awaited = list(calls)
         self.drained = self.pause = False
 
@@ -300,7 +300,7 @@ class SlotQueue(OfflineQueue):
         self.drained = self.pause = True
 
     def collect(self, now: float) -> list[Call[Any]]:
-        """After all replies have come, put the refused calls in front of the queue.
+        """Put the refused calls in front of the queue; call this after all replies.
 
         Returns:
             The refused calls that must not be repeated: a later one was carried out.
@@ -323,7 +323,7 @@ class SlotQueue(OfflineQueue):
         return overtaken
 
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
-        """Remove and return the first call, if any, to test if the slot is served.
+        """Take the first call (None if empty), to test whether the slot is served.
 
         The next attempt is due later each time; ``random`` (0 to 1) varies the delay.
         """

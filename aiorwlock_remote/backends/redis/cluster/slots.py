@@ -39,7 +39,7 @@ def slot_of(key: bytes) -> int:
 
 
 def key_in_same_slot(key: bytes, part: bytes) -> bytes:
-    """Return a key with the slot of ``key``: ``{key}part``, or ``k{e}ypart``."""
+    """Return ``{key}part``, or ``k{e}ypart`` for ``k{e}y``: it has the key's slot."""
     return key + part if hash_tag(key) != key else b"{%b}%b" % (key, part)
 
 
@@ -66,9 +66,9 @@ class Moved:
 
 
 def parse_moved(text: str, asked: Server) -> Moved | None:
-    """Parse an error reply of the node ``asked``; None if it is no MOVED to a server.
+    """Parse an error reply of the node ``asked``; None unless it is MOVED to a server.
 
-    "?" is a host that the node does not know; an empty host stands for ``asked``.
+    The host "?" means that the node does not know it; an empty host, that of ``asked``.
     """
     found = _MOVED.fullmatch(text)
     if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:

@@ -49,7 +49,7 @@ class Discovery:
     ) -> None:
         """Prepare to fill the map ``slots`` by asking ``nodes``.
 
-        ``adopt`` is called after each change of the map, before anything is sent by it.
+        ``adopt()`` is called after each change of the map, before the map is used.
         """
         self._options = options
         self._slots = slots
@@ -73,7 +73,7 @@ class Discovery:
         return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask known nodes in random order until one replies; False if none does."""
+        """Ask known nodes, in random order, until one replies; False if none does."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
         asked = {node.server for node in connected}
@@ -154,9 +154,9 @@ class Discovery:
 class TopologyRefresher:
     """Background task: asks for the slot map until it is current and all nodes are up.
 
-    The pauses grow. A call that a cluster refuses keeps the task running and does not
-    shorten the pauses: a cluster that is down refuses every call. A change does shorten
-    them, because more may change with it (test_topology_refresher.py).
+    The pauses grow. A refused call keeps the task running but does not shorten the
+    pauses: a cluster that is down refuses every call. A change of the cluster does
+    shorten them, because more may change with it (test_topology_refresher.py).
     """
 
     def __init__(
@@ -178,14 +178,14 @@ class TopologyRefresher:
         self.task: BackgroundTask = BackgroundTask(loop, self._run)
 
     def refresh(self, *, soon: bool = False) -> None:
-        """Ask for the slot map again; ``soon``: restart with a short pause."""
+        """Request a new slot map. ``soon``: reset the back-off, for a short pause."""
         self._stale = True
         if soon:
             self.hurry()
         self.task.start()
 
     def hurry(self) -> None:
-        """Cut the present pause short, and let the next pauses be short again."""
+        """End the present pause early, and let the pauses grow from the start again."""
         self._attempts = 0
         self.task.wake()
 

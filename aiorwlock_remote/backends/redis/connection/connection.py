@@ -61,18 +61,18 @@ class RedisConnection(ProtocolHandler):
 
     Invariants:
 
-    * Commands are carried out in the order they were handed over, also over a loss. All
-      use the same connection: a release sent on a second one could overtake its acquire
+    * Commands are carried out in the order they were handed over, even if a connection
+      is lost. All use one connection: on two, a release could overtake its acquire
       (test_lost.py: ``test_calls_wait_for_the_next_connection_in_order``).
     * What was written before a loss fails with ``BackendUnavailable`` and is never sent
       again: it may have been carried out (``test_a_lost_reply_is_not_repeated``).
     * What was not written waits ``connect_timeout`` seconds for the next connection,
-      then fails with ``nothing_done``. A call that must go fails then as well, but is
+      then fails with ``nothing_done``. A release or withdrawal fails then, too, but is
       still sent if a connection comes within ``MAX_QUEUED_SECONDS``
       (``test_what_was_never_sent_fails_in_time_unless_it_must_go``).
     * A server that answers nothing for ``command_timeout`` seconds counts as lost
       (``test_a_silent_server_counts_as_lost``).
-    * No command of a lost connection is carried out after one of its successor, if the
+    * No command of a lost connection is carried out after any of the next one if the
       user may ``CLIENT KILL`` (``test_the_lost_connection_is_ended_at_the_server``).
     """
 
@@ -143,8 +143,8 @@ class RedisConnection(ProtocolHandler):
         Args:
             script: The script, loaded with the handshake.
             args: The number of keys, the keys, the arguments.
-            decode: Turns the reply into the result; what it raises, awaiting raises.
-            must_go: True for releases and withdrawals, see ``Call``.
+            decode: Turns the reply into the result. What it raises, the result raises.
+            must_go: True for releases and withdrawals: sent late even after an error.
         """
         call = Call(decode, args, script, must_go)
         # The hot path: whatever is unusual (no connection, scripts that are being
@@ -177,7 +177,7 @@ class RedisConnection(ProtocolHandler):
         return call
 
     def send(self, *calls: Call[Any]) -> None:
-        """Send calls in one write, or queue them one after the other."""
+        """Send calls in one write; if there is no connection, queue them in order."""
         if not self.send_at_once(b"", *calls):
             for call in calls:
                 _ = self.submit(call)
@@ -200,7 +200,7 @@ class RedisConnection(ProtocolHandler):
         self._send_subscriptions(self._channels.remove(channel))
 
     def leave_former_primary(self) -> None:
-        """Close a connection whose server is not the primary any more.
+        """Close the connection if its server is not the primary any more.
 
         A planned failover leaves the old primary up and writable, so its connections do
         not fail. Calls in flight fail; later calls go to the new primary.
@@ -230,7 +230,7 @@ class RedisConnection(ProtocolHandler):
             await self._close()
 
     def begin_close(self) -> Call[None]:
-        """Refuse new calls; return a call that is done once all others are answered."""
+        """Refuse new calls; return a call that ends once earlier ones are answered."""
         barrier = BarrierCall()
         # Submitted before new calls are refused: it would be refused itself.
         if not self._closed and (self._offline or self._oldest() is not None):
@@ -398,8 +398,7 @@ class OfflineQueue:
 
     A call waits ``patience`` seconds, then it fails. A release or withdrawal
     (``must_go``) fails then, too, but stays queued for ``MAX_QUEUED_SECONDS``, to be
-    sent. Both times count from the moment when the call was first queued, here or
-    elsewhere.
+    sent. Both times count from the moment when the call was first put into any queue.
     """
 
     def __init__(self, where: str, patience: float) -> None:
@@ -419,7 +418,7 @@ class OfflineQueue:
         self._calls.append(call)
 
     def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
-        """Put calls in front of all that are queued: they were handed over earlier."""
+        """Put calls in front of the queue: they were handed over before the others."""
         for call in calls:
             call.queued_at = call.queued_at or now
         self._calls.extendleft(reversed(calls))
@@ -477,5 +476,5 @@ class Subscriptions:
         return [SubscribeCall("UNSUBSCRIBE", channel)]
 
     def others(self) -> list[SubscribeCall]:
-        """Return the calls to be sent after each handshake."""
+        """Return calls that subscribe to all added channels, for after a handshake."""
         return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

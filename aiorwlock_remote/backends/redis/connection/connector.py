@@ -103,10 +103,10 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, which the next handshake with its server kills there.
+        """The last connection; the next handshake with the same server kills it there.
 
-        So are last connections to other servers, when a failover leads back to them
-        (test_sentinel_cases.py).
+        Last connections to other servers are remembered, too, and killed when a
+        failover leads back to them (test_sentinel_cases.py).
         """
         return self._peer
 
@@ -122,8 +122,8 @@ class Connector:
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
         """Make a connection and subscribe to ``channels``, within ``connect_timeout``.
 
-        With Sentinels, the primary is found first. While the found server is
-        unreachable or no primary, it is found anew, for half of ``connect_timeout``.
+        With Sentinels, the primary is found first. While that server is unreachable or
+        no primary, the search is repeated, for half of ``connect_timeout``.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
@@ -154,7 +154,7 @@ class Connector:
             await anyio.sleep(RETRY_INTERVAL)
 
     async def reconnect(self, channels: Sequence[bytes]) -> RespProtocol:
-        """Make a connection as ``connect``; repeat with pauses until that succeeds."""
+        """Call ``connect`` until it succeeds, with growing pauses between attempts."""
         if self._loop.clock.now() - self._connected_at > STABLE_AFTER:
             self._attempts = 0
         while True:

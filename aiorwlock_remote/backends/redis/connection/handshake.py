@@ -70,7 +70,7 @@ class Handshake:
         return [*first, self._info, *self._rest]
 
     def judge(self) -> Peer:
-        """Check the replies of ``calls`` (all done); return the connection's ids.
+        """Check the replies of ``calls`` (all done); return client id and run id.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.

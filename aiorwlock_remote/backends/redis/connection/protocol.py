@@ -86,7 +86,7 @@ class Call(Pending[T]):
     """One command, what is needed to send it (again), and its pending reply.
 
     Args:
-        decode: Turns the parsed reply into the result; what it raises, awaiting raises.
+        decode: Turns the parsed reply into the result. What it raises, awaiting raises.
         args: The command; with a ``script``, what follows EVALSHA and the SHA, so that
             ``args[1]`` is the first key.
         script: The script to run, if the call runs one.
@@ -197,8 +197,8 @@ class ShardUnsubscribeCall(Call[None]):
 class BarrierCall(Call[None]):
     """A PING that is answered after all calls that were sent before it.
 
-    If the server forgot a script, the calls refused for that are sent again, and the
-    barrier after them (``NoScriptRetries.keep_behind``).
+    If the server forgot a script, the calls refused for that are sent again, and then
+    the barrier (``NoScriptRetries.keep_behind``).
     """
 
     __slots__ = ()
@@ -259,10 +259,10 @@ class ProtocolHandler:
         return False
 
     def scripts_lost(self) -> None:
-        """Send no new calls until ``ready`` is called: the server forgot scripts."""
+        """Stop sending until ``ready`` is called: the server has forgotten scripts."""
 
     def ready(self) -> None:
-        """Send new calls again: the server knows the scripts again."""
+        """Resume sending: new calls need not be held back any more."""
 
     def buffer_full(self) -> None:
         """Handle a full buffer: more than ``MAX_UNSENT`` bytes wait to be sent."""
@@ -270,7 +270,7 @@ class ProtocolHandler:
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         """Handle the loss of the connection; ``unsent`` were certainly not sent.
 
-        ``unsent`` contains no subscriptions: the next connection has its own.
+        ``unsent`` contains no subscriptions: the next connection makes its own.
         """
 
 
@@ -285,8 +285,8 @@ class RespProtocol:
     * When the connection is lost, each call either fails (if written: it may have been
       carried out) or is handed back as unsent, never both
       (``test_lost_what_was_written_fails_what_was_not_is_given_back``).
-    * After NOSCRIPT no new call is sent before the refused ones, which are sent again
-      in their order (test_noscript.py).
+    * After NOSCRIPT (the server forgot a script), the refused calls are sent again, in
+      their order, before any new call (test_noscript.py).
     * A refused call is not sent again if a later call with its key was carried out: the
       repetition could undo the later call
       (``test_an_overtaken_call_is_not_run_again``).
@@ -316,8 +316,8 @@ class RespProtocol:
     ) -> None:
         """Create the protocol; the caller has to set ``transport``.
 
-        Messages name the server ``where``; ``is_current`` returns whether it still is
-        the primary (None: always).
+        ``where`` names the server in messages. ``is_current()`` is True while the
+        server is still the primary (None: always).
         """
         self._is_current = is_current
         self._where = where
@@ -331,7 +331,7 @@ class RespProtocol:
         self.transport: Transport
 
     def leave_former_primary(self) -> bool:
-        """Drop the connection if its server is no longer primary; return True if so."""
+        """Drop the connection and return True if its server is not the primary now."""
         if self._is_current is None or self._is_current():
             return False
         self.drop(BackendUnavailable(what=f"{self._where}: {FORMER_PRIMARY}"))
@@ -410,11 +410,11 @@ class RespProtocol:
                 self._no_script.clear()
 
     def lost(self, exc: BaseException | None) -> None:
-        """End the protocol: the transport failed; None: the server closed it."""
+        """End the protocol. ``exc``: the transport's error; None: the server closed."""
         self._end(from_failure(exc, self._where))
 
     def drop(self, error: BackendError) -> None:
-        """End the protocol with ``error`` and close the connection."""
+        """Fail the calls in flight with ``error``, and close the connection."""
         self._end(error)
         self.transport.abort()
 
@@ -523,7 +523,7 @@ class NoScriptRetries:
         self.resent: frozenset[Call[Any]] = frozenset()
 
     def keeps(self, call: Call[Any], text: str) -> bool:
-        """Keep ``call`` if its error ``text`` demands a resend; return whether kept."""
+        """Keep ``call`` if its error ``text`` demands a resend; return True if kept."""
         if call.script is None:
             return False
         key, verb = call.args[1], text.partition(" ")[0]

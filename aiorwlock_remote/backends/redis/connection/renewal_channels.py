@@ -108,7 +108,7 @@ class BlockingConnection:
         self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts in one write, as ``RenewalChannel``.
+        """Run all scripts in one write; return their raw replies or errors, in order.
 
         A server that is silent for ``command_timeout`` counts as lost, even if
         ``timeout`` is longer. Scripts that the server forgot are loaded and run again.
@@ -327,15 +327,13 @@ class MainLoopChannel:
         self._given_up = True
         self._answered.set()
 
-    def abort(self) -> None:
-        """Do nothing: the store closes its own connection."""
+    def abort(self) -> None: ...  # the store closes its own connection
 
-    def close(self) -> None:
-        """Do nothing: the connection belongs to the store."""
+    def close(self) -> None: ...  # the connection belongs to the store
 
 
 class FallbackChannel:
-    """Renewal channel with its own connection; uses the store's while there is none.
+    """Renewal channel with its own connection; uses the store's if it cannot connect.
 
     A server that has reached its ``maxclients`` still answers its present clients
     (test_no_room_for_the_keeper).

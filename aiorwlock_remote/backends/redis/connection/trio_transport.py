@@ -112,7 +112,7 @@ class _TrioTransport(ABC):
 
 
 class PlainTrioTransport(_TrioTransport):
-    """Transport over a plain socket; trio's own layers would double a round trip."""
+    """Transport over a plain socket; trio's streams would double the reply time."""
 
     def __init__(
         self, protocol: RespProtocol, loop: EventLoop, sock: socket.socket
