@@ -45,7 +45,7 @@ class WakeEvent(Protocol):
 
 
 class PlainWakeEvent:
-    """``WakeEvent`` that only ``set`` sets, and no change of the store."""
+    """``WakeEvent`` that is set by ``set`` only, not by changes of the store."""
 
     hears: bool = False
 
@@ -79,8 +79,8 @@ class LocalConnection(Protocol):
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
         """Carry out commands, those of one resource in order; return their outcomes.
 
-        Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
-        for one record: the outcome of its commands is ``KeptLocked``. After a
+        Waits ``timeout`` seconds for a store that is locked as a whole. If one record
+        is locked, the outcome of its commands is ``KeptLocked`` at once. After a
         ``BackendError`` it is not known which commands were carried out.
         """
 
@@ -96,14 +96,15 @@ class LocalConnection(Protocol):
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Starts after the key ``after``; returns the key to start from next, or None.
+        Starts after the key ``after``; returns the key to start after next time, None
+        at the end.
         """
 
     def alarm(self) -> WakeEvent:
-        """Return a new event that changes of this open store set, if it can notify."""
+        """Return a new event, set by changes of this store if it can notify."""
 
     def version(self) -> object:
-        """Return a value that differs when the store has changed; cheap to call."""
+        """Return a value that changes whenever the store changes; cheap to call."""
 
 
 class DecodeCache:
@@ -126,7 +127,7 @@ class DecodeCache:
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
     """Return ``carry_out()``, or ``BadRecord`` if the resource's record is damaged.
 
-    ``carry_out`` must write nothing before it has failed.
+    ``carry_out`` must detect the damage before it writes anything.
     """
     # A damaged record must not fail the commands for other resources in the batch
     # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).

@@ -37,7 +37,7 @@ PAUSE_AFTER_FAILURE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between polls: ``shortest`` if our turn is near, ``longest`` if not."""
+    """Seconds between polls: ``shortest`` if our turn is near, else ``longest``."""
 
     shortest: float = 0.002
     longest: float = 0.020
@@ -77,7 +77,7 @@ class ChangeWatcher:
         self._closed = False
 
     def watch(self, resource: Resource) -> None:
-        """Wake for the resource from now on, and at once if it is free already.
+        """Wake the resource's waiters from now on; at once if it is free already.
 
         If no thread can be started the failure is logged, and the waiters poll.
         """

@@ -52,7 +52,7 @@ _MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
 
 
 def open_plain_file(path: str, flags: int) -> int:
-    """Open a file and return its descriptor; follow no link, and wait for no pipe.
+    """Open a file and return its descriptor, without following links or blocking.
 
     Raises ``BadRecord`` for a symbolic link, a directory or a socket, else ``OSError``.
     """
