@@ -71,8 +71,7 @@ def is_another_boot(written: str, boot: str) -> bool:
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
     """Return the record as it is valid in ``boot`` at ``now`` (boot clock, µs).
 
-    ``written`` is the boot that wrote it: if another, grants and queue entries have
-    ended.
+    If ``written``, the record's boot, is another, grants and queue entries have ended.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

@@ -35,10 +35,10 @@ class WakeEvent(Protocol):
         """Whether changes by other processes set the event: then polling is rare."""
 
     def set(self) -> None:
-        """Wake the thread that waits, or that waits next. Callable in any thread."""
+        """Wake the waiting thread, or the next one to wait. For any thread."""
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for ``set`` or a change, ``seconds`` at most; None: for ``set`` only."""
+        """Wait for ``set`` or a change, or ``seconds``; if None, for ``set`` only."""
 
     def close(self) -> None:
         """Release the event's resources. Called when no thread waits any more."""
@@ -96,8 +96,7 @@ class LocalConnection(Protocol):
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Starts after the key ``after``; returns the key to start after next time, None
-        at the end.
+        Starts after the key ``after``; returns the key for the next call, None at last.
         """
 
     def alarm(self) -> WakeEvent:

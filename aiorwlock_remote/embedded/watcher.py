@@ -46,8 +46,8 @@ class WatchIntervals:
 class ChangeWatcher:
     """Wakes the tasks of one process that wait for resources of a local store.
 
-    A thread of its own polls the version of the store as long as a task waits: often
-    when the turn of this process is near and no ``WakeEvent`` is set by changes, seldom
+    A thread of its own polls the version of the store as long as a task waits: often if
+    one of its tasks is at the front of a queue and changes set no ``WakeEvent``, seldom
     otherwise. Only after a change does it read the watched records.
     """
 

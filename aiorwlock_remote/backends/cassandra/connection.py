@@ -43,8 +43,8 @@ class ReadConnection(Connection):
     Each thread writes its own requests to the socket, and the kernel sends them at
     once. Exception: a read that must be carried out after the transaction sent before
     it (``Request.behind``) is held back by the kernel (Nagle's algorithm) until the
-    transaction's answer acknowledges the bytes before: sooner than we could send it
-    after reading that answer. A later write sends the read at once.
+    transaction's answer arrives: sooner than we could send it ourselves. A later write
+    sends it at once.
 
     Methods that the driver calls have the driver's names; see the driver's own
     reactors.

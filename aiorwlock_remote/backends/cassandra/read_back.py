@@ -244,9 +244,9 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
 def is_left_over(new: CassandraRow, row: Row) -> bool:
     """Return True if ``row``, which hides a grant of ``new``, shows parts of ``new``.
 
-    ``new`` is what a transaction wrote. Other clients may have changed the row since:
-    they voided the grants, and left the mutex record, which they took for another
-    program's (``test_others_queue_behind_what_is_left``).
+    ``new`` is what a transaction wrote. Other clients may have voided its grants, and
+    left the mutex record, which they took for another program's
+    (``test_others_queue_behind_what_is_left``).
     """
     if row["version"] == new.version:
         return True

@@ -97,7 +97,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return this library's error for an ``OSError`` of the directory ``path``."""
+    """Map an ``OSError`` at ``path``. ``nothing_done``: no change was made before."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:
