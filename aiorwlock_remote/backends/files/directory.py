@@ -113,7 +113,7 @@ class LockDirectory:
         return self.at(f"{TEMPORARY}{random_id().hex()}")
 
     def open(self, timeout: float) -> None:
-        """Check that the directory is fit for locks; mark an empty one as ours.
+        """Check that the directory is fit for locks; mark an empty one for them.
 
         Waits ``timeout`` seconds for other processes that open it. Raises
         ``ConfigurationError`` if the directory is missing or used for something else,
