@@ -1,4 +1,4 @@
-"""Boot and clock by which the times in a local store are counted."""
+"""Identifies the boot, and the clock, in which times in a local store are counted."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class BootId:
     shift: str = ""
 
     def joining(self, kept: BootId | None, path: str) -> BootId:
-        """Return the boot id that the store at ``path`` must store from now on.
+        """Return the boot id that the store at ``path`` must keep from now on.
 
-        ``kept`` is what it has stored so far. Raises ``ConfigurationError`` if its
-        users have another clock than this process, or only they know their boot.
+        ``kept`` is its id so far. Raises ``ConfigurationError`` if the store's
+        processes have another clock than this one, or only they know their boot.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self
@@ -71,7 +71,7 @@ def is_another_boot(written: str, boot: str) -> bool:
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
     """Return the record as it is valid in ``boot`` at ``now`` (boot clock, µs).
 
-    If it was ``written`` in another boot, its grants and queue entries have ended.
+    If ``written``, the record's boot, is another, grants and queue entries have ended.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

@@ -35,17 +35,17 @@ class WakeEvent(Protocol):
         """Whether changes by other processes set the event: then polling is rare."""
 
     def set(self) -> None:
-        """Wake the thread that waits, or that waits next. Callable in any thread."""
+        """Wake the waiting thread, or the next one to wait. For any thread."""
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for ``set`` or a change, ``seconds`` at most; None: for ``set`` only."""
+        """Wait for ``set`` or a change, or ``seconds``; if None, for ``set`` only."""
 
     def close(self) -> None:
         """Release the event's resources. Called when no thread waits any more."""
 
 
 class PlainWakeEvent:
-    """``WakeEvent`` that only ``set`` sets, and no change of the store."""
+    """``WakeEvent`` that is set by ``set`` only, not by changes of the store."""
 
     hears: bool = False
 
@@ -79,8 +79,8 @@ class LocalConnection(Protocol):
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
         """Carry out commands, those of one resource in order; return their outcomes.
 
-        Waits ``timeout`` seconds for a store that is locked as a whole, and not at all
-        for one record: the outcome of its commands is ``KeptLocked``. After a
+        Waits ``timeout`` seconds for a store that is locked as a whole. If one record
+        is locked, the outcome of its commands is ``KeptLocked`` at once. After a
         ``BackendError`` it is not known which commands were carried out.
         """
 
@@ -96,14 +96,14 @@ class LocalConnection(Protocol):
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Starts after the key ``after``; returns the key to start from next, or None.
+        Starts after the key ``after``; returns the key for the next call, None at last.
         """
 
     def alarm(self) -> WakeEvent:
-        """Return a new event that changes of this open store set, if it can notify."""
+        """Return a new event, set by changes of this store if it can notify."""
 
     def version(self) -> object:
-        """Return a value that differs when the store has changed; cheap to call."""
+        """Return a value that changes whenever the store changes; cheap to call."""
 
 
 class DecodeCache:
@@ -126,7 +126,7 @@ class DecodeCache:
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
     """Return ``carry_out()``, or ``BadRecord`` if the resource's record is damaged.
 
-    ``carry_out`` must write nothing before it has failed.
+    ``carry_out`` must detect the damage before it writes anything.
     """
     # A damaged record must not fail the commands for other resources in the batch
     # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).

@@ -76,8 +76,8 @@ def find_mount(path: str, table: str) -> Mount:
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
     """Refuse a file system whose locks do not exclude other hosts.
 
-    Raises ``ConfigurationError`` for a network file system that is not ``shared``, as
-    the URL says, and ``Unsupported`` for one whose locks do not reach other hosts.
+    Raises ``ConfigurationError`` for a network file system unless ``shared`` (the URL
+    says so), and ``Unsupported`` for one whose locks do not reach other hosts.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

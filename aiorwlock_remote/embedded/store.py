@@ -63,8 +63,8 @@ class EmbeddedStore:
     ) -> None:
         """Start the worker thread, called ``name``.
 
-        ``connect`` returns a new connection, not open, for the worker, the watcher or
-        the lease keeper. ``wake`` is called in ``loop`` to wake waiters.
+        ``connect`` makes a connection, not yet open, for the worker, the watcher or the
+        lease keeper. ``wake`` is called in ``loop`` when a waiter may be granted.
         """
         self._connect = connect
         self._loop = loop
@@ -142,7 +142,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Open ``connection`` at the first renewal; ``first`` makes the worker wait."""
+        """Open ``connection`` at the first renewal; ``first`` holds the worker up."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing

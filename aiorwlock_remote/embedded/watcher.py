@@ -37,7 +37,7 @@ PAUSE_AFTER_FAILURE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between polls: ``shortest`` if our turn is near, ``longest`` if not."""
+    """Seconds between polls: ``shortest`` if our turn is near, else ``longest``."""
 
     shortest: float = 0.002
     longest: float = 0.020
@@ -46,8 +46,8 @@ class WatchIntervals:
 class ChangeWatcher:
     """Wakes the tasks of one process that wait for resources of a local store.
 
-    A thread of its own polls the version of the store as long as a task waits: often
-    when the turn of this process is near and no ``WakeEvent`` is set by changes, seldom
+    A thread of its own polls the version of the store as long as a task waits: often if
+    one of its tasks is at the front of a queue and changes set no ``WakeEvent``, seldom
     otherwise. Only after a change does it read the watched records.
     """
 
@@ -77,7 +77,7 @@ class ChangeWatcher:
         self._closed = False
 
     def watch(self, resource: Resource) -> None:
-        """Wake for the resource from now on, and at once if it is free already.
+        """Wake the resource's waiters from now on; at once if it is free already.
 
         If no thread can be started the failure is logged, and the waiters poll.
         """

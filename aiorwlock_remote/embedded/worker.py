@@ -47,7 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """A queued call with the connection, in order with the jobs of resource ``of``."""
+    """A queued ``call(connection)``, run in order with the jobs of resource ``of``."""
 
     of: Resource | None
     call: Call
@@ -60,14 +60,14 @@ Job = StepJob | CallJob
 
 @dataclass(slots=True)
 class PutBack:
-    """Jobs of one resource, in order, to be tried again at the local time ``at``."""
+    """Jobs of one resource, to be retried when the monotonic clock shows ``at``."""
 
     jobs: list[Job]
     at: float
 
 
 class RenewalsFirst:
-    """Makes the worker wait while leases are renewed, where both need one lock."""
+    """Makes the worker wait while leases are renewed, if both need the same lock."""
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases
@@ -111,7 +111,7 @@ class Worker:
     * A renewal that is under way goes before the next batch, where both need one lock
       (tests/embedded/test_renewals_first.py:
       test_a_step_waits_for_the_renewal_that_has_begun).
-    * A process that ends without closing its store carries out what it sent
+    * Queued jobs are carried out even if the process ends without closing its store
       (tests/embedded/test_at_exit.py: test_a_block_is_left_by_sys_exit).
     """
 
@@ -125,8 +125,8 @@ class Worker:
     ) -> None:
         """Start the thread ``name``, which uses and closes ``connection``.
 
-        ``wakes`` is called in ``loop`` with the ids of clients that may claim a
-        resource. ``first`` are the renewals that need the same lock of the system.
+        ``wakes(resource, client_ids)`` is called in ``loop`` when these clients may
+        claim the resource. ``first``, if given, lets renewals go before batches.
         """
         self._connection = connection
         self._first = first
@@ -144,7 +144,7 @@ class Worker:
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue ``function(connection)``, called after the steps of resource ``of``."""
+        """Queue ``function(connection)``, to run after earlier jobs for ``of``."""
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:

@@ -27,7 +27,7 @@ def check_fence(fence: int) -> int:
 
 
 def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    """Raise ``ConfigurationError`` unless a table or column name is valid."""
+    """Raise ``ConfigurationError``, naming ``kind``, unless ``name`` is valid."""
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise ConfigurationError(
             what=f"{quoted(name)} cannot be used as the name of a {kind}",
@@ -55,7 +55,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return an iterable argument, called ``what``, as a tuple; refuse a text."""
+    """Return ``values`` as a tuple; raise an error that names ``what`` for a text."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

@@ -50,7 +50,7 @@ class FencedFile:
 
     @contextmanager
     def admitted(self, fence: int) -> Iterator[None]:
-        """Run the body before any higher fence is admitted, or refuse ``fence``.
+        """Context in which no higher fence is admitted; refuses an old ``fence``.
 
         The fence is on the disk when the body begins. Keep the body short: all other
         accesses wait, even while this process is paused. The same thread may enter
@@ -162,7 +162,7 @@ def _replace_file(path: Path, data: bytes) -> None:
 
 @final
 class FileLockHold:
-    """The ``flock`` of one thread, from its first entry to its last exit.
+    """The ``flock`` that one thread holds while it runs bodies of ``admitted``.
 
     Entries may end in any order: two tasks of one event loop run on one thread, and the
     first to enter need not be the last to leave (test_file_lock.py). ``fence`` is the

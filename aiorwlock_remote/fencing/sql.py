@@ -71,9 +71,9 @@ class FencedTable:
         style: How the driver writes parameters.
         for_update: Whether rows are read by ``SELECT … FOR UPDATE``. MySQL and MariaDB
             need it: their plain reads show a snapshot that may be older than the fence.
-            SQLite does not know it. By default it is used for the styles of their
-            drivers and of PostgreSQL's (format, pyformat, dollar); say True for a
-            driver of theirs with another style.
+            SQLite does not know it. By default it is used for the styles format,
+            pyformat and dollar, which drivers of these two and of PostgreSQL have; set
+            it to True for a MySQL or MariaDB driver with another style.
     """
 
     table: str
@@ -240,7 +240,7 @@ def driver_code(error: object) -> str:
 def narrow_column_error(
     error: object, table: str, column: str, fence: int, others: Iterable[object]
 ) -> ConfigurationError | None:
-    """Return our error if a fence was too large for its column, else None.
+    """Return the error for a fence that was too large for its column, else None.
 
     Drivers do not always say which value was out of range. So the result is also None
     if one of ``others``, the other values of the statement, may be too large as well.

@@ -1,4 +1,4 @@
-"""Cassandra: a resource is a row, and each change of it a lightweight transaction."""
+"""Cassandra store: each resource is a row, changed by lightweight transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``CassandraBackend``: locks over a driver session and a table of the user's."""
+"""Defines ``CassandraBackend``: locks through a driver session of the user's."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class CassandraBackend:
     """Locks over a session of cassandra-driver, used in place of a URL.
 
     ``connect(CassandraBackend(session))`` works on asyncio and trio alike. The session
-    is never changed or closed here, and must stay open while locks are in use. Every
-    request has an execution profile of its own: only the session's load balancing
-    counts, not its defaults for consistency, retries and rows.
+    is never changed or closed here, and must stay open while locks are in use. Of its
+    settings only the load balancing is used: each request has an execution profile that
+    sets consistency, retries and row format.
     """
 
     def __init__(

@@ -43,8 +43,6 @@ MAX_LOOKS = 3
 
 @value
 class _RowMark:
-    """The row of a ``StoredState``; ``condition`` is what a swap compares."""
-
     condition: tuple[UUID | None, str | None, int | None] = field(repr=False)
     found: CassandraRow = field(compare=False)
 
@@ -53,9 +51,9 @@ class _RowMark:
 class _Swap:
     """State of one swap until its outcome is known.
 
-    ``unseen``: it admits a grant that must be read back before the grant is reported.
-    ``foreign``: it removes a mutex record that another program wrote. ``early`` is the
-    ballot, if its read was sent right after the transaction.
+    ``unseen``: the swap admits a grant that must be read back before it is reported.
+    ``foreign``: the swap removes a mutex record that another program wrote. ``early``:
+    the ballot, if its read was sent right after the transaction, else None.
     """
 
     resource: Resource
@@ -78,9 +76,9 @@ class CassandraCas:
       has shown all its cells: the read gives the fence, and shows whether a write of
       another program hides the grant (test_writes_ahead.py).
     * A grant of a mutex that changes hands needs no read: the transaction compared the
-      mutex record with what one of ours had written, so nothing hid it
+      mutex record with what a client of this library had written, so nothing hid it
       (test_who_takes_over_has_a_higher_fence).
-    * No fence is counted from a provisional one
+    * No fence is counted from a provisional fence (``rows.py``)
       (test_who_joins_from_elsewhere_is_told_the_true_fence).
     * A swap that fails after its transaction leaves no grant in the row
       (test_what_hides_a_grant_for_an_hour).
@@ -89,7 +87,7 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Settle results in ``host``; all objects on one table share ``memory``."""
+        """Settle results in loop ``host``. Stores on one table share ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew

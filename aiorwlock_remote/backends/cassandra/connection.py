@@ -40,11 +40,11 @@ def connection_class(reader: SocketReader) -> type[ReadConnection]:
 class ReadConnection(Connection):
     """Connection of the driver whose socket is read by a ``SocketReader``.
 
-    Each thread writes its own requests to the socket, and written bytes leave at once.
-    Only a read that is to be carried out after the transaction before it
-    (``Request.behind``) is left to Nagle's algorithm: the kernel sends it when the
-    bytes before have been acknowledged, which the transaction's answer does, and sooner
-    than we could after reading that answer. Other writes take the read along.
+    Each thread writes its own requests to the socket, and the kernel sends them at
+    once. Exception: a read that must be carried out after the transaction sent before
+    it (``Request.behind``) is held back by the kernel (Nagle's algorithm) until the
+    transaction's answer arrives: sooner than we could send it ourselves. A later write
+    sends it at once.
 
     Methods that the driver calls have the driver's names; see the driver's own
     reactors.
@@ -53,8 +53,9 @@ class ReadConnection(Connection):
 
     * Bytes leave in the order of ``push``
       (test_only_what_has_time_waits_for_the_answer_of_what_was_asked_before).
-    * What the socket does not take, or what a blocked loop gathered, is sent by the
-      helper thread (test_what_the_socket_does_not_take_the_helper_sends,
+    * Bytes that the socket does not take, or that a blocked event loop has gathered,
+      are sent by the helper thread of ``SocketReader``
+      (test_what_the_socket_does_not_take_the_helper_sends,
       test_a_turn_that_does_not_end_keeps_nothing_back).
     * When the connection ends, each request gets an error
       (test_each_request_fails_when_the_server_hangs_up).

@@ -1,4 +1,4 @@
-"""cassandra-driver, which ships no types: all that this backend uses, in one place."""
+"""Types for what this backend uses of cassandra-driver, which ships none."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
             **kwargs: Any,  # noqa: ANN401
         ) -> int: ...
         def process_io_buffer(self) -> None:
-            """Call back the requests whose answers are complete in ``_iobuf``."""
+            """Run the callbacks of requests whose answers ``_iobuf`` has completely."""
 
         def defunct(self, exc: BaseException) -> object:
             """Close a broken connection, and fail all its requests with ``exc``."""
@@ -103,7 +103,7 @@ else:
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Return True if a Cluster has legacy settings, which exclude profiles."""
+    """Return True if the Cluster ``of`` has legacy settings, which exclude profiles."""
     # The driver has no public way to ask for it.
     modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
     mode: object = getattr(of, "_config_mode")  # noqa: B009

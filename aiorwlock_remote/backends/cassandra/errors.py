@@ -22,15 +22,15 @@ AuthenticationFailed BadCredentials   Unsupported           no
 ValueError: legacy parameters         ConfigurationError    no
 ====================================  ====================  ================
 
-"Or later": a paused coordinator runs what is in its socket when it goes on, however
-long that takes. A SERIAL read does not show it (``docs/stores/cassandra.md``).
+"Or later": a coordinator that was paused carries out what is in its socket when it
+resumes. A SERIAL read before does not reveal it (``docs/stores/cassandra.md``).
 
-A coordinator that gives up because others outbid its ballots says so in its text only,
-and for a SERIAL read not at all: such a request is worth another try. When replicas do
-not answer, another try is not, and the caller must get the error in time.
+If a coordinator gives up because other ballots outbid its own, another try is useful;
+only the text of the error says so, and for a SERIAL read not even that. If replicas do
+not answer, another try is useless, and the caller must get the error in time.
 
-A coordinator counts its hints again when it commits what was agreed on already, so
-"too many hints" does not prove that nothing was done.
+A coordinator checks its number of hints again when it commits an agreed change, so "too
+many hints" does not prove that nothing was done.
 
 0x1700 is CAS_WRITE_UNKNOWN, which the driver does not know: it raises a bare
 ``ErrorMessage``, which is not even a ``DriverException``.

@@ -1,4 +1,4 @@
-"""Opens sessions in a thread, which is left to itself when its caller gives up."""
+"""Opens sessions in a thread, which continues unattended if the caller gives up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROTOCOL = 5
 
 
 async def connect(options: Options, host: EventLoop) -> Table:
-    """Connect a new session, check the lock table, and return it.
+    """Connect a new session, and return the lock table after checking it.
 
     Closing the table closes the session. Raises ``ConfigurationError`` for a wrong
     ``local_dc`` or an unreadable certificate, and ``BackendError`` if no node answers
@@ -97,7 +97,7 @@ def _was_silent(exc: Exception) -> bool:
 async def use_session(
     session: driver.Session, options: Options, host: EventLoop
 ) -> Table:
-    """Check the lock table through a user's session, and return it.
+    """Return the lock table after checking it through a user's session.
 
     The session is never changed or closed. A session with legacy settings cannot return
     rows as dicts: then another session of the same Cluster object is used, and closed

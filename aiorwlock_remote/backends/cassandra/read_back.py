@@ -76,9 +76,9 @@ class EarlyReadHeuristic:
     """Decides whether to send the read of a ballot before its transaction is answered.
 
     The kernel sends such an early read when the transaction's answer has arrived (see
-    ``ReadConnection``). But if other requests take the read along, the server carries
-    it out too early, and it is useless. Early reads succeed where one process uses one
-    node. After each useless read, early reads are sent more rarely.
+    ``ReadConnection``). But other requests that are sent meanwhile take the read along.
+    Then it is carried out before the transaction, and is useless. Early reads succeed
+    where one process uses one node. Useless reads make them rarer.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class Ballots:
 
 
 def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]]:
-    """Yield groups of requests of one type or one id, at most ``ROWS_PER_READ`` each.
+    """Yield groups of ``ROWS_PER_READ`` requests at most that share a type or an id.
 
     A request reads every combination of its types and ids, so a group with several
     types and several ids would read rows that no request needs.
@@ -221,9 +221,10 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
 
 
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
-    """Return the row with true fences if it shows all grants of ``new``, else None.
+    """Return ``row``, with final fences, if it shows all grants of ``new``, else None.
 
-    ``row`` may be a later version, changed by a client that has seen the mutex record.
+    ``new`` is what a transaction wrote, ``row`` what was read afterwards: perhaps a
+    later version, changed by a client that has seen the mutex record.
     """
     if row is None:
         return None
@@ -241,10 +242,10 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
 
 
 def is_left_over(new: CassandraRow, row: Row) -> bool:
-    """Return True if a row that hides a grant of ``new`` still shows parts of ``new``.
+    """Return True if ``row``, which hides a grant of ``new``, shows parts of ``new``.
 
-    Other clients may have changed the row since: they voided the grants, and left the
-    mutex record, which they took for another program's
+    ``new`` is what a transaction wrote. Other clients may have voided its grants, and
+    left the mutex record, which they took for another program's
     (``test_others_queue_behind_what_is_left``).
     """
     if row["version"] == new.version:
@@ -263,7 +264,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """Return what changes of the row compare: version, ticket, ``acquired_at`` (ms)."""
+    """Return the values that a swap compares: version, ticket, ``acquired_at`` (ms)."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
@@ -271,7 +272,7 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
 def hidden_grant_error(
     resource: Resource, row: Row | None, wall: int
 ) -> BackendUnavailable:
-    """Return the error for a grant that its row did not show, and that was removed.
+    """Return the error for a grant hidden by another program's write, and removed.
 
     ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
     """
@@ -300,7 +301,7 @@ def hidden_grant_error(
 
 
 def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnavailable:
-    """Return the error for a release that left another program's mutex record.
+    """Return the error for a release that could not remove a foreign mutex record.
 
     ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
     """

@@ -10,14 +10,13 @@ ago that was:
 * its own wall clock against the writer's, less ``skew``, by which the two may differ.
 
 The larger bound gives a time that is never ahead of the frame's true time. So no
-process judges a lease as expired before it has, as counted by its holder from before
-the holder sent its request, however long messages take. Each write passes on the later
-bound of its writer.
+process takes a lease for expired before its holder does, who counts from before it sent
+its request, however long messages take. Each write stores the larger bound of its
+writer as the new ``frame``.
 
-The first bound needs no clock to be right, only to run at the right speed; processes
-that wait are admitted when the lease ends. The second bound is for a process that has
-only just come, such as a job that tries once after a crash: for it a lease ends
-``skew`` later.
+The first bound is right if clocks run at the right speed, whatever they show: by it,
+waiting processes are admitted when a lease ends. The second is for a process that has
+just started, such as a job after a crash: for it a lease ends ``skew`` later.
 
 (``max(frame + since seen, wall - skew)``, with the result as the next ``frame``, would
 not do: two processes whose wall clocks differ would count one lease from different
@@ -61,7 +60,7 @@ class VersionClock:
         self._written: OrderedDict[int, WrittenAt] = OrderedDict()
 
     def get(self, version: UUID) -> WrittenAt | None:
-        """Return when a version was written and seen; None: it is not in the cache."""
+        """Return when a version was written and seen; None if it is not cached."""
         with self._lock:
             written = self._written.get(version.int)
             if written is not None:

@@ -1,12 +1,12 @@
 """Rows of the lock table: their meaning for the core, and how they are changed.
 
-The value of the *seat*, the published mutex record, is ``ticket,seconds``, as in every
-store. A published program's row has milliseconds, which come after a point; ours have
-whole seconds.
+The published mutex record (*seat* in the code) has the value ``ticket,seconds``. In
+rows of the published program the seconds have a fraction; ours are whole.
 
-Fences are counted from the ballot that made the row (``docs/stores/cassandra.md``). The
-first grant of a row has the *provisional* fence 1, because the ballot is chosen by the
-servers. A process that knows the ballot counts on from it (``settled``).
+Fences are counted from the Paxos ballot that made the row
+(``docs/stores/cassandra.md``). The servers choose it, so the first grant has the
+*provisional* fence 1 until a process that knows the ballot computes the true one
+(``settled``).
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ class CassandraRow:
 
     @property
     def seat(self) -> MutexRecord | None:
-        """The published mutex record; its lease is in ``record`` alone."""
+        """The published mutex record without its lease; None if there is none."""
         if self.ticket is None:
             return None
         return MutexRecord(f"{self.ticket},{_format_seconds(self.since or 0)}")
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
-        """Version, ticket and ``acquired_at``, which every change compares."""
+        """What each change compares: version, ticket, and ``acquired_at`` (ms)."""
         return self.version, self.ticket, self.since
 
     @property
     def ours(self) -> bool:
-        """Whether this library wrote the row's mutex record: ``record`` names it."""
+        """Whether this library wrote the mutex record, so that ``record`` names it."""
         seat = self.seat
         return (
             seat is not None
@@ -91,7 +91,7 @@ NO_ROW = CassandraRow()
 
 
 def parse_row(row: Row | None) -> CassandraRow:
-    """Return the row that a read, or the refusal of a transaction, shows.
+    """Parse a row as returned by a read, or by a transaction that was refused.
 
     Provisional fences are replaced by true ones if the row shows its ballot. Raises
     ``BadRecord`` if the record is damaged or has no time.
@@ -118,11 +118,11 @@ def parse_row(row: Row | None) -> CassandraRow:
 
 
 def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
-    """Return the row with true fences, counted from the ballot of its mutex record.
+    """Return the row with true fences, counted from ``ballot`` (None: still unknown).
 
-    If another program removed the mutex record or replaced it, the record's last fence
-    becomes 0, and the next ballot of ours counts: that program's clock may be ahead,
-    and fences would fall when the row is made anew.
+    ``ballot`` is the time at which the mutex record was written. If another program
+    wrote or removed it, the last fence becomes 0, and our next ballot counts: that
+    program's clock may be ahead, so fences would fall when the row is made anew.
     """
     if found.settled or found.record is None:
         return found
@@ -145,14 +145,14 @@ def counted_from(record: Doorman, ballot: int) -> Doorman:
 
 
 def seat_columns(seat: MutexRecord) -> tuple[str, int]:
-    """Return the columns of a mutex record: ticket, ``acquired_at`` in ms."""
+    """Return a mutex record as values of columns: ticket, ``acquired_at`` in ms."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
     return ticket, int(whole) * 1000 + int(rest or 0)
 
 
 def millis_of(at: datetime) -> int:
-    """Return ``acquired_at`` in milliseconds since 1970."""
+    """Return a time of the driver, which is in UTC, in milliseconds since 1970."""
     return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC
 
 
@@ -180,7 +180,7 @@ def change_statement(
     now: int,
     wall: int,
 ) -> Change:
-    """Return the row with a new record, the statement that stores it, and its values.
+    """Return the row after a change, the name of the change's statement, its values.
 
     The statement changes nothing unless the row is still as ``found``. Where nothing
     remains to store, it deletes the row, or writes a placeholder row. ``now`` is the
@@ -229,9 +229,10 @@ def _emptied(
 def removal(
     key: tuple[str, int], condition: tuple[object, ...], micros_left: int
 ) -> Change:
-    """Return the row that remains, the statement that deletes a row, and its values.
+    """Return the row after a deletion, the name of the statement, and its values.
 
-    A placeholder row remains for ``micros_left``, if that is positive.
+    The statement changes only a row with these values of ``CassandraRow.condition``. If
+    ``micros_left`` is positive, a placeholder row remains for so many microseconds.
     """
     if micros_left <= 0:
         return NO_ROW, "delete", (*key, *condition)
@@ -258,7 +259,7 @@ def admits(found: CassandraRow, new: CassandraRow) -> bool:
 
 
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
-    """Return True if the change adds no fence and keeps the mutex record.
+    """Return True if ``new`` adds no fence to ``found`` and keeps its mutex record.
 
     Such a change is allowed while the fences of ``found`` are provisional: these are
     counted from the ballot of the mutex record, so the mutex record must stay.
@@ -272,7 +273,7 @@ def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
 
 
 def placeholder_until(record: Doorman) -> int:
-    """Return until when (row's own time, µs) the row must not be empty; 0: it may."""
+    """Return the row's own time (µs) before which the row must not be deleted, or 0."""
     until = dict(record.extra).get(PLACEHOLDER_UNTIL)
     return until if isinstance(until, int) else 0
 

@@ -1,8 +1,8 @@
 """Requests over a session of cassandra-driver, awaited on asyncio and trio alike.
 
-The driver calls back in the loop, if the loop reads the sockets (``socket_reader.py``),
-otherwise in a thread of its own, as with a session of the user's. ``ask`` never blocks,
-and no request costs a thread.
+The driver calls back in the event loop's thread if the loop reads the sockets
+(``socket_reader.py``), otherwise (as with a user's session) in a thread of its own.
+``ask`` never blocks, and no request costs a thread.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def execution_profile(options: Options) -> dict[str, Any]:
 class Request:
     """A statement with its values, which ``repr`` hides: they may hold a ticket.
 
-    It is sent to the host ``node``; None: to one that the driver's policy chooses. With
-    ``behind`` it may wait until the request before it is answered.
+    ``node`` is the host to send it to; None: one that the driver's policy chooses. If
+    ``behind`` is True, it may be held back until the request before it is answered.
     """
 
     statement: driver.Statement
@@ -65,7 +65,7 @@ class Request:
 
 
 class PendingRows(Pending[Rows]):
-    """The rows of an answer, and the host (``node``) that gave it, once it is there."""
+    """Pending rows of a request. ``node`` is the host that answered, None before."""
 
     __slots__ = ("node",)
 
@@ -110,7 +110,7 @@ class ReplyHandler:
 class SessionClient:
     """Sends requests over a driver session, this library's own or the user's.
 
-    The user's default retry policy never applies to them: it would send a lightweight
+    The user's default retry policy never applies here: it would send a lightweight
     transaction to the next host when a connection breaks, and that host would refuse it
     because of our own ticket (test_a_session_of_the_users_is_used_and_left_alone).
     """
@@ -122,9 +122,9 @@ class SessionClient:
         options: Options,
         reader: SocketReader | None = None,
     ) -> None:
-        """Use a connected session, whose sockets ``reader`` reads if it is given.
+        """Use a connected session; ``reader``, if given, reads its sockets.
 
-        ``profile`` is None for a session of our own that has legacy settings.
+        ``profile`` applies to all requests; None: the session has legacy settings.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile
@@ -165,7 +165,7 @@ class SessionClient:
         """Send a request without blocking; settle its rows in the event loop ``host``.
 
         The result fails with ``BackendError``. Cancelling a task that awaits the result
-        does not take the request back.
+        does not withdraw the request.
         """
         answer = self._answer(host)
         self._send(request, answer)

@@ -1,9 +1,9 @@
 """Reads the driver's sockets in the event loop that sent the requests.
 
 The driver's own reactors read in a thread of theirs and wake the loop for each answer:
-two changes of threads for each request, and two threads that want the interpreter at
-the same time. Here the loop reads its answers itself, and a request is written to the
-socket by the thread that makes it.
+two thread switches for each request, and two threads that compete for the interpreter.
+Here the loop reads its answers itself, and a request is written to the socket by the
+thread that makes it.
 
 Other threads send requests, too: the renewal thread, the driver's heartbeats, and the
 thread that opens a connection. And the loop may be blocked for any time. So one more
@@ -44,13 +44,13 @@ class ReadableConnection(Protocol):
     """A connection whose socket a ``SocketReader`` reads."""
 
     def read(self) -> None:
-        """Process what has arrived. Any thread may call it; one at a time reads."""
+        """Process received bytes. Callable in any thread; one at a time reads."""
 
     def needs_help(self) -> bool:
         """Return True if the helper thread must read or send for this connection."""
 
     def close_socket(self) -> None:
-        """Close the socket, after the event loop stopped watching it."""
+        """Close the socket. Called after the event loop stopped watching it."""
 
 
 class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
@@ -58,7 +58,7 @@ class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
 
 
 def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """Return ``host`` if it can watch sockets, else None. Call it in its thread."""
+    """Return ``host`` if it can watch sockets, else None. For the loop's thread."""
     if not isinstance(host, SocketEventLoop):
         return None
     one, other = socketpair()
@@ -74,8 +74,8 @@ class SocketReader:
     Invariants, with the test that fails without each (test_socket_reader.py unless
     another file is named):
 
-    * An answer that another thread waits for is read although the loop is blocked, also
-      if the request is sent while the helper thread goes to sleep
+    * An answer that another thread waits for is read even if the loop is blocked, and
+      even if the request is sent while the helper thread is going to sleep
       (test_a_request_just_before_the_helper_sleeps_is_seen, test_blocked_loop.py).
     * The helper thread does not read what only the loop waits for
       (test_what_the_loop_has_read_is_not_read_again).
@@ -122,13 +122,13 @@ class SocketReader:
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Let the helper thread check after ``within`` seconds if it is needed."""
+        """Make the helper check in ``within`` seconds if it must read or send."""
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
 
     def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call back in the helper thread after ``seconds``, unless cancelled."""
+        """Call ``callback()`` in the helper thread in ``seconds`` if not cancelled."""
         due = self._now() + seconds
         timer = self._timers.add(due, callback)
         if due < self._wakes_at:
@@ -197,10 +197,10 @@ class SocketReader:
 
 
 class CallbackQueue:
-    """Thread-safe queue of calls into one event loop, woken once for all of them.
+    """Thread-safe queue of calls for an event loop; one wake-up runs all of them.
 
-    A wake-up is a system call, in which the driver's thread gives up the interpreter's
-    lock: with many requests under way it would wait for the loop at each answer.
+    A wake-up is a system call, in which the driver's thread releases the interpreter's
+    lock. With one for each answer, it would wait for the loop's thread each time.
     """
 
     def __init__(self, host: EventLoop) -> None:
@@ -209,13 +209,13 @@ class CallbackQueue:
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Call ``function(answer)`` in the loop, in the order of the puts."""
+        """Queue ``function(answer)`` for the loop. Callable in any thread."""
         self._calls.append((function, answer))
         if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call a function in the loop's thread, then make all queued calls."""
+        """Call ``function``, then all queued calls. Only in the loop's thread."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()

@@ -1,12 +1,12 @@
-"""Steps on the table: grants without an end, and the reason why a grant was lost.
+"""Steps on the table: endless grants are made in two steps, and losses explained.
 
-A request that was lost may be carried out much later if the row is absent again. So no
-grant is made in a new row without an end: a grant that is to last for ever gets a short
-lease first, and is renewed to last when its answer has come
+A request without an answer may be carried out much later, if the row is absent then. So
+no endless grant is made in a new row: a grant that is to last for ever gets a short
+lease first, and is renewed to last once that is confirmed
 (test_a_lock_for_ever_is_made_from_a_short_one).
 
-The note why a grant ended is deleted with its row, so this process remembers what it
-was granted, and until when at least.
+The note why a grant ended is deleted with its row, so this process remembers its grants
+and their earliest expiry.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class LocalGrants:
     def granted(self, grants: Sequence[Grant], now: int, sent: int) -> None:
         """Remember grants of one reply.
 
-        ``now`` is the row's own time when they were granted, ``sent`` the local time
-        when the request was sent, in microseconds.
+        ``now`` is the row's own time when they were granted, ``sent`` the local
+        monotonic clock when the request was sent; both in microseconds.
         """
         with self._lock:
             for grant in grants:
@@ -78,9 +78,10 @@ class LocalGrants:
                 self._capacity = max(MAX_GRANTS_CACHED, 2 * len(alive))
 
     def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
-        """Return "forced" if a lost grant cannot have expired yet, else ``stored``.
+        """Return why a grant was lost, and forget the grant.
 
-        ``clock`` is the local time in microseconds. The grant is forgotten.
+        That is ``stored``, or "forced" if the grant cannot have expired yet. ``clock``
+        is the local monotonic clock in microseconds.
         """
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
@@ -92,7 +93,7 @@ class LocalGrants:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """Return the reply about these tickets with true reasons of losses."""
+        """Return ``reply`` with the reasons for losing ``tickets`` corrected."""
         match reply:
             case Released(held=False, reason=reason):
                 true_reason = self.loss_reason(tickets[0], reason, clock)
@@ -121,7 +122,6 @@ class CassandraStepper(CasStepper):
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
-        """``later(seconds, function)`` calls the function in this thread."""
         super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
         self._local_grants = local_grants
 

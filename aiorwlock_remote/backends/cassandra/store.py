@@ -62,7 +62,7 @@ class CassandraStore(CasLockStore):
         )
 
     async def look(self, resource: Resource) -> Snapshot:
-        """Return the state of a resource. A free one shows no last fence."""
+        """Return the state of a resource; if free, without its last fence."""
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 
@@ -119,7 +119,10 @@ class CassandraStore(CasLockStore):
 async def open_store(
     address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
 ) -> CassandraStore:
-    """Open ``cassandra://host1,host2:9042/keyspace``; ``bell`` wakes waiters.
+    """Open ``cassandra://host1,host2:9042/keyspace``, for the event loop ``host``.
+
+    ``bell(resource, seconds)`` is called in ``host`` when a waiter may be granted after
+    so many seconds.
 
     Raises:
         ConfigurationError: A part or an option of the URL cannot be used.

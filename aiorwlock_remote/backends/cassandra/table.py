@@ -129,8 +129,8 @@ def layout_of(
 ) -> Layout:
     """Return the layout of a table, given its rows in ``system_schema``.
 
-    Raises ``Unsupported`` if the keyspace or the table does not exist (``table`` is
-    None), or the table cannot hold locks; the error names what to run.
+    Raises ``Unsupported`` if ``table`` is None, the keyspace is not in ``keyspaces``,
+    or the table cannot hold locks; the error names what to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:

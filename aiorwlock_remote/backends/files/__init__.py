@@ -1,1 +1,1 @@
-"""Locks in a directory: a record and a seat for each resource, each a file."""
+"""Store in a directory: a record file and a mutex file for each resource."""

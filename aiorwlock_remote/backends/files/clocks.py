@@ -5,8 +5,8 @@ stamps changes. It is read by touching a file and looking at the stamp. No two h
 own clocks are ever compared.
 
 The file ``.boot`` says in which boot of this host, and by which clock of it, the times
-of the records were taken. The file is not synced: the next boot has no use for it, and
-reads one that a power cut left blank as empty.
+of the records were taken. The file is not synced: the next boot does not need it, and
+accepts one that a power cut left blank.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BootClock:
         self._clock = clock
 
     def check(self) -> None:
-        """Do nothing: the boot clock is fine enough for leases."""
+        """Do nothing: the resolution of the boot clock suffices for leases."""
 
     def times(self) -> tuple[int, int]:
         """Return the boot clock and the wall clock, in microseconds."""

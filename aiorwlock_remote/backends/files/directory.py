@@ -1,4 +1,4 @@
-"""The directory of the locks: its ownership, the locks of its files, and wake-ups."""
+"""``LockDirectory``: checks a directory, locks its files, wakes other processes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class FileOptions:
 
 
 class LockDirectory:
-    """A directory of locks, opened by one process. Blocks; for one thread."""
+    """A directory of locks, opened by one process. Its calls block; for one thread."""
 
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
         """Use the directory that ``options`` name; ``open`` opens it.
@@ -113,7 +113,7 @@ class LockDirectory:
         return self.at(f"{TEMPORARY}{random_id().hex()}")
 
     def open(self, timeout: float) -> None:
-        """Check that the directory is fit for locks; mark an empty one as ours.
+        """Check that the directory is fit for locks; mark an empty one for them.
 
         Waits ``timeout`` seconds for other processes that open it. Raises
         ``ConfigurationError`` if the directory is missing or used for something else,
@@ -159,8 +159,8 @@ class LockDirectory:
 
         The lock is exclusive with ``os.O_RDWR`` in ``flags``, otherwise shared with
         other readers. The kernel ends the lock with the process. Raises ``KeptLocked``
-        if another process has the lock until the local time ``until``, ``BadRecord``
-        for a symbolic link, or ``OSError``, as FileNotFoundError without O_CREAT.
+        if another process still has the lock when the local monotonic clock shows
+        ``until``, ``BadRecord`` for a symbolic link, or ``OSError``.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
@@ -188,7 +188,7 @@ class LockDirectory:
             self.flush(file)
 
     def flush_names(self) -> None:
-        """Sync the names of the directory's files, unless ``sync=no``."""
+        """Sync the directory, which holds the files' names, unless ``sync=no``."""
         if not self.sync:
             return
         directory = os.open(self.path, os.O_RDONLY)

@@ -1,8 +1,7 @@
 """Wakes a thread when another process writes a file, by Linux' inotify.
 
-Two functions of the C library, called by ``ctypes``. The packages for inotify add the
-decoding of events, which is not needed here, and a search for the library that starts a
-compiler.
+Calls two functions of the C library by ``ctypes``. Packages for inotify also decode
+events, which is not needed here, and start a compiler to find the library.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class InotifyWakeEvent:
 
 
 def alarm(path: str, ours: bytes) -> WakeEvent:
-    """Return an ``InotifyWakeEvent``; a ``PlainWakeEvent`` if there is no inotify."""
+    """Return ``InotifyWakeEvent(path, ours)``; a plain event if there is no inotify."""
     # The system may have no inotify, or no instance of it left (test_inotify.py:
     # test_where_there_is_none).
     try:

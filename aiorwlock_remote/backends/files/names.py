@@ -37,10 +37,7 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose ``stem`` is ``name``, or None.
-
-    None: no resource has that stem, or it was cut and does not show its resource.
-    """
+    """Return the resource whose stem is ``name``; None if it has none or is cut."""
     kind, comma, rest = name.partition(",")
     if not comma:
         return None
@@ -52,7 +49,7 @@ def resource_of_name(name: str) -> Resource | None:
 
 
 def escape(text: str) -> str:
-    """Return ``text`` with all bytes escaped that file names here do not contain."""
+    """Return ``text`` in the characters of file names, all other bytes as ``%xx``."""
     pieces: list[str] = []
     at = 0
     for kept in _KEPT.finditer(text):

@@ -7,9 +7,9 @@ digest of its content; the latest undamaged slot counts::
     <content>
     <blanks up to the end of the slot>
 
-In place, because syncing bytes that have their place on disk takes a third of the time
-that a new file and its name take, and because network file systems keep such bytes
-coherent under a lock.
+A file is overwritten in place because syncing bytes that have their place on disk takes
+a third of the time of a new file with its name, and because network file systems keep
+such bytes coherent under a lock.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Slots:
     Invariants, each with the test that fails without it (in
     ``tests/backends/files/test_slots.py``):
 
-    * A write goes neither to the latest slot nor to the latest synced one: a process
-      killed at any byte leaves the former (test_cut_off_at_any_byte), a power cut at
-      least the latter (test_power_cut_at_any_write).
+    * A write goes neither to the latest slot nor to the latest synced one: the former
+      survives if the process is killed at any byte (test_cut_off_at_any_byte), the
+      latter even a power cut (test_power_cut_at_any_write).
     * A slot counts only if its digest is right, so a part of a write is never read
       (test_power_cut_at_any_write, test_damaged).
     * A record of a later version is refused, not overwritten (test_of_another_version).
@@ -88,9 +88,9 @@ class Slots:
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
-        """Write the content into a slot; keep the latest and the latest synced one.
+        """Write the content into a slot, neither the latest nor the latest synced one.
 
-        ``synced`` promises that the caller then syncs the file.
+        ``synced``: True if the caller then syncs the file.
         """
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
@@ -102,7 +102,7 @@ class Slots:
     def fill(self, content: bytes, number: int = 0) -> None:
         """Write the first content into a new file; the caller syncs the file.
 
-        ``number`` says how often the file was written that the new one replaces.
+        ``number``: how often the file that the new one replaces was written.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
@@ -159,11 +159,11 @@ class RecordFile:
 
     Invariants, each with the test that fails without it (in ``tests/backends/files``):
 
-    * Everything that can fail for lack of space is done before anything counts: after
-      an ``OSError`` of ``prepare`` nothing has changed (test_faults.py:
+    * Everything that can fail for lack of space is done before the write takes effect:
+      after an ``OSError`` of ``prepare`` nothing has changed (test_faults.py:
       test_full_disk).
-    * A new file that takes this one's name is locked before it has the name: no other
-      process comes between it and the mutex file (test_mutex_file.py:
+    * A new file that replaces this one is locked before it gets the name: no other
+      process acts between the writes of record and mutex file (test_mutex_file.py:
       test_nobody_comes_between_record_and_seat).
     * No temporary file is left, unless the process is killed (test_mutex_file.py:
       test_a_seat_that_cannot_be_made_leaves_no_new_record).

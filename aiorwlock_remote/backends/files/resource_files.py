@@ -1,13 +1,12 @@
 """The two files of one resource: its record, and the published mutex (*mutex file*).
 
-The content of a mutex file is the ticket; its time of change is since when the mutex is
-held, in whole seconds. In this library's mutex files, microseconds stand behind the
-second that are the same for all mutex files of one boot: their *tag*. After a power cut
-a mutex file that was removed before may exist again, without its content, but its tag
-shows that it is this library's, and old.
+The content of a mutex file is the ticket; its modification time says since when the
+mutex is held, in whole seconds. In this library's mutex files the microseconds of that
+time are the *tag* of the boot. After a power cut a removed mutex file may exist again,
+without content; its tag shows that this library made it, in an earlier boot.
 
-``mkdir`` and symbolic links, which other programs make for the same end, are respected
-as well.
+Directories and symbolic links that other programs make as locks, under the name of the
+mutex file, are respected as well.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ class ResourceFiles:
 
     Invariants, each with the test that fails without it (in ``tests/backends/files``):
 
-    * After a kill there is a record whose grants have no mutex file, and are void
-      therefore, or a record that names the mutex file that it was to replace, which
-      counts as the new one. There is never a mutex file that no record explains, and
-      never a fence that was handed out and not written (test_killed.py:
-      test_killed_at_every_system_call).
+    * After a kill, either the grants of the record have no mutex file and so are void,
+      or the record names the mutex file that was to be replaced, which counts as the
+      new one. No mutex file is left that no record explains, and no fence is handed out
+      before it is written (test_killed.py: test_killed_at_every_system_call).
     * After a power cut the synced records exist. Names of files may be as they were
       before: a mutex file of another boot is known by its tag, and is removed
       (test_power.py: test_fences_go_on_and_nobody_is_blocked).
@@ -105,9 +103,9 @@ class ResourceFiles:
     def interpret(
         self, stored: StoredRecord | None, present: MutexFile | None, now: int
     ) -> tuple[Doorman | None, MutexRecord | None]:
-        """Return the record and the mutex record that the files mean at ``now`` (µs).
+        """Return the record and the mutex record that are valid at ``now`` (µs).
 
-        They differ from the content of the files after a kill, a power cut or a reboot.
+        After a kill, a power cut or a reboot they differ from the content of the files.
         """
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
@@ -228,7 +226,7 @@ def write_mutex_file(
 ) -> None:
     """Write a mutex file under the temporary name ``path``; sync it by ``flush``.
 
-    Its content is the ticket, its time of change since when the mutex is held.
+    Its content is the ticket; its modification time says since when the mutex is held.
     """
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -259,7 +257,7 @@ def link_mutex_file(new: str, path: str) -> bool:
 
 
 def remove_mutex_file(path: str) -> None:
-    """Remove a mutex file of any kind; do nothing if it does not exist."""
+    """Remove a mutex file, directory or link; do nothing if it does not exist."""
     try:
         os.unlink(path)  # noqa: PTH108 - at each step
     except FileNotFoundError:

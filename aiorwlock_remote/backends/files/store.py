@@ -74,7 +74,10 @@ def _sync(options: FileOptions, loop: EventLoop) -> float:
 async def open_store(
     address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> FileStore:
-    """Open ``file:///absolute/path/of/a/directory``; ``wake`` wakes waiters.
+    """Open ``file:///absolute/path/of/a/directory``, for the event loop ``loop``.
+
+    ``wake(resource, seconds)`` is called in ``loop`` when a waiter may be granted
+    after so many seconds.
 
     Raises:
         ConfigurationError: The URL is wrong, or the directory is missing or another

@@ -52,7 +52,7 @@ _MEANINGS: tuple[tuple[set[int], type[BackendError], str, str], ...] = (
 
 
 def open_plain_file(path: str, flags: int) -> int:
-    """Open a file and return its descriptor; follow no link, and wait for no pipe.
+    """Open a file and return its descriptor, without following links or blocking.
 
     Raises ``BadRecord`` for a symbolic link, a directory or a socket, else ``OSError``.
     """
@@ -97,7 +97,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Return this library's error for an ``OSError`` of the directory ``path``."""
+    """Map an ``OSError`` at ``path``. ``nothing_done``: no change was made before."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

@@ -54,13 +54,13 @@ class SqliteFile:
 
     * A fence that was handed out survives a power cut: its commit waits for the disk
       (test_sqlite_power.py: test_fences_go_on_and_nobody_is_blocked).
-    * The connection never continues with a file that lost its name, beside processes
-      that open the new file under that name (test_sqlite_replaced.py:
+    * If another file takes the name, the connection does not continue with the old file
+      while other processes use the new one (test_sqlite_replaced.py:
       test_all_go_on_with_the_new_file).
-    * The connection grants no lock after its log was removed. The process that closes
-      the file last removes the log, and takes itself for the last if this process's
-      lock on the file is gone, as it is once any code of this process has closed the
-      file (`How to corrupt an SQLite database
+    * The connection grants no lock after the write-ahead log was removed. The last
+      process to close the file removes the log. Another process takes itself for the
+      last if this one lost its lock on the file, as happens once any code of this
+      process has closed the file (`How to corrupt an SQLite database
       <https://www.sqlite.org/howtocorrupt.html>`_, 2.2; test_sqlite_split.py:
       test_who_lost_its_log_enters_nobody).
     * Another application's database is not changed (test_sqlite_files.py:
@@ -83,7 +83,7 @@ class SqliteFile:
         self._db: sqlite3.Connection | None = None
 
     def open(self, timeout: float) -> None:
-        """Open the file as ``LocalConnection.open``; create tables if it is new."""
+        """Open the file within ``timeout`` seconds; create tables if it is new."""
         self.close()
         until = self._clock.now() + timeout
         boot = boot_id.this_boot()
@@ -138,8 +138,8 @@ class SqliteFile:
     ) -> T:
         """Return the result of ``work``, run in one transaction; roll back if it fails.
 
-        Waits for other processes' transactions until the local time ``until``. At the
-        ``level`` "NORMAL" the commit does not wait for the disk.
+        Waits for other processes until the local monotonic clock shows ``until``. At
+        the ``level`` "NORMAL" the commit does not wait for the disk.
         """
         if level != self.level:
             self._set_level(level, until)
@@ -226,14 +226,14 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Raise ``FenceNeedsSync`` if a new fence would not be synced at ``level``."""
+    """Raise ``FenceNeedsSync`` if ``after`` has a new fence, unsynced at ``level``."""
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
         raise FenceNeedsSync
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action`` again while the file is locked, until the time ``until``."""
+    """Call ``action``; retry while the file is locked, until ``until`` by ``clock``."""
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None

@@ -59,7 +59,7 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """``rows`` is the file of the tables for row locks; empty: ``path``."""
+        """Use the file ``path``; the tables for row locks are in ``rows``, if given."""
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
         # test_relative_path_and_chdir).
@@ -199,8 +199,8 @@ async def open_store(
 ) -> SqliteStore:
     """Open a store: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
 
-    ``?rows=path`` names the file of the tables that row locks are for. ``wake`` wakes
-    waiters in ``loop``.
+    ``?rows=path`` names the file of the tables that row locks are for. ``wake(resource,
+    seconds)`` is called in ``loop`` when a waiter may be granted after so many seconds.
 
     Raises:
         ConfigurationError: No path, a host, an option, or another application's file.
