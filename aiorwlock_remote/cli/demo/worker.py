@@ -223,9 +223,7 @@ Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Context connected to the plan's store, if any; yields a function: acquire the
-    lock.
-    """
+    """Connect to the plan's store, if any; yield a function that acquires its lock."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 
