@@ -83,7 +83,7 @@ def quantile(times: Sequence[float], part: float) -> float:
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
-    """Return a figure for each measurement, the first of which is the plain request."""
+    """Summarize each measurement; the first must be the one of the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
@@ -154,7 +154,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of ``rwlock bench``; ``seconds`` is the duration of all parts."""
+    """The options of ``rwlock bench``; ``seconds``: duration of all parts together."""
 
     url: str
     tasks: int

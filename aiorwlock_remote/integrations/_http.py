@@ -253,7 +253,7 @@ class ErrorResponse:
 
 
 def answer(error: LockError) -> ErrorResponse | None:
-    """Return the HTTP response to a lock error, or None for a bug.
+    """Return the HTTP response to a lock error, or None if the error shows a bug.
 
     A bug is left to the server, which logs it and answers 500. The text of an error
     names hosts and processes, so it is logged and not sent

@@ -79,8 +79,8 @@ def from_driver_codes(
     Args:
         driver: The driver's exception.
         where: The database, for the message.
-        asked: A statement was handed to the driver.
-        lost: The connection is known to be broken.
+        asked: True if a statement had been handed to the driver.
+        lost: True if the connection is known to be broken.
     """
     code = driver_code(driver)
     text = f"{where}: {_driver_text(driver)}"
@@ -198,8 +198,8 @@ class RowLockManagers(Generic[S]):
 
         Raise ``RuntimeError`` outside of asyncio. ``database``: key of the database,
         unique while the runner lives that ``make_runner`` returns for a new manager.
-        ``checked_kinds``: kinds of rows whose columns are known to store marks uncut;
-        the manager adds more.
+        ``checked_kinds``: kinds of rows whose columns are known not to truncate
+        lock marks; the manager adds more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)

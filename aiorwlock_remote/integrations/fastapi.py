@@ -187,8 +187,7 @@ def hold(
     scope: Literal["function", "request"] = "function",
     **options: Unpack[OptionArgs],
 ) -> params.Depends:
-    """Return a dependency: the handler gets a ``Held``, whose lock it holds while it
-    runs.
+    """Return a dependency, a ``Held``: its lock is held while the handler runs.
 
     If the lock is lost, the handler is cancelled. If the client disconnects, waiting
     for the lock ends, but a handler that has begun continues.

@@ -421,7 +421,7 @@ def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
     """Return the time from which other programs may treat a using record as dead.
 
     Return None if this store's using records never expire. ``sent_at``: when the record
-    was written or renewed. Both times: seconds of the local monotonic clock.
+    was requested or renewed. Both times: seconds of the local monotonic clock.
     """
     age = store.ages.using
     return None if age is None else local_deadline(sent_at, age, None)

@@ -176,7 +176,7 @@ class HoldReport:
 
 
 class WorkerOrders:
-    """Reads the orders of the demo from stdin; ``hold``: the next write has to wait."""
+    """Reads the demo's orders from stdin; ``hold``: True if the next write pauses."""
 
     def __init__(self) -> None:
         # Unbuffered: select() sees only what no buffer has read yet.

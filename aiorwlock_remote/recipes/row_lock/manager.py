@@ -97,7 +97,7 @@ class RowLockManager(Generic[S]):
         store: Runs the SQL statements.
         loop: The event loop, whose tasks acquire the locks.
         check: Called before each request; raises if the ``Locks`` is closed.
-        checked_kinds: Kinds of rows known to store marks uncut; the manager adds more.
+        checked_kinds: Kinds of rows known not to truncate marks; the manager adds more.
     """
 
     def __init__(

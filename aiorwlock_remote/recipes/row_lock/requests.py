@@ -59,8 +59,8 @@ class RowRequests(Generic[S]):
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
 
     ``on_freed`` is called with the row's identity, in the event loop, after each
-    release. ``checked_kinds``: kinds of rows whose columns are known to store marks
-    uncut; this object adds more.
+    release. ``checked_kinds``: kinds of rows whose columns are known to store
+    lock marks untruncated; this object adds more.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class RowRequests(Generic[S]):
     ) -> Pending[RowOutcome]:
         """Send a release; repeat it for ``RETRY_PERIOD``, then in the background.
 
-        A failed release is repeated only while that does no harm: with a lease until
-        the lease ends; without one only if it was certainly not carried out.
-        ``reason``: stored in the row; None: the reason of the attempt.
+        A failed release is repeated only while that does no harm: with a lease until it
+        ends; without one only if the release was certainly not carried out. ``reason``:
+        stored in the row; None: the reason of the attempt.
         """
         reply: Pending[RowOutcome] = self._in_flight.add(Pending())
         reason = attempt.reason if reason is None else reason

@@ -177,7 +177,7 @@ class RowOutcome:
 
 
 class PublishedStrategy(Generic[S]):
-    """Makes the plans that lock a row without a lease, by the published UPDATEs."""
+    """Makes plans (generators of SQL statements) that lock a row without a lease."""
 
     lease: float | None = None
 
@@ -198,7 +198,7 @@ class PublishedStrategy(Generic[S]):
 
 
 class LeasedStrategy(Generic[S]):
-    """Makes the plans that lock a row with a lease of ``lease`` seconds.
+    """Makes plans (generators of SQL) that lock a row with a lease of ``lease`` s.
 
     Each plan reads the row and changes all of its lock columns by compare-and-swap, so
     a repeated request finds its own ticket and does nothing twice.
@@ -231,7 +231,7 @@ class LeasedStrategy(Generic[S]):
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
-        """Return the plan that reads the grants in the row, expired ones too."""
+        """Return a plan that reads the grants in the row, expired ones too."""
         grants: tuple[RowGrant, ...] = ()
 
         def listed(ledger: RowGrants, _now: int) -> RowDecision:
@@ -329,7 +329,7 @@ class RowTarget(Generic[S]):
 
     @property
     def kind(self) -> RowIdentity:
-        """Names of table and columns: they decide whether a stored mark is cut."""
+        """Names of table and columns: they decide whether a mark is truncated."""
         return self.sql.name, *self.sql.columns
 
     @property
@@ -428,7 +428,7 @@ class RowAttempt(Generic[S]):
 
     Args:
         row: The row.
-        mode: Together with other readers, or alone.
+        mode: ``read``: together with other readers; ``write``: alone.
         reason: Stored in the row.
         ticket: A random secret that identifies the attempt's grant in the row.
         until: Local monotonic time at which the attempt ends; None: never.
