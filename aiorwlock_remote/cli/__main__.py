@@ -1,4 +1,4 @@
-"""The module ``python -m aiorwlock_remote.cli``, which is ``rwlock``."""
+"""Lets ``python -m aiorwlock_remote.cli`` run the command ``rwlock``."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ Keys of the JSON (times are seconds):
 class Measurement:
     """Durations of one repeated operation, in seconds.
 
-    ``times``: of each repetition; ``took``: of all together, or None if the times had a
-    fixed length, so that a rate would say nothing.
+    ``times``: of each repetition; ``took``: of the whole measurement. ``took`` is None
+    if the repetitions had a fixed length, as a rate would then say nothing.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the result in seconds; ``ratio``: the median in plain requests."""
+    """Times of one operation, in seconds; ``ratio``: median / median plain request."""
 
     name: str
     meaning: str
@@ -83,7 +83,7 @@ def quantile(times: Sequence[float], part: float) -> float:
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
-    """Return a figure for each measurement, the first of which is the plain request."""
+    """Summarize each measurement; the first must be the one of the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
@@ -106,7 +106,7 @@ HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Return the table's head, and a row for each figure; numbers are aligned right."""
+    """Return a header row and one row of text for each figure; numbers align right."""
     cells = [HEAD, *map(_cells, found)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -154,7 +154,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of ``rwlock bench``; ``seconds`` is the duration of all parts."""
+    """The options of ``rwlock bench``; ``seconds``: duration of all parts together."""
 
     url: str
     tasks: int
@@ -167,7 +167,7 @@ class Settings:
 
 
 class Benchmark:
-    """All measurements, through one ``Locks`` (with new names) and a second process.
+    """Runs all measurements of ``rwlock bench``, one of them with a second process.
 
     ``killed``: True if the second process did not end in time and was killed.
     """
@@ -285,9 +285,9 @@ class Benchmark:
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:
-    """Call each function again and again for ``seconds``, in a task of its own.
+    """Call each function repeatedly for ``seconds``, with one task for each function.
 
-    Return the seconds of each call, and of all together.
+    Return the duration of each call, and of the whole run, in seconds.
     """
     times: list[float] = []
     began = time.perf_counter()

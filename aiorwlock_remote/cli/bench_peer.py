@@ -1,7 +1,7 @@
 """The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-It reads lines of JSON from stdin: a ``PeerPlan``, then ``TakeTurns``, which it answers
-by a line with the turns that it took. The end of stdin ends the process at once.
+It reads lines of JSON from stdin: a ``PeerPlan``, then orders, each a ``TakeTurns``. It
+answers each order by one line, the list of its turns. The end of stdin ends it at once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Turn = tuple[float, float]
 
 
 async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
-    """Return the turns: hold a mutex for ``hold`` s again and again for ``seconds``.
+    """Hold a mutex for ``hold`` s, again and again for ``seconds`` s; return the turns.
 
-    Each turn has to be so long that the other process waits by its end, or the mutex is
-    never handed over.
+    ``hold`` must be so long that the other process is waiting when it ends; otherwise
+    the mutex is never handed over.
     """
     turns: list[Turn] = []
     until = time.perf_counter() + seconds
@@ -79,7 +79,7 @@ class TakeTurns:
 
 
 async def main(plan: PeerPlan) -> None:
-    """Connect to the store, and take turns at each order until stdin ends."""
+    """Connect to the plan's store, and obey each ``TakeTurns`` until stdin ends."""
     async with (
         connect(plan.url, lease=plan.lease) as locks,
         anyio.create_task_group() as group,

@@ -1,4 +1,4 @@
-"""The console that draws tables. Only commands that draw import rich: it is slow."""
+"""The console for tables. Only commands that draw them import it: rich is slow."""
 
 from __future__ import annotations
 

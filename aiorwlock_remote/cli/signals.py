@@ -16,12 +16,12 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return the signals that are not ignored; nohup(1) for one ignores SIGHUP."""
+    """Return those signals that this process does not ignore (nohup ignores SIGHUP)."""
     return [s for s in numbers if signal.getsignal(s) != signal.SIG_IGN]
 
 
 class Interrupt:
-    """Waits for a signal that ends a command; ``by``: the signal, or None so far."""
+    """Waits for a signal that ends a command; ``by``: the signal received, or None."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
@@ -62,9 +62,8 @@ class SignalReceiver:
     The signals are blocked in every thread, and one thread takes them by
     sigwaitinfo(2), which says what Python's handlers do not: whether a process or the
     terminal sent the signal. The command runs in our process group, so what the
-    terminal sends (Ctrl-C, a hang-up) has reached the command already; forwarding would
-    make two signals of one (test_ctrl_c_reaches_the_command_once). sudo decides
-    likewise.
+    terminal sends (Ctrl-C, a hang-up) has reached the command already. To forward it
+    too would signal the command twice (test_ctrl_c_reaches_the_command_once).
 
     The receiver must be created before the first thread and the event loop: a thread
     inherits the mask of its creator. Signals that come before ``start`` are kept.
@@ -78,7 +77,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Begin to call ``self.handler``, at first ``handler``, for each signal."""
+        """Set ``self.handler``; from now on the event loop calls it for each signal."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(

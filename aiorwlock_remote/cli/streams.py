@@ -25,9 +25,9 @@ def discard_stdout() -> None:
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Context in which the reader of stdout may leave while the block prints.
+    """Context for a block that prints: no error if the reader of stdout has gone.
 
-    The command then ends with its own exit code, which scripts use.
+    Further output is discarded, so the command still ends with its own exit code.
     """
     try:
         yield

@@ -104,7 +104,7 @@ class RequestLocks:
                 del error  # this frame is in its traceback
 
     async def receive(self) -> Message:
-        """ASGI's ``receive``: return the next message, read ahead or new."""
+        """ASGI's ``receive``: return the next message, first those read ahead."""
         # Behind the call that reads ahead: servers do not expect two calls at a time
         # (test_messages_come_once_and_in_order).
         while self._under_way is not None and not self._read_ahead:
@@ -216,15 +216,13 @@ class LocksMiddleware:
 
 
 def request_locks_of(scope: Scope) -> RequestLocks:
-    """Return a request's ``RequestLocks``; ``ConfigurationError`` without
-    ``add_locks``.
-    """
+    """Return a request's ``RequestLocks``; raise if ``add_locks`` was not called."""
     here = scope.get(KEY)
     return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """Return the app's ``AppLocks``; ``ConfigurationError`` without ``add_locks``."""
+    """Return the app's ``AppLocks``; raise if ``add_locks`` was not called."""
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()
 

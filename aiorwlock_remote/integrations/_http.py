@@ -59,8 +59,8 @@ class LockNameTemplate:
 
     The resource type is before the first colon. ``{id:int}`` and ``{id:uuid}`` give all
     spellings of a number (7, 007) or a UUID one lock; ``{id:str}`` and ``{id}`` take
-    the text as it is in the path. If there are several parameters, a value that
-    contains the text between them is percent-encoded: no two paths share a lock.
+    the text as it is in the path. A value that contains the text between two parameters
+    is percent-encoded, so that no two paths share a lock.
 
     Raises:
         ConfigurationError: the text has no type or no id, or a parameter in braces is
@@ -166,11 +166,11 @@ def _read(parameter: PathParameter, value: object) -> ResourceId:
 
 
 class PathNamesNoLock(Exception):
-    """A path's parameter has a wrong type: the request is answered by 404."""
+    """A text in the request's path cannot be converted to its type: answer 404."""
 
 
 class HoldSpec:
-    """The arguments of one ``hold``; ``ConfigurationError`` if one is not valid."""
+    """The arguments of a ``hold``; creating it raises if one of them is not valid."""
 
     def __init__(
         self,
@@ -211,8 +211,8 @@ class HoldSpec:
     def check(self, path: str, kinds: Mapping[str, object]) -> None:
         """Raise ``ConfigurationError`` unless the template fits the path of a route.
 
-        ``kinds``: the path's parameters by name, each with the type as which the
-        handler reads it; None if the path itself converts the parameter.
+        ``kinds`` maps each parameter of the path to the type that the handler declares,
+        or to None if the path itself converts the parameter.
         """
         template = self.template
         for parameter in template.parameters:
@@ -253,7 +253,7 @@ class ErrorResponse:
 
 
 def answer(error: LockError) -> ErrorResponse | None:
-    """Return the HTTP response to a lock error, or None for a bug.
+    """Return the HTTP response to a lock error, or None if the error shows a bug.
 
     A bug is left to the server, which logs it and answers 500. The text of an error
     names hosts and processes, so it is logged and not sent

@@ -8,7 +8,7 @@ the driver's error                         our error            carried out?
 before a statement was sent                BackendUnavailable   no
 no such table, column or function; type    Unsupported          no
 no right; read-only                        Unsupported          no
-deadlock, serialization, lock not had      BackendUnavailable   no
+deadlock, serialization, lock denied       BackendUnavailable   no
 a value that does not fit; a constraint    ConfigurationError   no
 refused by the driver, without a code      ConfigurationError   no
 the driver knew that it was closed         BackendUnavailable   no
@@ -79,8 +79,8 @@ def from_driver_codes(
     Args:
         driver: The driver's exception.
         where: The database, for the message.
-        asked: A statement was handed to the driver.
-        lost: The connection is known to be broken.
+        asked: True if a statement had been handed to the driver.
+        lost: True if the connection is known to be broken.
     """
     code = driver_code(driver)
     text = f"{where}: {_driver_text(driver)}"
@@ -114,12 +114,12 @@ def _class_names(driver: object) -> set[str]:
 
 
 class PlanRunner(Generic[S]):
-    """Runs plans over a user's connections, each in an asyncio task of its own.
+    """Runs plans (generators that yield SQL statements) over a user's connections.
 
-    A caller that is cancelled does not cancel its plan: a statement that is cut off may
-    have been carried out. ``run`` runs one plan and raises ``LockError`` only;
-    ``timeout``: seconds until a plan is given up; ``where``: the database, for
-    messages.
+    Each plan has its own asyncio task, and continues if the caller is cancelled: a
+    statement that is cut off may have been carried out. ``run`` runs one plan and
+    raises only ``LockError``; ``timeout``: seconds until a plan is given up; ``where``:
+    the database, for messages.
     """
 
     def __init__(
@@ -174,12 +174,12 @@ class PlanRunner(Generic[S]):
 
 
 class RowLockManagers(Generic[S]):
-    """The ``RowLockManager`` of each event loop and database.
+    """Contains one ``RowLockManager`` for each event loop and database.
 
-    All locks of one row in a process share its waiters, however often ``row_lock`` is
-    called. A manager refers to its loop and its database, so only its locks, attempts
-    and grants keep it alive; a strong reference here would keep loops and engines for
-    ever (test_engines_and_loops_that_ended_are_forgotten).
+    So all locks of one row in a process share its waiters, however often ``row_lock``
+    is called. Only the locks, attempts and grants of a manager keep it alive: a strong
+    reference here would keep its loop and engine for ever
+    (test_engines_and_loops_that_ended_are_forgotten).
     """
 
     def __init__(self) -> None:
@@ -194,12 +194,12 @@ class RowLockManagers(Generic[S]):
         checked_kinds: set[RowIdentity],
         make_runner: Callable[[], RunsPlans[S]],
     ) -> RowLockManager[S]:
-        """Return the manager of the running asyncio loop for a database.
+        """Return the manager for a database in the running asyncio loop.
 
-        Raise ``RuntimeError`` outside of asyncio. ``database`` identifies the database
-        as long as its runner lives, which ``make_runner`` creates. ``checked_kinds``:
-        kinds of rows whose columns are known to store marks unchanged; the manager adds
-        more.
+        Raise ``RuntimeError`` outside of asyncio. ``database``: key of the database,
+        unique while the runner lives that ``make_runner`` returns for a new manager.
+        ``checked_kinds``: kinds of rows whose columns are known not to truncate
+        lock marks; the manager adds more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)
@@ -212,4 +212,4 @@ class RowLockManagers(Generic[S]):
 
 
 def _never_closed() -> None:
-    """Accept every request: the connections are the user's, and closed by the user."""
+    """Refuse no request: the connections belong to the user, who closes them."""

@@ -156,8 +156,8 @@ def hold(
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
-            ``{id:int}`` or ``{id:uuid}`` where the handler reads them so. A path that
-            cannot be read so is answered by 404.
+            ``{id:int}`` or ``{id:uuid}`` if the handler converts them to that type. A
+            path whose text cannot be converted is answered by 404.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.

@@ -187,14 +187,14 @@ def hold(
     scope: Literal["function", "request"] = "function",
     **options: Unpack[OptionArgs],
 ) -> params.Depends:
-    """Return a dependency that holds a lock while the handler runs; it is the ``Held``.
+    """Return a dependency, a ``Held``: its lock is held while the handler runs.
 
     If the lock is lost, the handler is cancelled. If the client disconnects, waiting
     for the lock ends, but a handler that has begun continues.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
-            ``{id:int}`` or ``{id:uuid}`` where the handler reads them so.
+            ``{id:int}`` or ``{id:uuid}`` if the handler declares that type.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.

@@ -297,8 +297,8 @@ def own_process_proof() -> str:
 def is_proved_dead(process: str) -> bool:
     """Return True if the process with this ``own_process_proof`` has certainly ended.
 
-    False is no proof of life: the process may belong to another host or container, or
-    be hidden from this user (test_only_proof_is_proof).
+    False does not mean that it lives: it may belong to another host or container, or be
+    hidden from this user (test_only_proof_is_proof).
     """
     namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")

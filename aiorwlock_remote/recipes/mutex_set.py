@@ -196,10 +196,10 @@ class MutexSet:
 
 
 class SetAcquirers:
-    """Registry of the ``SetAcquirer`` (acquire loop) of each mutex set of a ``Locks``.
+    """Keeps one ``SetAcquirer`` (gets mutexes for waiting tasks) for each mutex set.
 
-    An acquirer lives as long as a ``MutexSet`` or a waiting task refers to it, so that
-    all tasks of a process share one queue for a set (test_set_idle.py).
+    A ``SetAcquirer`` lives as long as a ``MutexSet`` or a waiting task refers to it, so
+    that all tasks of a process share one queue for a set (test_set_idle.py).
     """
 
     def __init__(self, session: Session) -> None:
@@ -210,7 +210,7 @@ class SetAcquirers:
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """Return the acquirer of the set; ``look_every``: seconds between two polls."""
+        """Return the set's ``SetAcquirer``; ``look_every``: seconds between polls."""
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)

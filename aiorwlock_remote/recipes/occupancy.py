@@ -221,7 +221,7 @@ class Occupancies:
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object with this name in the store; see ``occupy``."""
+        """Occupy the object with this name in the store; errors as ``occupy``."""
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0

@@ -55,7 +55,7 @@ _FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
 
 
 async def wait_settled(pending: Pending[Any]) -> None:
-    """Wait ``CLEANUP_TIMEOUT`` s at most for an outcome, also in a cancelled task."""
+    """Wait ``CLEANUP_TIMEOUT`` s at most for an outcome, even in a cancelled task."""
     with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
         await pending
 
@@ -112,7 +112,7 @@ async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool
 
 
 class OccupyAttempt:
-    """One attempt to occupy an object; it leaves a using record in the store, or none.
+    """One attempt to occupy an object. It leaves a record in the store if it succeeds.
 
     Args:
         store: Contains the records.
@@ -159,9 +159,9 @@ class OccupyAttempt:
             raise
 
     async def call_off(self, loop: TaskEventLoop) -> None:
-        """Abort the attempt, or undo it if the object is obtained, and wait for that.
+        """Abort the attempt, give the object back if it was obtained, wait for both.
 
-        A removal of records that fails raises no error.
+        No error is raised if the removal of the records fails.
         """
         # The task of the attempt sees the flag after its current request, whose effect
         # is known by then (test_cancelled_at_each_step).
@@ -418,10 +418,10 @@ class Occupied:
 
 
 def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
-    """Return the local time from which others may take a using record for dead.
+    """Return the time from which other programs may treat a using record as dead.
 
-    Return None if using records of this store never expire. ``sent_at``: local time at
-    which the request that wrote or renewed the record was sent.
+    Return None if this store's using records never expire. ``sent_at``: when the record
+    was requested or renewed. Both times: seconds of the local monotonic clock.
     """
     age = store.ages.using
     return None if age is None else local_deadline(sent_at, age, None)

@@ -40,19 +40,19 @@ class DemoWorker(WorkerProcess):
         return worker
 
     async def hold(self) -> HoldReport:
-        """Order the worker to keep the lock at its next write, and wait for that."""
+        """Let the worker pause in its next write, holding the lock; wait until then."""
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
     async def go_on(self) -> None:
-        """Order the worker to continue the write in which ``hold`` made it wait."""
+        """Let the worker continue the write in which ``hold`` made it pause."""
         await self.send(GO_ON)
 
 
 class WorkerPool:
     """Starts all workers on entering ``async with``, and ends them on leaving.
 
-    ``killed``: after the end, the names of those that were killed.
+    ``killed``: names of the workers that had to be killed; set on leaving.
     """
 
     def __init__(self, plans: Sequence[WorkerPlan]) -> None:
@@ -76,7 +76,7 @@ class WorkerPool:
         await self._end()
 
     async def finish(self) -> None:
-        """Order all workers to finish; ``CommandFailed`` if one fails or is late."""
+        """Let all workers end, and wait; ``CommandFailed`` if one fails or is late."""
         with within(FINISH_TIMEOUT, "the workers", "finish"):
             for worker in self.workers:
                 await worker.dismiss()
@@ -125,14 +125,14 @@ class Victim:
 
 @dataclass(slots=True)
 class InjectedFaults:
-    """The workers that were stopped and killed; None until it has happened."""
+    """The worker that was stopped and the one that was killed; None until then."""
 
     stopped: Victim | None = None
     killed: Victim | None = None
 
 
 class FaultPlan:
-    """Stops a worker that holds a lock, later kills another; prints what follows."""
+    """Stops a worker that holds a lock, later kills another; prints the effects."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Inject both faults within ``seconds``; longer if leases have to run out."""
+        """Inject both faults in ``seconds``, or longer if leases take longer to end."""
         began = anyio.current_time()
         workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)

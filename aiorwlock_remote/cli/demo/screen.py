@@ -35,14 +35,14 @@ RATE_WINDOW_NS = 1_000_000_000
 
 
 def short(fence: int) -> str:
-    """Return the last digits of a fence; the others differ too seldom to be shown."""
+    """Return a long fence as ``…`` and its last digits: the first rarely change."""
     text = str(fence)
     return text if len(text) <= 7 else f"…{text[-6:]}"
 
 
 @dataclass(slots=True)
 class ActiveHolder:
-    """A recorded holder of a lock; ``until``: its local deadline in nanoseconds."""
+    """A holder in the recorded history; ``until``: its local deadline in ns."""
 
     process: str
     mode: EventMode
@@ -99,7 +99,7 @@ class LedgerState:
 class DemoState:
     """The state of all ledgers, and all events in the order in which they were read.
 
-    ``marks``: what was done to a process, by its name: ``stopped`` or ``killed``.
+    ``marks``: maps a worker's name to its present state: ``stopped`` or ``killed``.
     """
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:

@@ -37,8 +37,8 @@ KINDS = {
 class Report:
     """The result of a demo: the judged history, and violations by kind with an example.
 
-    ``killed`` and ``stopped``: what was seen of the faults, or None if they were not
-    seen. ``reads``: grants of readers. ``broken``: the locks were switched off.
+    ``killed``, ``stopped``: what the history shows of that fault, or None if nothing.
+    ``reads``: grants of readers. ``broken``: the locks were switched off.
     """
 
     verdict: Verdict

@@ -1,14 +1,14 @@
 """A worker of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
 
-After the plan a worker reads orders from stdin: ``hold`` = report between reading and
-writing that the lock is held, and wait; ``go on`` = end of ``hold``. The end of stdin
-is the order to finish.
+A worker reads its plan and then orders from stdin. ``hold``: in the next write, report
+that the lock is held and pause, after reading and before writing. ``go on``: end that
+pause. The end of stdin is the order to finish.
 
 The locks protect ledgers in an SQLite file. Each access is one transaction that
 presents a fence. A fence smaller than the highest seen is refused, on reads as well. An
-accepted access gets the next serial number of its ledger and a line in the book, with
-all balances as that access saw or left them. So the file itself shows afterwards
-whether money was lost, or a reader saw balances change.
+accepted access gets the next serial number of its ledger and a row in the table
+``book``, with all balances as that access saw or left them. So the file itself shows
+afterwards whether money was lost, or a reader saw balances change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CREATE TABLE book (
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Result of an access to a ledger: its number, and the balances it saw or left."""
+    """Result of an access: its serial number, and the balances it saw or left."""
 
     serial: int
     balances: list[int]
@@ -63,7 +63,7 @@ class LedgerPage:
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """A line of the book: one accepted access."""
+    """Row of the table ``book``: an accepted access, the balances it saw or left."""
 
     ledger: str
     holder: str
@@ -72,7 +72,7 @@ class BookEntry:
 
 
 def create_ledgers(path: Path, names: Iterable[str]) -> None:
-    """Create an SQLite file with ledgers, in which each account has its deposit."""
+    """Create an SQLite file of ledgers, in which each account contains ``DEPOSIT``."""
     with closing(_open(path)) as db:
         db.executescript(_SCHEMA)
         for name in names:
@@ -98,7 +98,7 @@ class Ledger:
     ) -> LedgerPage | None:
         """Set some balances and return all; return None if the fence is refused.
 
-        ``changed``: new balances by account; none: the ledger is only read.
+        ``changed``: new balances by account; empty: the ledger is only read.
         """
         # The block commits, or rolls back. IMMEDIATE takes the write lock before the
         # read, so that no access of another process comes between the two.
@@ -127,7 +127,7 @@ class Ledger:
 
 
 def read_book(path: Path) -> list[BookEntry]:
-    """Return all lines of the book, by ledger and serial number."""
+    """Return all accepted accesses, sorted by ledger and serial number."""
     with closing(_open(path)) as db:
         rows = db.execute(
             "SELECT ledger, holder, mode, balances FROM book ORDER BY ledger, serial"
@@ -152,7 +152,7 @@ HOLD, GO_ON = b"hold\n", b"go on\n"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The task of a worker; without ``url`` there are no locks. ``lease``: seconds."""
+    """What a worker shall do; ``url`` None: use no locks; ``lease``: in seconds."""
 
     name: str
     folder: str
@@ -165,9 +165,9 @@ class WorkerPlan:
 
 @dataclass(frozen=True, slots=True)
 class HoldReport:
-    """A worker's report that it holds the lock and waits, as it was ordered.
+    """A worker's report that it has paused while it holds the lock, as ordered.
 
-    ``holder``: its name in the history; ``grant``: the holder that the store shows.
+    ``holder``: name of the attempt in the history; ``grant``: its holder in the store.
     """
 
     holder: str
@@ -176,7 +176,7 @@ class HoldReport:
 
 
 class WorkerOrders:
-    """Reads the orders of the demo from stdin; ``hold``: the next write has to wait."""
+    """Reads the demo's orders from stdin; ``hold``: True if the next write pauses."""
 
     def __init__(self) -> None:
         # Unbuffered: select() sees only what no buffer has read yet.
@@ -187,7 +187,7 @@ class WorkerOrders:
         return self._stdin.readline()
 
     def take_new(self) -> bool:
-        """Read the orders that have come; return False if stdin has ended."""
+        """Read the orders that have arrived, without waiting; False at stdin's end."""
         while select.select([self._stdin], [], [], 0)[0]:
             order = self.line()
             if not order:
@@ -196,7 +196,7 @@ class WorkerOrders:
         return True
 
     def report(self, holding: HoldReport) -> None:
-        """Report that the worker holds the lock, and block until the next order."""
+        """Print a report that the lock is held; block until the next order arrives."""
         self.hold = False
         print(json.dumps(asdict(holding)), flush=True)
         self.line()
@@ -207,7 +207,7 @@ class WorkerOrders:
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """Stands in for a ``Held`` if the locks are switched off: never lost, one fence."""
+    """Replaces ``Held`` if the locks are switched off: never lost, always fence 1."""
 
     expires_in: float | None
     fence: int = 1
@@ -223,7 +223,7 @@ Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Context that connects to the plan's store, if any; yields ``enter(mode)``."""
+    """Connect to the plan's store, if any; yield a function that acquires its lock."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 
@@ -247,7 +247,7 @@ PAUSE_RANGE = (0.002, 0.008)
 
 
 class Worker:
-    """Accesses one ledger in turns, as a reader or as a writer."""
+    """Accesses one ledger again and again, at random as a reader or as a writer."""
 
     def __init__(
         self,

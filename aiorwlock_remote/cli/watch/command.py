@@ -42,7 +42,7 @@ PIPE_RETRY_INTERVAL = 0.05
 
 
 class StoreScanner:
-    """Lists a store's resources, over one connection until its file is replaced."""
+    """Lists a store's resources; connects anew if the store's file was replaced."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
         self._url = url
@@ -51,7 +51,7 @@ class StoreScanner:
         self._file_id: tuple[int, int] | None = None
 
     async def scan(self) -> list[LockInfo]:
-        """Return what is held or waited for, sorted by name; errors as ``connect``."""
+        """Return resources that are held or waited for; errors as ``connect``."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -130,7 +130,7 @@ async def poll_loop(
     every: float,
     clock: Clock,
 ) -> None:
-    """Scan the store every ``every`` seconds and show the result, without end.
+    """Scan the store every ``every`` seconds and show the result; never return.
 
     A store that does not answer is shown as unavailable. Raise ``BackendError`` or
     ``ConfigurationError`` if the first scan fails, and ``BrokenPipeError`` if the
@@ -160,7 +160,7 @@ async def poll_loop(
 def pause(took: float, every: float) -> float:
     """Return the seconds to wait after a scan that took ``took`` seconds.
 
-    Scans begin ``every`` s apart, but a slow store gets a pause as long as its answer.
+    Scans begin ``every`` s apart, but the pause is never shorter than the last scan.
     """
     return max(every - took, took)
 

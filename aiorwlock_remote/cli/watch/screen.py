@@ -37,9 +37,9 @@ COLUMN_GAP, INDENT = "  ", "    "
 
 
 def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[str]]]:
-    """Return the line of headings, and the lines of each row, cut to ``width``.
+    """Return the heading line, and for each row its lines, none wider than ``width``.
 
-    If the columns do not fit, those of ``MOVABLE`` go below their row.
+    Columns in ``MOVABLE`` move to lines below their row until the others fit.
     """
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
@@ -100,7 +100,7 @@ PLAIN, HEAD, NEW, OVER, BAD, DIM = "", "bold", "bold", "red", "bold red", "dim"
 
 
 class Line(NamedTuple):
-    """A line of the screen, and its style as rich names styles."""
+    """A line of the screen, and the name of its style in rich."""
 
     text: str
     style: str = PLAIN
@@ -118,8 +118,8 @@ def render(
 ) -> list[Line]:
     """Return the lines of the screen, as many and as wide as fit.
 
-    ``title`` is for the first line; ``every``: seconds between scans; ``now``: seconds
-    of the clock of ``view``.
+    ``title``: text for the first line; ``every``: seconds between scans; ``now``:
+    present time on the clock that ``view`` uses, in seconds.
     """
     width, height = size
     top = [Line(_title(view, title)), *_trouble(view, now)]
@@ -211,8 +211,8 @@ def _time(when: datetime) -> str:
 class ScreenOutput(WatchOutput):
     """Draws the state on the terminal's alternate screen, which is left at the end.
 
-    There a change of the terminal's size leaves no traces. At the end the last picture
-    is printed on the ordinary screen: the names in it may be wanted.
+    Resizing that screen leaves no traces. At the end the last picture is printed on the
+    ordinary screen, so that names can be copied from it.
     """
 
     def __init__(

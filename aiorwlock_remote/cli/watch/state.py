@@ -34,8 +34,8 @@ Kind = Literal[
 class Change:
     """One thing that changed between two scans, or was there at the first scan.
 
-    ``now``: the resource afterwards; ``holder``: the holder that changed, as last seen;
-    ``error``: why the store is unavailable.
+    ``now``: the resource after the change; ``holder``: the holder that changed, as last
+    seen; ``error``: why the store is unavailable.
     """
 
     kind: Kind
@@ -54,9 +54,9 @@ class ChangeDetector:
         self._longest: dict[tuple[Resource, str], float] = {}
 
     def since(self, found: Iterable[LockInfo], at: float) -> list[Change]:
-        """Return what changed since the last call; at the first call, what is there.
+        """Return the changes since the last call's scan; on the first call, all found.
 
-        ``found``: the resources of a scan; ``at``: its time in seconds.
+        ``found``: the resources of this scan; ``at``: its time in seconds.
         """
         now = {seen.target: seen for seen in found}
         changes: list[Change] = []
@@ -157,9 +157,9 @@ MAX_CHANGES = 16
 
 
 class WatchState:
-    """The last scan (``found``, ``as_of``), the last changes, and the store's answers.
+    """The last scan (``found``, at ``as_of``), recent changes, and the store's health.
 
-    ``asked_at``: when the current scan began; ``trouble``: why a store is away, or "".
+    ``asked_at``: start of the scan under way; ``trouble``: why scans fail now, or "".
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class WatchState:
     ) -> list[Change]:
         """Record the result of a scan; return what changed since the scan before.
 
-        ``at`` and ``when`` are the same moment, by the clock and by the time of day.
+        ``at`` (monotonic seconds) and ``when`` (time of day) are the same moment.
         """
         back = [] if self.as_of and not self.trouble else [Change("watching")]
         changes = self._changes.since(found, at)
@@ -196,7 +196,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Record that a scan failed; return a change only for the first in a row."""
+        """Record a failed scan; return a change if the scan before did not fail."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:
@@ -214,7 +214,7 @@ class WatchState:
 
 
 class WatchOutput:
-    """Shows a watch to the user; this base class shows nothing."""
+    """Shows the user what ``rwlock watch`` finds; this base class shows nothing."""
 
     def check(self) -> None:
         """Raise ``BrokenPipeError`` if the reader of the output has left."""

@@ -113,10 +113,10 @@ def occupancies(
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """Return model and primary key of a saved row; return a pair as it is.
+    """Return model and primary key of a saved row; return a pair unchanged.
 
     Raises:
-        ConfigurationError: the row is not saved yet, or ``thing`` is neither.
+        ConfigurationError: the row is not saved yet, or ``thing`` is no row or pair.
     """
     if not isinstance(thing, models.Model):
         return object_name(thing)
@@ -152,7 +152,7 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """``OccupancyStore`` in one model's table; each step is one statement."""
+    """An ``OccupancyStore`` in the table of a model; each step is one SQL statement."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

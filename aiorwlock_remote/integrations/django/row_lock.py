@@ -88,11 +88,11 @@ class LockCountField(_LockField, _Integer):
 
 
 class LockTextField(_LockField, _Text):
-    """A text of the lock: the last holder's reason, or the grants with leases."""
+    """Text field of a row lock: the last holder's reason, or its grants with leases."""
 
 
 class RowLockFields(models.Model):
-    """Abstract model with the three published columns; derive your model from it."""
+    """Abstract base of your model: adds the three published columns of a row lock."""
 
     lock_mark: LockMarkField = LockMarkField(
         max_length=9, default=UNLOCK, editable=False
@@ -108,14 +108,14 @@ class RowLockFields(models.Model):
     def row_lock(self, *, lease: float | None = None) -> RowLock:
         """Return the lock of this row in the database that ``save()`` would write to.
 
-        ``lease`` and errors as the function ``row_lock``.
+        ``lease``: seconds, or None for no lease. Errors as the function ``row_lock``.
         """
         database = router.db_for_write(type(self), instance=self)
         return row_lock(type(self), self.pk, lease=lease, database=database)
 
 
 class RowLeaseFields(RowLockFields):
-    """Abstract model with the published columns and the column for leases."""
+    """Abstract base of your model: the columns of a row lock, and one for leases."""
 
     lock_grants: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
@@ -138,8 +138,8 @@ def row_lock(
 ) -> RowLock:
     """Return the lock of one row of a model; no I/O.
 
-    A model with a table of its own beside its parent's has the parent's lock if the
-    fields are the parent's.
+    With multi-table inheritance, a model whose lock fields are its parent's has the
+    parent's lock.
 
     Args:
         model: The model whose fields contain the lock.

@@ -32,7 +32,7 @@ def from_driver(
 ) -> BackendError | ConfigurationError:
     """Return this library's error for an exception that SQLAlchemy raised.
 
-    ``where``: the database, for the message; ``asked``: a statement was sent.
+    ``where``: the database, for the message; ``asked``: True if a statement was sent.
     """
     if not isinstance(exc, DBAPIError):
         if isinstance(exc, StatementError):

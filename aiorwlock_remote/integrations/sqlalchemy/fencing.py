@@ -23,7 +23,7 @@ from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
-    """Mixin for mapped classes: ``fence`` is the highest one that accessed a row."""
+    """Mixin for mapped classes: column ``fence``, the highest fence that used a row."""
 
     fence: Mapped[int] = mapped_column(
         BigInteger, nullable=False, default=0, server_default="0", sort_order=1000

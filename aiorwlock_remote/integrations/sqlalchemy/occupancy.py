@@ -127,10 +127,10 @@ def occupancies(
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """Return table and primary key of a loaded row; return a pair as it is.
+    """Return table and primary key of a loaded row; return a pair unchanged.
 
     Raises:
-        ConfigurationError: the row has no primary key yet, or ``thing`` is neither.
+        ConfigurationError: the row has no primary key, or ``thing`` is no row or pair.
     """
     try:
         state: object = inspected(thing)
@@ -164,7 +164,7 @@ _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """``OccupancyStore`` in one table; each step is one statement."""
+    """An ``OccupancyStore`` in a user's table; each step is one SQL statement."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

@@ -104,7 +104,7 @@ class RowLockColumns:
 
 
 class RowLeaseColumns(RowLockColumns):
-    """Mixin for a mapped class: the published columns and the column for leases."""
+    """Mixin for a mapped class: the columns of a row lock, and one for leases."""
 
     lock_grants: Mapped[str | None] = mapped_column(Text)
 
@@ -112,9 +112,9 @@ class RowLeaseColumns(RowLockColumns):
 class RowLockStatements:
     """The published statements for one row, for transactions of your own.
 
-    Other connections see their effect when the transaction is committed; until then the
-    transaction itself keeps other programs from the row. ``take`` and ``give`` execute
-    one statement and raise if the statement changed no row. Arguments as ``row_lock``.
+    They take effect for other connections on commit; until then the transaction itself
+    keeps other programs from the row. ``take`` and ``give`` execute one statement and
+    raise if it changed no row. Arguments as ``row_lock``.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class RowLockStatements:
         return change.ordered_values(*zip(columns, new, strict=True))
 
     def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
-        """Return the row as ``RowLock`` locks it, in steps that are committed at once.
+        """Return the row as a target of ``RowLock``, whose steps are committed at once.
 
         ``dialect``: SQLAlchemy's name; ``lease``: seconds, or None for no lease.
         """

@@ -45,13 +45,13 @@ class RowLease(Generic[S]):
         loop: The event loop of the task that acquired it.
         grant: The grant in the row; None without a lease.
         task: The task that acquired it.
-        entered: True if it belongs to ``task``, as in ``async with``; False if it
+        entered: True if the lock belongs to ``task``, as in ``async with``; False if it
             belongs to its ``RowHeld``, whose destructor sets ``dropped``.
         closed_under: True if it was released because another task closed the ``Locks``.
-        deadline: Local time from which the store may count it as expired.
-        lost: Why it is not held any more, once this process knows.
-        loss: The cancel scopes that a loss cancels.
-        over: Set once it was released.
+        deadline: Local monotonic time from which the store may end the lease.
+        lost: Why the lock was lost; None as long as this process knows of no loss.
+        loss: The cancel scopes to be cancelled if the lock is lost.
+        over: Set once the lock was released.
     """
 
     attempt: RowAttempt[S]
@@ -88,18 +88,18 @@ class RowLease(Generic[S]):
         return "expired" if self.lost is None and self.left <= 0 else self.lost
 
     def reason_gone(self) -> LossReason:
-        """Return why the grant is gone: "expired" by the deadline, else "forced"."""
+        """Return "expired" if the deadline has passed, else "forced"."""
         return "expired" if self.left <= 0 else "forced"
 
     def blocks_own_task(self) -> bool:
-        """Return True if the holding task would wait for ever for this row."""
+        """Return True if the holding task could never lock this row a second time."""
         # A dropped lease ends by itself, so its task may wait for the row again
         # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
         return self.believed() and not ends
 
     def abandoned(self) -> bool:
-        """Return True if its owner is gone: its task if entered, or its ``RowHeld``."""
+        """Return True if the owner (a task or a ``RowHeld``) no longer exists."""
         if self.entered:
             return self.task is not None and self.loop.finished(self.task)
         return self.dropped
@@ -122,17 +122,17 @@ class RowLease(Generic[S]):
             self.loss.happened()
 
     def renewed(self, sent_at: float, lease: float) -> None:
-        """Move the deadline: ``lease`` seconds from the local time ``sent_at``."""
+        """Record a renewal for ``lease`` s, sent at ``sent_at`` (monotonic clock)."""
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
 
 
 async def renew_until_over(
     held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
 ) -> None:
-    """Renew a lease at each third of it until it is released, lost or abandoned.
+    """Renew a lease when a third has passed, until it is released, lost or abandoned.
 
-    ``renew`` sends one renewal. A renewal without an answer is no loss before the
-    deadline: it is repeated ``RENEWAL_RETRIES`` times as often.
+    ``renew`` sends one renewal. A renewal without an answer is repeated
+    ``RENEWAL_RETRIES`` times as often; the lease is lost only at its deadline.
     """
     row, lease, now = held.row, held.row.strategy.lease, held.loop.clock.now
     assert lease is not None

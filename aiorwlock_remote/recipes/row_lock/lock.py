@@ -66,16 +66,14 @@ class RowLock:
             timeout: Seconds to wait; None: for ever; 0: one attempt. The reply to a
                 request under way is waited for beyond the timeout.
 
-        Awaiting or entering the attempt raises these.
-
-        Raises:
+        Raises (when awaited or entered):
             LockTimeout: the row was not obtained in time; ``holders`` has its mark and
                 reason.
             WouldDeadlock: this task already holds the row.
             AcquireUncertain: the reply was lost; the row may be locked, with a lease
                 until the lease ends.
-            ConfigurationError: the row does not exist, or several rows have its key;
-                an argument is not valid.
+            ConfigurationError: the row does not exist, or several rows have its key; an
+                argument is not valid.
             BadRecord: the columns contain what no row lock writes.
             BackendError: the store failed.
             Closed: the ``Locks`` is closed, forked or of another event loop.
@@ -178,7 +176,7 @@ class RowHeld:
 
     @property
     def lost(self) -> LossReason | None:
-        """Why the lock was lost, as far as this process knows; None while it is not."""
+        """Why the lock was lost, as far as this process knows; None if it was not."""
         return self._lease.loss_reason()
 
     def check(self) -> None:
@@ -295,8 +293,8 @@ class RowAcquisition:
     """One attempt to lock a row; used once.
 
     ``await`` it for a ``RowHeld`` that lives until it is released, or enter it with
-    ``async with``. If the caller is cancelled, the row is not locked by this attempt:
-    what a request under way still obtains is released.
+    ``async with``. If the caller is cancelled, a lock that a request under way still
+    obtains is released.
     """
 
     def __init__(

@@ -69,9 +69,10 @@ class RowWaiters:
 
     @contextmanager
     def polling(self, watch: Watch | None) -> Iterator[None]:
-        """Context of a task that polls the row.
+        """Context in which a task polls the row.
 
-        While any task is inside, the store calls ``wake``, if it can ``watch`` the row.
+        While any task is inside, ``watch`` (None: the store has none) calls ``wake``
+        whenever the row may be free.
         """
         self._polling += 1
         if self._polling == 1 and watch is not None:
@@ -96,7 +97,7 @@ class RowLockManager(Generic[S]):
         store: Runs the SQL statements.
         loop: The event loop, whose tasks acquire the locks.
         check: Called before each request; raises if the ``Locks`` is closed.
-        checked_kinds: Kinds of rows known to store marks unchanged; extended here.
+        checked_kinds: Kinds of rows known not to truncate marks; the manager adds more.
     """
 
     def __init__(
@@ -120,8 +121,7 @@ class RowLockManager(Generic[S]):
     async def acquire(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S] | RowState:
-        """Wait for the row and return its lease; return its state when the time is
-        over.
+        """Lock the row and return its lease, or its state if it is not free in time.
 
         ``timeout``: seconds to wait; None: for ever; 0: one attempt.
         """
@@ -154,7 +154,7 @@ class RowLockManager(Generic[S]):
     async def obtain(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S]:
-        """Wait for the row; return its lease or raise ``LockTimeout``."""
+        """Lock the row and return its lease; ``LockTimeout`` if it stays locked."""
         got = await self.acquire(row, mode, reason, timeout)
         if isinstance(got, RowLease):
             return got

@@ -52,15 +52,15 @@ class RowRequests(Generic[S]):
       still obtains is released, once (test_row_lock_waiting.py,
       test_closed_and_cancelled_it_is_given_back_once).
     * Without a ticket, a release that may have been carried out is never repeated: the
-      second one would take away another reader's count (test_row_lock_faults.py,
+      second one would release the lock of another reader (test_row_lock_faults.py,
       test_a_lost_reply_to_a_release; test_row_lock_cleanup.py,
       test_without_a_lease_nothing_is_done_twice).
     * After ``close`` each failed release is sent once more, at once
       (test_row_lock_waiting.py, test_closing_sends_at_once_what_was_to_be_sent_again).
 
-    ``on_freed`` is called with the row's identity after each release.
-    ``checked_kinds``: kinds of rows whose columns are known to store marks unchanged;
-    extended here.
+    ``on_freed`` is called with the row's identity, in the event loop, after each
+    release. ``checked_kinds``: kinds of rows whose columns are known to store
+    lock marks untruncated; this object adds more.
     """
 
     def __init__(
@@ -140,9 +140,9 @@ class RowRequests(Generic[S]):
     ) -> Pending[RowOutcome]:
         """Send a release; repeat it for ``RETRY_PERIOD``, then in the background.
 
-        A failed release is repeated only while that does no harm: with a lease until
-        the lease ends; without one only if it was certainly not carried out.
-        ``reason``: stored in the row; None: the reason of the attempt.
+        A failed release is repeated only while that does no harm: with a lease until it
+        ends; without one only if the release was certainly not carried out. ``reason``:
+        stored in the row; None: the reason of the attempt.
         """
         reply: Pending[RowOutcome] = self._in_flight.add(Pending())
         reason = attempt.reason if reason is None else reason
@@ -155,7 +155,7 @@ class RowRequests(Generic[S]):
         )
 
     def close(self) -> None:
-        """Send waiting releases at once, and release locks that are obtained later."""
+        """Repeat failed releases now; release locks that requests under way obtain."""
         self._closed = True
         self._closing.close()
         for repeat in list(self._paused):

@@ -138,7 +138,7 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return the statement ``free_row``, ``clear_grants`` or ``insert_row``."""
+        """Return the SQL text ``free_row``, ``clear_grants`` or ``insert_row``."""
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -164,8 +164,8 @@ class RowOutcome:
         step: How many rows changed, and what the row contains if none did.
         held: For an acquire: True if the lock was granted. For a release or a renewal:
             True if the lock was held until then.
-        grant: The lease that is held now.
-        again: True if other programs changed the row at each try; nothing was done.
+        grant: The grant that the request obtained or renewed; None if there is none.
+        again: True if nothing was done, as other programs changed the row at each try.
         damaged: The column of grants contains text that this library did not write.
     """
 
@@ -177,7 +177,7 @@ class RowOutcome:
 
 
 class PublishedStrategy(Generic[S]):
-    """Makes the plans that lock a row without a lease, by the published UPDATEs."""
+    """Makes plans (generators of SQL statements) that lock a row without a lease."""
 
     lease: float | None = None
 
@@ -185,20 +185,20 @@ class PublishedStrategy(Generic[S]):
         self.statements = statements
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: and reads the mark back."""
+        """Return a plan that locks the row; ``check``: and verifies the stored mark."""
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return the plan that unlocks the row and stores ``reason`` in it."""
+        """Return a plan that unlocks the row and stores ``reason`` in it."""
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
 
 class LeasedStrategy(Generic[S]):
-    """Makes the plans that lock a row with a lease of ``lease`` seconds.
+    """Makes plans (generators of SQL) that lock a row with a lease of ``lease`` s.
 
     Each plan reads the row and changes all of its lock columns by compare-and-swap, so
     a repeated request finds its own ticket and does nothing twice.
@@ -210,7 +210,6 @@ class LeasedStrategy(Generic[S]):
         self._lease = micros(lease)
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return the plan that locks the row; ``check``: and reads the mark back."""
         decide = TakeRow(attempt.ticket, attempt.mode, self._lease, attempt.reason)
         got = yield from self._swapped(decide)
         if check and got.grant is not None and got.step.done:
@@ -225,7 +224,6 @@ class LeasedStrategy(Generic[S]):
         return got
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return the plan that releases the ticket and stores ``reason`` in the row."""
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
     def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
@@ -233,7 +231,7 @@ class LeasedStrategy(Generic[S]):
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
-        """Return the plan that reads the grants in the row, expired ones too."""
+        """Return a plan that reads the grants in the row, expired ones too."""
         grants: tuple[RowGrant, ...] = ()
 
         def listed(ledger: RowGrants, _now: int) -> RowDecision:
@@ -331,7 +329,7 @@ class RowTarget(Generic[S]):
 
     @property
     def kind(self) -> RowIdentity:
-        """Names of the table and columns: rows of one kind store the same marks."""
+        """Names of table and columns: they decide whether a mark is truncated."""
         return self.sql.name, *self.sql.columns
 
     @property
@@ -340,7 +338,7 @@ class RowTarget(Generic[S]):
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the state that refused a request; raise also if grants are damaged."""
+        """Return the state that refused a request; raise if the grants are damaged."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
@@ -384,11 +382,10 @@ class RowTarget(Generic[S]):
         return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
     def explained(self, exc: LockError) -> LockError:
-        """Return a store's error with the hints of a row lock in place of its own.
+        """Return a store's error, with a hint that speaks of the user's own table.
 
-        A store knows only the library's tables: its hints would name columns and
-        GRANTs that have nothing to do with the user's table
-        (test_a_table_that_is_not_fit).
+        A store knows only the library's tables: its hints would name columns and GRANTs
+        that have nothing to do with the user's table (test_a_table_that_is_not_fit).
         """
         if isinstance(exc, ConfigurationError) and (
             exc.hint in _NAME_HINTS or _TOO_LONG_HINT in exc.hint
@@ -406,7 +403,7 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return the caller's error: ``AcquireUncertain`` if the row may be locked."""
+        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``."""
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
@@ -431,10 +428,10 @@ class RowAttempt(Generic[S]):
 
     Args:
         row: The row.
-        mode: Together with other readers, or alone.
+        mode: ``read``: together with other readers; ``write``: alone.
         reason: Stored in the row.
-        ticket: A secret of the attempt, by which a lease knows its holder.
-        until: Local time of the timeout; None: the attempt waits for ever.
+        ticket: A random secret that identifies the attempt's grant in the row.
+        until: Local monotonic time at which the attempt ends; None: never.
     """
 
     row: RowTarget[S]
