@@ -248,7 +248,7 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
 
 @contextmanager
 def reading_answer() -> Generator[None, None, None]:
-    """Turn ``PARSE_ERRORS`` of a body or decorated function into ``BackendError``."""
+    """Context manager or decorator: turns ``PARSE_ERRORS`` into ``BackendError``."""
     try:
         yield
     except PARSE_ERRORS as exc:
@@ -264,7 +264,7 @@ def unreadable_answer(error: Exception) -> BackendError:
 
 
 def items_of(raw: Raw, count: int | None = None) -> list[Raw]:
-    """Return ``raw`` if it is a list (of ``count`` items, if given); else TypeError."""
+    """Return ``raw`` if a list (of ``count`` items, if given); else raise TypeError."""
     items: list[Raw] = raw
     kind = type(items)
     if kind is not list or (count is not None and len(items) != count):
@@ -304,7 +304,11 @@ def endings_of(text: str) -> tuple[LossNote, ...]:
 def grant_of(
     ticket: str, mode: Mode, fence: int, since: int, expires: int | None, details: str
 ) -> Grant:
-    """Return a ``Grant``; ``details`` is stored text, "holder,lock_delay,requester"."""
+    """Return a ``Grant``; ``details`` is stored text, "holder,lock_delay,requester".
+
+    ``since`` (time of the grant) and ``expires`` (None: never) are microseconds of the
+    server's clock.
+    """
     _, delay, who = details.split(",", 2)
     return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
 

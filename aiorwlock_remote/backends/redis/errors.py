@@ -196,7 +196,10 @@ def from_client(exc: Exception, where: str) -> BackendError:
 
 
 def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:
-    """Return the error of an unsent call; ``for_good=False``: it may still be sent."""
+    """Return the error of a call that was not sent to ``where`` because of ``why``.
+
+    ``for_good=False``: the call may still be sent.
+    """
     said = "not sent" if for_good else "not sent yet"
     return BackendUnavailable(what=f"{where}: {why}; {said}", nothing_done=for_good)
 

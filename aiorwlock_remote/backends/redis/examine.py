@@ -23,6 +23,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
     """Yield what ``rwlock doctor`` finds about the settings of one server.
 
     ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
+    The server's clock is compared with ``clock``.
     """
     info = await _info(send)
     yield _version(info)
@@ -37,7 +38,10 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
 async def findings_at(
     where: str, found: AsyncIterator[Finding]
 ) -> AsyncIterator[Finding]:
-    """Add ``where`` to the names of findings; if the server is away, one says so."""
+    """Yield the findings ``found``, with the server ``where`` added to their names.
+
+    If the server is away, the last one says so.
+    """
     try:
         async for finding in found:
             yield replace(finding, name=f"{finding.name} {where}")

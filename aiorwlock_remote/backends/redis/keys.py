@@ -85,7 +85,7 @@ class Keys:
 
 
 class PairKeys(Keys):
-    """Keys of a pair: ``readlock:catalog:7``, ``writelock:catalog:7`` and our own."""
+    """Keys of a ``KeyPair``: ``readlock:cat:7``, ``writelock:cat:7``, private keys."""
 
     __slots__ = ()
 
@@ -102,6 +102,8 @@ class PairKeys(Keys):
         prefix: str = "",
     ) -> None:
         """Create the keys; ``prefix`` is put before the published names.
+
+        ``fence_memory``: seconds for which a record is kept after its last use.
 
         Raises:
             ConfigurationError: In a cluster, the pair would have different slots.
@@ -129,6 +131,8 @@ def keys_of(
     prefix: str, resource: Resource, fence_memory: float, *, cluster: bool = False
 ) -> Keys:
     """Return the keys of a resource; ``prefix`` begins the names of a ``KeyPair``.
+
+    ``fence_memory``: seconds for which a record is kept after its last use.
 
     Raises:
         ConfigurationError: In a cluster, the keys would have different slots.

@@ -275,15 +275,19 @@ class MutexSets:
     def use(
         self, endpoint: Endpoint, events: frozenset[str], replicas: ReplicaAcks | None
     ) -> None:
-        """Set the connection; ``events`` are the letters of ``notify-keyspace-events``.
+        """Send all later commands over ``endpoint``.
 
-        ``replicas`` confirms grants if ``min_replicas`` is set.
+        ``events``: the letters of the server's ``notify-keyspace-events``. ``replicas``
+        confirms grants; None if ``min_replicas`` is 0.
         """
         self.endpoint, self._has_events = endpoint, bool(events & _CHANGE_EVENTS)
         self.replicas = replicas
 
     def members(self, name: str, wake: WakeSet) -> RedisMembers:
-        """Return the set ``name`` for one group of tasks, which ``wake`` wakes."""
+        """Return the mutexes of the set ``name``, for use by one group of tasks.
+
+        ``wake(mutex)`` wakes its tasks that wait for a mutex ("": any), or all (None).
+        """
         pool = f"{self._settings.client_id}.{next(self._numbers)}".encode()
         members = self._members[pool] = RedisMembers(self, self.keys(name), pool, wake)
         return members

@@ -42,7 +42,7 @@ CACHE_SIZE = 1024
 class RedisOccupancyStore:
     """Stores who waits for an object (pending record) and who uses it (using record).
 
-    ``names`` are those of the two keys, with ``%s`` for the name of the object.
+    ``names``: the names of the two keys, with ``%s`` for the name of the object.
     """
 
     confirms: bool = False
@@ -77,7 +77,10 @@ class RedisOccupancyStore:
         return await self._run(OCCUPY, thing, _records, "p", who)
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using record, if any, with age 0: its key expires by itself."""
+        """Return the using record of ``thing``: one, or none if it is not in use.
+
+        The age is always 0: Redis itself deletes a record that has expired.
+        """
         return await self._run(OCCUPY, thing, _user, "u", who)
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:

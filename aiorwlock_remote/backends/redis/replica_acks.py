@@ -50,7 +50,7 @@ class UnackedGrant(Generic[T]):
 
 
 def may_grant(command: Command) -> bool:
-    """Return True if the reply can contain a grant; a plain release's cannot."""
+    """Return True if ``command`` can grant; renewals and plain releases cannot."""
     if isinstance(command, Release):
         return bool(command.then)
     return isinstance(command, Acquire | Upgrade | Downgrade | Adopt)
@@ -62,7 +62,10 @@ class ReplicaAcks:
     def __init__(
         self, endpoint: Endpoint, needed: int, seconds: float, where: str
     ) -> None:
-        """Require ``needed`` replicas to acknowledge each grant within ``seconds``."""
+        """Require ``needed`` replicas to acknowledge each grant within ``seconds``.
+
+        ``where`` names the server in errors.
+        """
         self._endpoint = endpoint
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))

@@ -30,7 +30,7 @@ def read(part: str) -> str:
 
 
 def body(parts: Iterable[str] = PARTS) -> str:
-    """Return a script's text, joined from ``parts``, without the first (flags) line."""
+    """Join Lua files, named in ``parts``, to a script that lacks its ``#!lua`` line."""
     return "\n".join(read(part) for part in ("typed", *parts))
 
 

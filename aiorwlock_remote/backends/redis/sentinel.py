@@ -119,7 +119,7 @@ def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, s
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """Value object: the primary, and how many switches its finder had seen by then."""
+    """Value object: the primary, and how often it had changed when it was found."""
 
     server: Server
     switches: int
@@ -158,7 +158,7 @@ class PrimaryFinder:
         return None if self._known is None else self._known[1]
 
     def on_switch(self, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` after each switch to another primary, from any thread."""
+        """Call ``callback()`` after each switch, in the thread that learned of it."""
         self._on_switch.append(callback)
 
     def find(self, timeout: float) -> Primary:
@@ -200,9 +200,10 @@ class PrimaryFinder:
         return server == left[0]
 
     def confirm(self, timeout: float) -> None:
-        """Ask the Sentinels, unless they were asked within ``CONFIRMATION_SECONDS``.
+        """Ask for the primary, unless asked less than ``CONFIRMATION_SECONDS`` ago.
 
-        If no Sentinel answers, the last known primary remains, and nothing is raised.
+        Takes ``timeout`` seconds at most. If no Sentinel answers, the last known
+        primary remains, and nothing is raised.
         """
         if self._clock.now() - self._asked_at < CONFIRMATION_SECONDS:
             return
@@ -363,7 +364,8 @@ class SentinelQuery:
     ) -> None:
         """Start to connect to ``target``, one address of the Sentinel ``server``.
 
-        ``proceed`` fails if the Sentinel knows fewer than ``min_others`` other ones.
+        ``name``: the primary to ask for. ``tls``: None for plain TCP. ``proceed`` fails
+        if the Sentinel knows fewer than ``min_others`` other ones.
 
         Raises:
             OSError: This host cannot open a socket of that family.

@@ -296,7 +296,8 @@ async def open_store(
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
-    ``bell(resource, 0.0)`` is called in the loop ``host``: a waiter may be granted.
+    ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
+    resource may be granted now.
 
     Raises:
         ConfigurationError: A part or an option of the URL is invalid.

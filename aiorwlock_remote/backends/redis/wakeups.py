@@ -64,7 +64,7 @@ class WakeupDispatcher:
             self._subscribe(keys)
 
     def unwatch(self, keys: PublishedKeys) -> None:
-        """End what ``watch`` began, and unsubscribe from events of ``keys``."""
+        """Stop waking waiters at events about ``keys``, and unsubscribe from these."""
         for key in keys:
             self._watched.pop(key, None)
             channel = self._channels.pop(key, None)

@@ -52,7 +52,8 @@ class RedisBackend:
     ) -> Awaitable[RedisStore]:
         """For ``connect``: return an awaitable that connects and returns the store.
 
-        ``bell(resource, 0.0)`` is called in the loop ``host``: a waiter may be granted.
+        ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
+        resource may be granted now.
         """
         trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():

@@ -77,6 +77,9 @@ def client_connections(
 ) -> tuple[Options, ClientConnectionFactory]:
     """Return the options of a client's pool, and a factory that connects like it.
 
+    ``connect_timeout``: seconds until a connection must be usable, and for which a
+    server may be silent if the client has no ``socket_timeout``.
+
     Raises:
         ConfigurationError: The database in the client's settings is not a number.
     """
@@ -200,9 +203,10 @@ class ClientConnectionFactory(ConnectionFactory):
 class ThreadLoopChannel(ProtocolHandler):
     """Renewal channel with an event loop of its own, run in the lease keeper's thread.
 
-    For connections that only asyncio can open. ``dial`` runs in this loop. Connects at
-    the first use, and anew at the next use after any error. Silence for
-    ``command_timeout`` is an error, too: time may be left to renew at another server.
+    For connections that only asyncio can open; ``dial`` opens one, in this loop.
+    Connects at the first use, and again at the next use after any error. A server that
+    is silent for ``command_timeout`` is an error, so that time is left to renew
+    elsewhere.
     """
 
     def __init__(

@@ -53,9 +53,11 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 class ClusterClient:
-    """Client of a cluster with the methods and guarantees of ``RedisConnection``.
+    """Client of a cluster: sends each command to the node that has its key.
 
-    The guarantees hold for the commands of one key. For use in the loop's thread only.
+    Has the methods and guarantees of ``RedisConnection`` (commands stay in order, none
+    is carried out twice), but only among the commands of one key. For use in the loop's
+    thread only.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class ClusterClient:
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command to the node that has its key, ``args[1]``."""
+        """Send a command to the node of its key, ``args[1]``; return its raw reply."""
         call = KeyedCall(as_is, args)
         self._router.send(call)
         return call
@@ -129,11 +131,14 @@ class ClusterClient:
         }
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send calls in one write. If the first has to be queued, the others fail."""
+        """Send calls, in one write, to the node of the first call's key.
+
+        If no node can serve the first now, it is queued, and the others fail.
+        """
         self._router.send(call, *more)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls to the node of ``key``; return False if it cannot send now."""
+        """Send calls to the node of ``key``; return False if none could be sent."""
         node = self._nodes.find(self.slots.owners[slot_of(key)])
         return node is not None and node.send_at_once(key, *calls)
 

@@ -66,7 +66,10 @@ class NodeConnection(RedisConnection):
         return self._protocol is not None
 
     def follow(self, before: Peer | None) -> None:
-        """Let the next handshake kill the older connection ``before`` at the server."""
+        """Let the next handshake kill the older connection ``before`` at the server.
+
+        None: there is none to kill. Has no effect once this node is connected.
+        """
         if not self.connected:
             self.before = self._connector.peer = before
 
@@ -155,7 +158,10 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node; return False if the pool got another since ``make``."""
+        """Add a connected node.
+
+        Return False if the pool opened another to its server after ``node`` was made.
+        """
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last
         # connection this node did not kill: commands of that one could still be carried

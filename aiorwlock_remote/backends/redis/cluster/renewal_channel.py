@@ -38,10 +38,11 @@ MAX_REDIRECTS = 3
 class ClusterRenewalChannel:
     """Sends each renewal to the node that has its slot; several threads may use it.
 
-    Its slot map is a copy of the store's, until a node's reply corrects it. The store's
-    own map is not changed here, because calls of the event loop may be in flight to its
-    nodes. When a node fails, the others are asked for the map, so that locks survive a
-    failover even while the loop is blocked (test_cluster_renewals.py).
+    Its map of slots to nodes begins as a copy of the store's and is corrected by the
+    replies of nodes. The store's own map is not changed here, because calls of the
+    event loop may be in flight to its nodes. When a node fails, the others are asked
+    for the map, so that locks survive a failover even while the loop is blocked
+    (test_cluster_renewals.py).
     """
 
     def __init__(
@@ -74,7 +75,11 @@ class ClusterRenewalChannel:
         return self._slots.owners[slot_of(key)]
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        """Run all scripts; return their replies, or exceptions where a node failed."""
+        """Run all scripts and return their raw replies, in order.
+
+        A script that no node could serve within ``timeout`` seconds has an exception in
+        place of its reply.
+        """
         deadline = self._clock.now() + timeout
         unserved = BackendUnavailable(
             what=f"{self._options.where}: no node has the slot", nothing_done=True

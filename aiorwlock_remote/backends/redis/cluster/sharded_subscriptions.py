@@ -39,7 +39,10 @@ class ShardedSubscriptions:
         self._keys: dict[bytes, NodeConnection | None] = {}
 
     def need(self, channel: bytes, node: NodeConnection, now: float) -> None:
-        """Subscribe to a wake-up channel at ``node``, before the next call is sent."""
+        """Subscribe to a wake-up channel at ``node``, before the next call is sent.
+
+        ``now``: loop time; channels long unused are dropped.
+        """
         # Removed and put back, so that the dict is in the order of the last use.
         wakeups = self._wakeups
         subscription = wakeups.pop(channel, None)
@@ -55,7 +58,7 @@ class ShardedSubscriptions:
         self._subscribe("SSUBSCRIBE", channel, node)
 
     def add_key(self, channel: bytes) -> None:
-        """Add a keyspace event channel, to which ``move_keys`` then subscribes."""
+        """Note a keyspace event channel; the next ``move_keys`` subscribes to it."""
         self._keys.setdefault(channel, None)
 
     def remove_key(self, channel: bytes) -> None:

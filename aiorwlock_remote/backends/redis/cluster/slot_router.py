@@ -86,7 +86,10 @@ class SlotRouter:
         self._retrying = BackgroundTask(loop, self._retry)
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
-        """Send calls in one write. If the first has to be queued, the others fail."""
+        """Send calls, in one write, to the node of the first call's key.
+
+        If no node can serve the first now, it is queued, and the others fail.
+        """
         slot = slot_of_call(call)
         queue, owner = self._queues.get(slot), self._slots.owners[slot]
         if self._closed:
@@ -302,6 +305,8 @@ class SlotQueue(OfflineQueue):
     def collect(self, now: float) -> list[Call[Any]]:
         """Put the refused calls in front of the queue; call this after all replies.
 
+        ``now`` (loop time): start of the wait of calls that were never queued before.
+
         Returns:
             The refused calls that must not be repeated: a later one was carried out.
         """
@@ -323,9 +328,11 @@ class SlotQueue(OfflineQueue):
         return overtaken
 
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
-        """Take the first call (None if empty), to test whether the slot is served.
+        """Remove and return the first call, None if the queue is empty.
 
-        The next attempt is due later each time; ``random`` (0 to 1) varies the delay.
+        Sent alone, it shows whether its node serves the slot now. The next one is due
+        after a pause from ``now`` (loop time), which grows; ``random`` (0 to 1) varies
+        it.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
@@ -333,7 +340,7 @@ class SlotQueue(OfflineQueue):
 
 
 class InFlightBySlot:
-    """Index of the unanswered calls of all nodes, by slot; looks at each call once.
+    """Finds the unanswered calls of one slot without a search of all calls.
 
     A node that gives away thousands of slots refuses their calls one by one. A search
     of all calls in flight for each would take quadratic time
@@ -344,7 +351,7 @@ class InFlightBySlot:
         self._indexes: defaultdict[NodeConnection, _NodeIndex] = defaultdict(_NodeIndex)
 
     def take(self, node: NodeConnection, slot: int) -> list[Call[Any]]:
-        """Remove and return a slot's calls, oldest first; some may be answered now."""
+        """Remove and return a slot's calls, oldest first; some may have ended."""
         index = self._indexes[node]
         index.catch_up(node)
         return list(index.by_slot.pop(slot, ()))

@@ -39,7 +39,7 @@ def slot_of(key: bytes) -> int:
 
 
 def key_in_same_slot(key: bytes, part: bytes) -> bytes:
-    """Return ``{key}part``, or ``k{e}ypart`` for ``k{e}y``: it has the key's slot."""
+    """Return ``{key}part`` (of ``k{e}y``: ``k{e}ypart``), a key in the same slot."""
     return key + part if hash_tag(key) != key else b"{%b}%b" % (key, part)
 
 
@@ -66,9 +66,10 @@ class Moved:
 
 
 def parse_moved(text: str, asked: Server) -> Moved | None:
-    """Parse an error reply of the node ``asked``; None unless it is MOVED to a server.
+    """Return what the error reply of the node ``asked`` says if it is MOVED, else None.
 
-    The host "?" means that the node does not know it; an empty host, that of ``asked``.
+    Also None if that node does not know the new owner's host, which it shows as "?". An
+    empty host stands for the host of ``asked``.
     """
     found = _MOVED.fullmatch(text)
     if found is None or found["host"] == "?" or int(found["slot"]) >= SLOTS:
@@ -105,7 +106,7 @@ class SlotMap:
         self.owners = owners
 
     def follow(self, other: SlotMap) -> None:
-        """Take over the content of ``other``; its later changes are not shared."""
+        """Copy the content of ``other`` once; its later changes are not copied."""
         self.owners, self._known = other.owners, other._known
 
     def learn(self, reply: Any, asked: Server) -> None:  # noqa: ANN401 - not decoded

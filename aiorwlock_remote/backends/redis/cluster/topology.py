@@ -49,7 +49,7 @@ class Discovery:
     ) -> None:
         """Prepare to fill the map ``slots`` by asking ``nodes``.
 
-        ``adopt()`` is called after each change of the map, before the map is used.
+        ``adopt()`` is called each time the map was filled, before anything uses it.
         """
         self._options = options
         self._slots = slots
@@ -73,7 +73,7 @@ class Discovery:
         return await self._try_each(self._slots.primaries, self._join)
 
     async def ask(self) -> bool:
-        """Ask known nodes, in random order, until one replies; False if none does."""
+        """Ask nodes for the slot map until one replies; return False if none does."""
         connected = [node for node in self._nodes.all() if node.connected]
         random.shuffle(connected)
         asked = {node.server for node in connected}
@@ -154,9 +154,10 @@ class Discovery:
 class TopologyRefresher:
     """Background task: asks for the slot map until it is current and all nodes are up.
 
-    The pauses grow. A refused call keeps the task running but does not shorten the
-    pauses: a cluster that is down refuses every call. A change of the cluster does
-    shorten them, because more may change with it (test_topology_refresher.py).
+    The pauses between requests grow. A refused call keeps the task running but does not
+    shorten the pauses: a cluster that is down refuses every call. A change of the
+    cluster does shorten them, because more may change with it
+    (test_topology_refresher.py).
     """
 
     def __init__(
@@ -167,8 +168,8 @@ class TopologyRefresher:
     ) -> None:
         """Prepare the task, which ``refresh`` starts.
 
-        ``ask`` asks once and returns True if a node replied; ``complete`` returns True
-        if every node is connected.
+        ``ask`` asks for the map and returns True if a node replied; ``complete``
+        returns True if every node is connected.
         """
         self._clock = loop.clock
         self._ask = ask
@@ -185,7 +186,7 @@ class TopologyRefresher:
         self.task.start()
 
     def hurry(self) -> None:
-        """End the present pause early, and let the pauses grow from the start again."""
+        """End the pause before the next request for the map; start with short ones."""
         self._attempts = 0
         self.task.wake()
 

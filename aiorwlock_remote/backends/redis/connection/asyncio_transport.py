@@ -156,9 +156,9 @@ def take_over(
 ) -> StreamTransport:
     """Return a transport over a client's connection, which must be connected.
 
-    Its two stream attributes are private, but every connection class of both libraries
-    has to set them in ``_connect``: they have been the contract of subclasses since
-    4.2.
+    ``protocol`` gets what the server sends; ``where`` names the server in errors. The
+    two streams are private attributes, but every connection class of both libraries has
+    to set them in ``_connect``: they are the contract of subclasses since redis-py 4.2.
 
     Raises:
         Unsupported: The connection has no streams (a fake, or an unknown library).

@@ -123,7 +123,7 @@ class RedisConnection(ProtocolHandler):
         return self.submit(Call(as_is, args))
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command as ``call`` does: the only server has every key."""
+        """Send a command; return its pending raw reply. One server has all keys."""
         return self.call(*args)
 
     def servers(self) -> dict[str, SendCommand]:
@@ -183,7 +183,10 @@ class RedisConnection(ProtocolHandler):
                 _ = self.submit(call)
 
     def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - one server has all keys
-        """Send calls in one write; return False if there is no usable connection."""
+        """Send calls in one write; return False if there is no usable connection.
+
+        ``key`` is for clusters and ignored here: the only server has every key.
+        """
         protocol = self._protocol
         if protocol is None or self._reloading or self._closed or self._full():
             return False
@@ -431,7 +434,7 @@ class OfflineQueue:
         return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
-        """Fail the calls that have waited too long at loop time ``now``, each once."""
+        """Fail, because of ``why``, calls that wait too long at loop time ``now``."""
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.queued_at

@@ -32,9 +32,10 @@ ones, which may be parts of ordinary words, only where they are quoted."""
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Value object: ``number`` is the server's client id of one of our connections.
+    """Value object: identifies one of our connections at its server.
 
-    ``run`` is the server's run id, "" if the user may not ask for it.
+    ``number``: its client id. ``run``: the server's run id, which a restart changes; ""
+    if the user may not ask for it.
     """
 
     number: int

@@ -316,8 +316,9 @@ class RespProtocol:
     ) -> None:
         """Create the protocol; the caller has to set ``transport``.
 
-        ``where`` names the server in messages. ``is_current()`` is True while the
-        server is still the primary (None: always).
+        ``where`` names the server in messages. ``scripts`` are loaded again if the
+        server forgets them. ``handler`` gets the events. ``is_current()`` is True while
+        the server is still the primary (None: always).
         """
         self._is_current = is_current
         self._where = where
@@ -345,7 +346,10 @@ class RespProtocol:
         return chain(reversed(self.in_flight), reversed(self._no_script.calls))
 
     def send(self, call: Call[Any], packed: bytes) -> None:
-        """Send a call: at once if none is in flight, else when the loop's turn ends."""
+        """Send ``call``, encoded as ``packed``, after all that were sent before.
+
+        At once if no call is in flight, else with others when the loop's turn ends.
+        """
         # The first call of a tick would only lose time if it waited for others. Those
         # that follow leave in one write (test_a_tick_leaves_in_one_write_and_in_order).
         in_flight = self.in_flight

@@ -62,10 +62,10 @@ class RenewalChannel(Protocol):
         """
 
     def give_up(self) -> None:
-        """Make the present and all later batches fail soon; from any thread."""
+        """Make the present and all later batches fail soon. For use by any thread."""
 
     def abort(self) -> None:
-        """Make the present batch fail soon; from any thread."""
+        """Make the present batch fail soon. For use by any thread."""
 
     def close(self) -> None:
         """Close the connections that the channel opened."""
