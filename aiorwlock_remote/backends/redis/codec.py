@@ -70,9 +70,8 @@ def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
     Args:
         keys: The keys of the resource.
         command: The command to encode.
-        client_id: Id of the sending client. The reply says if its own waiters are next
-            (see ``decode_step``); other clients get a message. With "", this client
-            gets messages, too.
+        client_id: Id of the sending client. If its own waiters are next, the reply says
+            so; other clients get a message. With "", this client gets messages, too.
     """
     return _ENCODERS[type(command)](keys, command, client_id)
 

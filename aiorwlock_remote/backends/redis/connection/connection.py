@@ -421,7 +421,10 @@ class OfflineQueue:
         self._calls.append(call)
 
     def put_back(self, calls: Sequence[Call[Any]], now: float) -> None:
-        """Put calls in front of the queue: they were handed over before the others."""
+        """Put calls in front of the queue: they were handed over before the others.
+
+        ``now``: loop time; the wait of calls that were never queued begins.
+        """
         for call in calls:
             call.queued_at = call.queued_at or now
         self._calls.extendleft(reversed(calls))

@@ -103,7 +103,7 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection; the next handshake with the same server kills it there.
+        """The last connection, which the next handshake with its server kills there.
 
         Last connections to other servers are remembered, too, and killed when a
         failover leads back to them (test_sentinel_cases.py).

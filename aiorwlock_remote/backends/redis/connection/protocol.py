@@ -60,7 +60,7 @@ class Script:
     """A Lua script, sent as EVALSHA; as text only if the server has forgotten it.
 
     ``waits``: whether the script may create a queue entry. If so, its client must be
-    subscribed to the wake-up channel before the script runs (see ``SlotRouter``).
+    subscribed to the wake-up channel before the script runs.
     """
 
     name: str
@@ -546,7 +546,7 @@ class NoScriptRetries:
         return True
 
     def keep_behind(self, barrier: BarrierCall) -> None:
-        """Keep a barrier, to be sent again after all other kept calls."""
+        """Keep ``barrier``, a PING, to be sent again after all other kept calls."""
         self.calls[barrier] = None
 
     def take_at(self, key: Arg) -> list[Call[Any]]:
