@@ -50,7 +50,7 @@ class BadInputCases(Cases):
 
     @pytest.fixture
     async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
-        """A ``Locks``; the test fails if anything is held or waited for at its end."""
+        """A ``Locks``; the test fails if it leaves a lock held or a waiter queued."""
         yield locks
         assert [d async for d in locks.list()] == []
 

@@ -339,7 +339,7 @@ class PassingCases(Cases):
             assert (await reader.inside()).fence > theirs.fence
 
     async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
-        """An adopted grant keeps reason and lease; its age counts from the adoption."""
+        """``info`` of an adopted grant shows old reason and lease, new start time."""
         lock = locks.mutex("order", 1)
         given = await lock.acquire(reason="refund", lease=300)
         (before,) = (await lock.info()).holders

@@ -20,13 +20,13 @@ BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call ``acquire_<kind>_lock`` for the type "foobar"; return its result."""
+    """Call ``acquire_<kind>_lock("foobar", number, ticket)``; return its result."""
     call = getattr(locks, f"acquire_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call ``release_<kind>_lock`` for the type "foobar"; return its result."""
+    """Call ``release_<kind>_lock("foobar", number, ticket)``; return its result."""
     call = getattr(locks, f"release_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
@@ -86,7 +86,7 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """A grant without a lease never ends, and ``stale`` yields it; others end."""
+        """Without a lease a grant never ends, and ``stale`` yields it; others end."""
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
