@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Timeline:
     """The events of one resource, by holder; times are nanoseconds of ``now()``.
 
-    ``again``: grants to a holder that already had one. ``until``: last known deadline.
+    ``again``: grants to a holder that already had one. ``until``: latest deadline.
     ``left``: time of the release call. ``lost``: time when the holder learned its loss.
     ``confirmed``: holders whose release the store confirmed.
     """
@@ -46,7 +46,11 @@ class Timeline:
     confirmed: set[str] = field(default_factory=set[str])
 
     def end(self, holder: str) -> float:
-        """Return until when (ns of ``now()``) the holder certainly held the lock."""
+        """Return the time (ns of ``now()``) until which the holder surely had the lock.
+
+        With a confirmed release: when that release began. Otherwise the earliest of its
+        last deadline, the start of a release, and the time when it learned of a loss.
+        """
         # Even a dead holder holds until its last known deadline: the store has to keep
         # others out, unless a release was on its way.
         left = self.left.get(holder, math.inf)
@@ -56,7 +60,7 @@ class Timeline:
 
 
 def timelines(events: Iterable[Event]) -> dict[str, Timeline]:
-    """Return a ``Timeline`` for each resource; events may come in any order."""
+    """Sort events, in any order, into one ``Timeline`` under each resource's name."""
     stories: defaultdict[str, Timeline] = defaultdict(Timeline)
     for event in events:
         if not isinstance(event, Granted | Access | Releasing | Released | Lost):
@@ -99,8 +103,9 @@ class Violation:
 
     ``exclusion``: two grants at the same time, one of them a writer's. ``fence``: a
     later grant has a smaller fence, or an equal one although one of the two is a
-    writer's. ``isolation``: between two accesses by one grant, the fenced resource
-    accepted one by a grant that it excludes. ``garbage``: the history is contradictory.
+    writer's. ``isolation``: between two accesses by one grant, the resource that checks
+    fences accepted an access by a second grant, although the two exclude each other.
+    ``garbage``: the history is contradictory.
     """
 
     kind: ViolationKind
@@ -111,7 +116,7 @@ class Violation:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of ``check_history``; waits, from ask to grant, are in milliseconds."""
+    """Result of ``check_history``; ``wait_…``: milliseconds from ask to grant."""
 
     grants: int
     wait_p50: float
@@ -129,7 +134,7 @@ class Verdict:
 
 
 def check_history(events: Iterable[Event]) -> Verdict:
-    """Return the verdict on the events, which may come in any order."""
+    """Return the broken promises and waiting times in the events (in any order)."""
     stories = timelines(events)
     violations = [
         Violation(kind, resource, text)

@@ -33,7 +33,7 @@ class Fate(Enum):
     reaches the store. ``LOSE``: the command is carried out, but its reply is lost.
     ``FORBID``: not carried out, for lack of a right. ``FAIL_LATE``: carried out, and
     then reported as failed, as if a right were missing after the essential writes.
-    ``DECLINE``: not carried out and reported so, as by a briefly unavailable store.
+    ``DECLINE``: not carried out; the store replies that it is unavailable for now.
     """
 
     PASS = auto()
@@ -55,10 +55,10 @@ class FaultyLink:
         hold_back: If True, commands are carried out, and their replies wait for
             ``let_through``.
         renewals_fail: If True, renewals fail with ``BackendUnavailable``.
-        lane: Called with a resource; returns a key: resources of one key share a thread
-            for their renewals. None: as the inner store does.
-        before_renewal: Called in the renewing thread before each request, with the key
-            from ``lane`` and the timeout in seconds; may wait or raise.
+        lane: Called with a resource; returns a key. One thread renews all resources of
+            one key. If it returns None, the inner store chooses the key.
+        before_renewal: Called in the renewing thread before each request, with what
+            ``lane`` returned and the timeout in seconds; may wait or raise.
         give_up: Called in any thread to end a ``before_renewal`` that waits.
         sent: All commands, also those that failed.
     """
@@ -142,9 +142,9 @@ _NOT_DONE: dict[Fate, Callable[[], BackendError]] = {
 class FaultyStore:
     """Store that passes each request through a ``FaultyLink`` to an inner store.
 
-    It supports locks, but no recipes (mutex sets, row locks, occupied objects). Pass
-    the ``host`` and ``bell`` with which ``inner`` was opened; ``pace`` replaces its
-    poll policy.
+    It supports locks only: no groups of interchangeable mutexes, no row locks, no
+    occupied objects. Pass the event loop ``host`` and the wake callback ``bell`` with
+    which ``inner`` was opened; ``pace``: poll policy in place of that of ``inner``.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class FaultyStore:
         self._inner.unwatch(resource)
 
     def wake(self) -> None:
-        """Wake all waiters, because the store or the link has changed."""
+        """Wake the waiters of all watched resources, as the store or link changed."""
         for resource in self._watched:
             self._host.call_soon(self._bell, resource, 0.0)
 
@@ -197,7 +197,7 @@ class FaultyStore:
 
 @final
 class FaultyRenewer:
-    """Renewer that passes each renewal through a ``FaultyLink``."""
+    """Renews leases by ``inner``, unless the link is down or lets renewals fail."""
 
     def __init__(self, inner: Renewer, link: FaultyLink) -> None:
         self._inner = inner

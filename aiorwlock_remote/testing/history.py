@@ -2,13 +2,13 @@
 
 Every process writes its own file. A line is written before a call (``ask``,
 ``releasing``) and after its outcome. If a process is killed, its file misses no call,
-and only its last line may be torn::
+and only its last line may be incomplete::
 
     with History("worker-1.jsonl") as history:
         attempt = history.ask("catalog,7", "W")
         held = await lock.writer.acquire()
         attempt.granted(fence=held.fence, until=now() + round(held.expires_in * 1e9))
-        serial = ledger.write(held.fence)
+        serial = storage.write(held.fence)
         attempt.access(step=1, serial=serial, until=attempt.until)
         attempt.releasing(until=attempt.until)
         await held.release()
@@ -77,7 +77,7 @@ class Ask(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Granted(_Answer):
-    """Event: ``acquire`` returned a grant; ``until``: its local deadline, if any."""
+    """Event: ``acquire`` returned a grant, which ends at ``until`` (None: no end)."""
 
     mode: EventMode
     fence: int
@@ -107,9 +107,9 @@ class Unknown(_Answer):
 class Access(_Step):
     """Event: a holder accessed the resource that its fence protects.
 
-    ``step``: number of this access within the grant (1, 2, …). ``serial``: its number
-    among all accesses that the resource accepted, or None if the resource refused the
-    fence as stale. ``until``: local deadline of the grant, renewals included.
+    ``step``: number of this access within the grant (1, 2, …). ``serial``: number of
+    this access among all that the resource accepted, or None if the resource refused
+    the fence as stale. ``until``: local deadline of the grant, renewals included.
     """
 
     mode: EventMode
@@ -122,7 +122,7 @@ class Access(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Releasing(_Step):
-    """Event: a process is about to release its grant, or another's by force."""
+    """Event: a process is about to release a grant: its own, or another's by force."""
 
     # Without this line, a release under way when its process is killed would look like
     # a lock that two processes hold.
@@ -144,7 +144,7 @@ class Released(_Answer):
 @final
 @dataclass(frozen=True, slots=True)
 class Lost(_Step):
-    """Event: the holder learned of the loss of its grant; ``reason``: why."""
+    """Event: a holder learned that its grant is lost; ``reason``: "expired", …."""
 
     reason: str
 
@@ -152,7 +152,7 @@ class Lost(_Step):
 @final
 @dataclass(frozen=True, slots=True)
 class Died:
-    """Event: ``process`` is dead; written by the process that killed and awaited it."""
+    """Event: ``process`` is dead; another process awaited its end and wrote this."""
 
     process: str
     at: int
@@ -232,7 +232,7 @@ __all__ = ["Attempt", "History", "now", "read_history"]
 
 
 def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
-    """Yield the events of all files in turn; skip a torn last line of each file.
+    """Yield the events of all files in turn; skip an incomplete last line of a file.
 
     Raises:
         ValueError: Another line is not an event; a history with holes proves nothing.
@@ -252,7 +252,7 @@ def read_history(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Event]:
 
 @final
 class History:
-    """Writer of one process's history file; an existing file is continued.
+    """Writer of one process's history file; appends to an existing file.
 
     A line is in the file when the method that writes it returns. ``process`` names the
     process in the events (default: its process id). Threads may share a ``History``,
@@ -291,15 +291,15 @@ class History:
     def ask(
         self, resource: str, mode: EventMode, *, holder: str | None = None
     ) -> Attempt:
-        """Write an ``Ask`` event, right before the acquire; return its ``Attempt``.
+        """Write an ``Ask`` event to the file, right before a call of ``acquire``.
 
-        ``mode``: "R" for a reader, "W" for a writer or a mutex. ``holder``: name of the
-        attempt in the events (default: a random one).
+        Return the ``Attempt`` that writes what follows. ``mode``: "R" for a reader, "W"
+        for a writer or mutex. ``holder``: name in the events (default: a random one).
         """
         return Attempt(self, resource, mode, holder or secrets.token_hex(6))
 
     def died(self, process: str) -> None:
-        """Write that another process, named ``process``, is dead by now."""
+        """Write to the history file that another process, ``process``, is dead."""
         self.write(Died(process=process, at=now()))
 
     def _drop_torn_line(self) -> None:
@@ -311,10 +311,10 @@ class History:
 
 @final
 class Attempt:
-    """One call of ``acquire`` and its consequences, made by ``History.ask``.
+    """Recorder of one call of ``acquire`` and what follows; made by ``History.ask``.
 
-    Each method writes one event. ``until`` is the last known local deadline of the
-    grant, renewals included: nanoseconds of ``now()``, or None if the grant has no end.
+    Each method writes one event to the history file. ``until`` is the local deadline of
+    the grant after its last renewal: nanoseconds of ``now()``, or None (no end).
     Call ``granted`` as soon as the acquire has returned: the grant begins at that call.
     """
 
@@ -334,7 +334,10 @@ class Attempt:
         return self._who[2]
 
     def granted(self, *, fence: int, until: int | None) -> None:
-        """Write that the acquire returned a grant with local deadline ``until``."""
+        """Write to the history file that ``acquire`` returned a grant.
+
+        ``until``: local deadline (ns of ``now()``), or None if the grant has no end.
+        """
         at = now()
         self.fence, self.until = fence, until
         self._history.write(
@@ -342,22 +345,23 @@ class Attempt:
         )
 
     def refused(self) -> None:
-        """Write that the lock was busy, or not granted in time."""
+        """Write to the history file that the lock was busy, or not granted in time."""
         self._history.write(Refused(*self._who, now(), self._asked_at))
 
     def failed(self) -> None:
-        """Write that the acquire raised an error that excludes a grant."""
+        """Write to the history file that ``acquire`` failed and granted nothing."""
         self._history.write(Failed(*self._who, now(), self._asked_at))
 
     def unknown(self) -> None:
-        """Write that the acquire raised an error, though the lock may be granted."""
+        """Write to the history file that ``acquire`` failed, but may have granted."""
         self._history.write(Unknown(*self._who, now(), self._asked_at))
 
     def access(self, *, step: int, serial: int | None, until: int | None) -> None:
-        """Write an access to the protected resource; ``until``: local deadline.
+        """Write an access to the protected resource to the history file.
 
-        ``step`` numbers the accesses of this grant from 1. ``serial`` is the number of
-        the access among all that the resource accepted, or None if it was refused.
+        ``step``: number of the access within this grant, from 1. ``serial``: its number
+        among all that the resource accepted, or None if the resource refused it.
+        ``until``: local deadline of the grant (ns of ``now()``); None: it has no end.
         """
         self.until = until
         self._history.write(
@@ -365,12 +369,15 @@ class Attempt:
         )
 
     def releasing(self, *, until: int | None) -> None:
-        """Write that a grant with local deadline ``until`` is about to be released."""
+        """Write to the history file that the grant is about to be released.
+
+        ``until``: local deadline (ns of ``now()``), or None if the grant has no end.
+        """
         self.until, self._leaving_at = until, now()
         self._history.write(Releasing(*self._who, self._leaving_at, until))
 
     def released(self, *, ok: bool | None) -> None:
-        """Write that the release has ended.
+        """Write to the history file that the release has ended.
 
         ``ok``: True if the store confirmed that the grant was alive until then, False
         if the store did not know the grant, None if the outcome is unknown.
@@ -378,5 +385,5 @@ class Attempt:
         self._history.write(Released(*self._who, now(), self._leaving_at, ok))
 
     def lost(self, reason: str) -> None:
-        """Write that the holder learned of its loss; ``reason``: a ``LossReason``."""
+        """Write to the history file that the grant was lost (reason "expired", …)."""
         self._history.write(Lost(*self._who, now(), reason))

@@ -31,8 +31,8 @@ class FaultyMemory:
 
     ``aiorwlock_remote.connect`` takes this object in place of a URL. Faults of its
     ``link`` affect every ``Locks`` except those from ``connect_rival``. All see the
-    same locks and the same clock. Use the store in one event loop at a time. ``pace``
-    sets how often waiters poll, for tests of waiting.
+    same locks and the same clock. Use the store in one event loop at a time. ``pace``:
+    how often waiters poll, for tests of waiting; None: the memory store's default.
     """
 
     def __init__(self, *, pace: PollPolicy | None = None) -> None:
@@ -66,7 +66,7 @@ class FaultyMemory:
     async def connect_rival(
         self, **options: Unpack[OptionArgs]
     ) -> AsyncIterator[Locks]:
-        """Open a ``Locks`` that stands for another process; its requests never fail."""
+        """Open a ``Locks`` in place of another process; no fault hits its requests."""
         async with connect(_Rival(self), **options) as locks:
             with self._known(locks):
                 yield locks

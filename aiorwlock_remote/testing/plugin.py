@@ -42,13 +42,13 @@ def lock_store() -> FaultyMemory:
 
 @pytest.fixture
 def memory_locks(request: pytest.FixtureRequest) -> Locks:
-    """Return a ``Locks`` connected to ``lock_store``, for the code under test."""
+    """Return a ``Locks`` on the store ``lock_store``, for the code under test."""
     return _opened(request, "memory_locks")
 
 
 @pytest.fixture
 def rival_locks(request: pytest.FixtureRequest) -> Locks:
-    """Return a second ``Locks`` of ``lock_store``; its requests never fail."""
+    """Return a second ``Locks`` on the store ``lock_store``; no request of it fails."""
     return _opened(request, "rival_locks")
 
 

@@ -20,14 +20,14 @@ Condition = Callable[[], Awaitable[bool]]
 
 
 async def wait_until(condition: Condition, patience: float) -> None:
-    """Poll until the condition is true; ``TimeoutError`` after ``patience`` seconds."""
+    """Poll until the condition holds; after ``patience`` seconds: ``TimeoutError``."""
     with anyio.fail_after(patience):
         while not await condition():  # noqa: ASYNC110 - stores send no event for this
             await anyio.sleep(0.005)
 
 
 class TaskActor:
-    """Task that acquires a lock, records that it entered, and leaves on command."""
+    """Task that acquires a lock, and releases it when the test case allows it."""
 
     def __init__(self, actors: TaskActors, lock: AnyLock, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ class TaskActor:
         await self.gone()
 
     async def gone(self) -> LockError | None:
-        """Wait until the task has ended; return its ``LockError``, or None."""
+        """Wait for the task's end; return the ``LockError`` that it raised, or None."""
         await self._actors.within(self._gone)
         return self.error
 
@@ -88,7 +88,7 @@ class TaskActor:
 
 
 class TaskActors:
-    """Starts the tasks of a case; ``order``: names of the tasks in order of entry."""
+    """Starts tasks that acquire a lock; ``order``: their names as they acquired it."""
 
     def __init__(self, group: TaskGroup, patience: float) -> None:
         self.order: list[str] = []
@@ -133,7 +133,7 @@ class TaskActors:
         timeout: float | None = None,
         reason: str = "",
     ) -> TaskActor:
-        """Start a task; return once the lock's queue in the store has grown by one."""
+        """Start a task that acquires the lock; return once one more entry is queued."""
         before = len((await lock.info()).queue)
         actor = await self.asks(lock, name, timeout=timeout, reason=reason)
         await self.queue_has(lock, before + 1)
@@ -161,7 +161,10 @@ class TaskActors:
 
 @asynccontextmanager
 async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
-    """Yield a ``TaskActors``; at the end let all its tasks leave, or time out."""
+    """Yield a ``TaskActors``; its tasks release their locks when the block ends.
+
+    Raises ``TimeoutError`` if block and tasks last longer than the store's patience.
+    """
     with anyio.fail_after(store.patience):
         async with anyio.create_task_group() as group:
             actors = TaskActors(group, store.patience / 2)

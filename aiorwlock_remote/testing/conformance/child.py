@@ -25,7 +25,7 @@ NAME = "order", 1
 
 
 class Child:
-    """Handle of a child process: sends orders to it, and receives its replies."""
+    """Handle of a child process that runs orders like "acquire" and "release"."""
 
     def __init__(self, process: Process, patience: float) -> None:
         assert process.stdout is not None
@@ -38,13 +38,13 @@ class Child:
         return self._process.pid
 
     async def tell(self, order: str, **details: object) -> None:
-        """Send an order with its arguments; do not wait for the reply."""
+        """Send an order ("acquire", "fork", …) and arguments; await no reply."""
         assert self._process.stdin is not None
         line = json.dumps({"order": order, **details}) + "\n"
         await self._process.stdin.send(line.encode())
 
     async def ask(self, order: str, **details: object) -> Any:  # noqa: ANN401 - any JSON
-        """Send an order with its arguments; return the reply, any JSON value."""
+        """Send an order ("acquire", …) with arguments; return its reply (any JSON)."""
         await self.tell(order, **details)
         with anyio.fail_after(self._patience):
             line = await self._answers.receive_until(b"\n", 65_536)

@@ -32,8 +32,8 @@ Name = tuple[str, int]
 class ForeignClient(ABC):
     """Base of a program that uses the published mutex record without this library.
 
-    Each method except ``clean`` is one statement of the published protocol, and blocks.
-    ``name`` is plain: a short type and a 32-bit integer.
+    Methods block; each but ``clean`` and ``wipe`` is one statement of the published
+    protocol. ``name``: a resource with a short type and a 32-bit integer as its id.
     """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class ForeignClient(ABC):
 
     @abstractmethod
     def clean(self, name: Name) -> None:
-        """Delete what is stored about the resource except its mutex record."""
+        """Delete all that the store has of the resource, except its mutex record."""
 
     def wipe(self, name: Name) -> None:
         """Delete the mutex record, whatever its ticket."""
@@ -69,9 +69,9 @@ class StoreLocation:
 
     Attributes:
         url: URL of the store; child processes connect by it in any case.
-        prefix: Keeps tests on one server apart.
-        foreigner: Program that uses the store's published mutex records.
-        backend: Passed to ``connect`` in place of ``url``, if it is given.
+        prefix: Begins each resource type, so that tests share a server but no locks.
+        foreigner: Stand-in for a program that uses the published mutex records.
+        backend: Passed to ``connect`` in place of ``url``; None: ``url`` is used.
     """
 
     url: str
@@ -85,8 +85,8 @@ class Harness(ABC):
 
     Attributes:
         capabilities: What the store must declare; decides which cases apply.
-        has_foreigner: Whether its locations have a ``foreigner``; required of a
-            ``PUBLISHED_LAYOUT``.
+        has_foreigner: Whether its locations have a ``foreigner``; True if the
+            capabilities include ``PUBLISHED_LAYOUT`` (published mutex records).
         patience: Seconds that a case waits for a promised event before it fails.
         answers_in: Seconds within which a request is answered, even on a busy machine.
         kept: Lease in seconds that can be renewed in time, even on a busy machine.
@@ -96,7 +96,8 @@ class Harness(ABC):
             held or waited for has a fence by the store's clock; if not, its fence is
             the previous one plus one.
         grants_more: Seconds by which a lease in the store may end later than asked for.
-        garbage: Objects that one acquire and release may leave to the collector.
+        garbage: Number of objects that one acquire and release may leave to Python's
+            garbage collector.
     """
 
     capabilities: ClassVar[Capability]
@@ -117,14 +118,14 @@ class Harness(ABC):
 
 @dataclass
 class StoreUnderTest:
-    """The store that a case tests: opens ``Locks`` of it, and makes names."""
+    """The store that a case tests: opens ``Locks`` and makes unused lock names."""
 
     site: StoreLocation
     patience: float
     _counted: int = field(default=0)
 
     def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
-        """Open a new ``Locks``; for the store, it is another process."""
+        """Open a ``Locks`` as a new process; ``prefix`` is put after the location's."""
         store = self.site.url if self.site.backend is None else self.site.backend
         return connect(
             store,
@@ -136,7 +137,7 @@ class StoreUnderTest:
     def connect_behind(
         self, link: FaultyLink, **options: Unpack[OptionArgs]
     ) -> Connecting:
-        """Open a new ``Locks`` whose requests suffer the faults of ``link``."""
+        """Open a new ``Locks`` whose requests fail or wait as ``link`` says."""
         return connect(
             _Behind(self.site, link),
             prefix=self.site.prefix,
@@ -151,7 +152,7 @@ class StoreUnderTest:
 
     @property
     def foreigner(self) -> ForeignClient:
-        """The program that uses this store without this library."""
+        """Stand-in for a program that uses this store without this library."""
         assert self.site.foreigner is not None, "this harness has no foreigner"
         return self.site.foreigner
 
@@ -162,7 +163,10 @@ async def open_location(
     bell: WakeCallback,
     settings: StoreSettings,
 ) -> Store:
-    """Return the opened store of a location; ``bell`` is called to wake waiters."""
+    """Open the store of a location for the event loop ``host``.
+
+    The store calls ``bell(resource, seconds)`` if a waiter may soon get the resource.
+    """
     if location.backend is not None:
         return await location.backend.open(host, bell, settings)
     address = parse(location.url)

@@ -134,7 +134,7 @@ class AdminCases(Cases):
     async def test_a_stale_doorman_of_the_same_ticket(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``force_release`` of an old ``info`` spares a newer grant with its ticket."""
+        """``force_release`` of an old ``info`` spares a newer grant of equal ticket."""
         assert await locks.acquire_mutex_lock("order", 1, "gluww")
         seen = await others.mutex("order", 1).info()
         assert await locks.release_mutex_lock("order", 1, "gluww")

@@ -50,7 +50,7 @@ class BadInputCases(Cases):
 
     @pytest.fixture
     async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
-        """A ``Locks``; the test fails if anything is held or waited for at its end."""
+        """A ``Locks``; the test fails if it leaves a lock held or a waiter queued."""
         yield locks
         assert [d async for d in locks.list()] == []
 
@@ -68,7 +68,7 @@ class BadInputCases(Cases):
             await untouched.release_readers_lock(name[0], name[1], "gluww")
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
-        """``mutex``, ``rwlock`` and ``acquire`` refuse an unknown or bad option."""
+        """A bad option of a lock or ``acquire`` raises ``ConfigurationError``."""
         for name, value in FLAT:
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
@@ -128,7 +128,7 @@ class BadInputCases(Cases):
             await anext(untouched.stale(None))  # type: ignore[arg-type]
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
-        """``extend``, ``acquire_mutex_lock`` and the like refuse a bad lease."""
+        """Calls that take a lease raise ``ConfigurationError`` for a bad one."""
         calls: list[Callable[..., Awaitable[bool]]] = [
             untouched.acquire_mutex_lock,
             untouched.acquire_readers_lock,

@@ -35,7 +35,7 @@ Case = Callable[..., Coroutine[object, object, None]]
 
 
 def in_time(case: Case) -> Case:
-    """Return the case with a time limit: twice the harness's ``patience``."""
+    """Return the test case with a time limit of twice ``Harness.patience`` seconds."""
 
     @wraps(case)
     async def bounded(self: Cases, **fixtures: object) -> None:
@@ -83,12 +83,12 @@ class Cases:
 
     @pytest.fixture
     async def locks(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """A ``Locks`` of the store; it stands for the process under test."""
+        """``Locks`` connected to the store; for the cases, the process under test."""
         async with store.connect() as locks:
             yield locks
 
     @pytest.fixture
     async def others(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """A second ``Locks`` of the store; it stands for another process."""
+        """Second ``Locks`` connected to the store; for the cases, another process."""
         async with store.connect() as others:
             yield others

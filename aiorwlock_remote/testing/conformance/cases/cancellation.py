@@ -119,7 +119,7 @@ class CancellationCases(Cases):
     async def test_cancelled_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """Wherever an acquire of a free lock is cancelled, the lock stays free."""
+        """An acquire that is cancelled at any point leaves the free lock free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):
@@ -230,7 +230,7 @@ class NativeCancellationCases(Cases):
     async def test_task_cancel_twice_at_every_step(
         self, store: StoreUnderTest, locks: Locks, others: Locks, form: str
     ) -> None:
-        """Wherever an acquiring task is cancelled twice, it leaves the lock free."""
+        """A task cancelled twice at any point of an acquire leaves the lock free."""
         lock = locks.mutex("order", 1)
         async with task_actors(store) as actors:
             for steps in range(CANCEL_POINTS):

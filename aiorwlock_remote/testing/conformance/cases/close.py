@@ -48,10 +48,10 @@ async def every_use(locks: Locks) -> list[str]:
 
 
 class CloseCases(Cases):
-    """A closed ``Locks`` holds nothing, and refuses every use."""
+    """A closed ``Locks`` holds nothing, and every use of it raises ``Closed``."""
 
     async def test_use_after_close(self, store: StoreUnderTest) -> None:
-        """A closed ``Locks`` refuses every use; closing it again does nothing."""
+        """Use of a closed ``Locks`` raises ``Closed``; another close does nothing."""
         locks = await store.connect()
         await locks.aclose()
         assert set(await every_use(locks)) == {"closed"}
@@ -147,7 +147,7 @@ class CloseCases(Cases):
             await locks.aclose()
 
     async def test_another_loop(self, locks: Locks, loop: Loop) -> None:
-        """A ``Locks`` refuses every use from an event loop other than its own."""
+        """Use of a ``Locks`` from another event loop than its own raises ``Closed``."""
         name, options = loop
 
         def elsewhere() -> list[str]:
@@ -159,7 +159,7 @@ class CloseCases(Cases):
             pass
 
     async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
-        """A forked child cannot use the ``Locks``; its parent keeps the lock."""
+        """In a forked child any use raises ``Closed``; the parent keeps its lock."""
         async with child(store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}

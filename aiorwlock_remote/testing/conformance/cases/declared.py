@@ -17,7 +17,7 @@ from aiorwlock_remote.testing.conformance.harness import (
 
 
 class Probe:
-    """Backend that opens a location's store, and lists the opened ``Store`` objects."""
+    """Backend for ``connect``; ``opened`` lists the ``Store`` objects it opened."""
 
     def __init__(self, site: StoreLocation) -> None:
         self.opened: list[Port] = []

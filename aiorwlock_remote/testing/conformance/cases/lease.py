@@ -167,7 +167,7 @@ class LeaseCases(Cases):
                 assert believed <= holder.expires_in + 2.0
 
     async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
-        """A grant must wait ``lock_delay`` s after an expiry, not after a release."""
+        """The next grant waits ``lock_delay`` s after an expiry, but not a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
@@ -280,7 +280,7 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
-        """If a body raises an error while a loss cancels it, that error propagates."""
+        """An error that a body raises while a loss cancels the body propagates."""
         lock = locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
@@ -293,7 +293,7 @@ class LossCases(Cases):
     async def test_cancelled_from_outside_stays_cancelled(
         self, locks: Locks, others: Locks
     ) -> None:
-        """If the grant is lost too, a cancellation from outside is not swallowed."""
+        """A cancellation from outside propagates even if the grant is lost as well."""
         lock = locks.mutex("order", 1, lease=None)
         reached = False
         with anyio.CancelScope() as scope:
@@ -357,7 +357,7 @@ class LossCases(Cases):
     async def test_guard_cancels_what_it_guards(
         self, locks: Locks, others: Locks
     ) -> None:
-        """``Held.guard`` cancels its awaitable and raises ``LockLost`` upon a loss."""
+        """Upon a loss ``Held.guard`` cancels what it runs, and raises ``LockLost``."""
         lock = locks.mutex("order", 1)
         held = await lock.acquire()
         await force(lock, others)
@@ -368,7 +368,7 @@ class LossCases(Cases):
             await held.guard(checkpoint())
 
     async def test_guard_gives_the_result(self, locks: Locks) -> None:
-        """``Held.guard`` returns its awaitable's result, or raises its error."""
+        """``Held.guard`` returns the result of what it runs, or raises the error."""
 
         async def work(error: Exception | None) -> int:
             await checkpoint()
@@ -417,7 +417,7 @@ class LossCases(Cases):
     async def test_max_hold_gives_it_back(
         self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
     ) -> None:
-        """A grant from ``await`` is released ``max_hold`` seconds after it began."""
+        """After ``max_hold`` seconds a grant of ``await acquire()`` is released."""
         lock = lock_of(
             locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
         )

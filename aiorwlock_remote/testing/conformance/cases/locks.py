@@ -72,7 +72,7 @@ class MutexCases(Cases):
         assert not await locks.mutex("order", 42).locked()
 
     async def test_a_released_grant_is_refused(self, locks: Locks) -> None:
-        """A released grant can be neither checked, extended nor detached."""
+        """``check``, ``extend``, ``detach`` of a released grant raise ``NotOwner``."""
         held = await locks.mutex("order", 42).acquire()
         await held.release()
         with pytest.raises(NotOwner):

@@ -187,7 +187,7 @@ class MovesCases(Cases):
             await actors.enters(others.rwlock("c", 1).writer)
 
     async def test_wrong_modes(self, locks: Locks) -> None:
-        """A read grant cannot be downgraded, nor a write grant upgraded."""
+        """Downgrading a reader or upgrading a writer: ``ConfigurationError``."""
         async with locks.rwlock("c", 1).reader as held:
             with pytest.raises(ConfigurationError):
                 await held.downgrade()
@@ -251,7 +251,7 @@ class PassingCases(Cases):
         await held.release()
 
     async def test_adopt_after_release(self, locks: Locks, others: Locks) -> None:
-        """A ticket that was adopted and released cannot be adopted again."""
+        """``adopt`` of a ticket whose grant was released raises ``NotOwner``."""
         ticket = (await locks.mutex("order", 1).acquire()).detach()
         first = await others.adopt(ticket)
         assert await first.release()
@@ -297,7 +297,7 @@ class PassingCases(Cases):
     async def test_what_the_giver_still_sends_is_stale(
         self, locks: Locks, others: Locks
     ) -> None:
-        """After the adopter's write, a fenced resource refuses former owners."""
+        """After a write by the adopter, a former owner's write is a ``StaleFence``."""
         with closing(sqlite3.connect(":memory:")) as db:
             db.execute("CREATE TABLE orders (id PRIMARY KEY, state, fence BIGINT)")
             db.execute("INSERT INTO orders VALUES (1, '', 0)")
@@ -339,7 +339,7 @@ class PassingCases(Cases):
             assert (await reader.inside()).fence > theirs.fence
 
     async def test_an_adopted_grant_is_shown(self, locks: Locks, others: Locks) -> None:
-        """An adopted grant keeps reason and lease; its age counts from the adoption."""
+        """``info`` of an adopted grant shows old reason and lease, new start time."""
         lock = locks.mutex("order", 1)
         given = await lock.acquire(reason="refund", lease=300)
         (before,) = (await lock.info()).holders
@@ -374,7 +374,7 @@ class PassingCases(Cases):
                 await nothing_left(actors, lock)
 
     async def test_adopt_after_expiry(self, locks: Locks, others: Locks) -> None:
-        """A ticket whose grant expired is refused; the next holder keeps the lock."""
+        """``adopt`` of an expired ticket raises ``NotOwner``; the next holder stays."""
         ticket = (
             await locks.mutex("order", 1, lease=self.harness.short).acquire()
         ).detach()
@@ -384,7 +384,7 @@ class PassingCases(Cases):
             held.check()
 
     async def test_bad_tickets(self, locks: Locks) -> None:
-        """``adopt`` refuses a string that is not a ticket from ``detach``."""
+        """``adopt`` of what is no ticket of ``detach``: ``ConfigurationError``."""
         good = (await locks.mutex("order", 1).acquire()).detach()
         for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
             with pytest.raises(ConfigurationError):

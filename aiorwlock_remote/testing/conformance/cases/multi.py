@@ -73,7 +73,7 @@ class MultiCases(Cases):
                 pass
 
     async def test_one_resource_twice(self, locks: Locks) -> None:
-        """``multi`` refuses one resource named twice: it would wait for itself."""
+        """``multi`` with no lock or a repeated one raises ``ConfigurationError``."""
         rw = locks.rwlock("o", 1)
         other = locks.mutex("o", 2)
         for pair in (

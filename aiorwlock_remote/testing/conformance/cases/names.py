@@ -176,7 +176,7 @@ class OneNameOneLockCases(Cases):
             assert isinstance(await second.gone(), LockLost)
 
     async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
-        """With prefix "shop-", a ``Locks`` does not list the full type "shop-"."""
+        """With prefix "shop-", the type "shop-" is not listed, and "" is refused."""
         async with store.connect("shop-") as shop, store.connect() as plain:
             async with plain.mutex("shop-", 1):
                 assert [d async for d in shop.list()] == []

@@ -20,13 +20,13 @@ BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call ``acquire_<kind>_lock`` for the type "foobar"; return its result."""
+    """Call ``acquire_<kind>_lock("foobar", number, ticket)``; return its result."""
     call = getattr(locks, f"acquire_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
 
 async def release(locks: Locks, kind: str, number: int, ticket: str) -> bool:
-    """Call ``release_<kind>_lock`` for the type "foobar"; return its result."""
+    """Call ``release_<kind>_lock("foobar", number, ticket)``; return its result."""
     call = getattr(locks, f"release_{kind}_lock")
     return bool(await call("foobar", number, ticket))
 
@@ -62,7 +62,7 @@ class PublishedCallsCases(Cases):
         assert not await release(locks, kind, 123, "gluww")
 
     async def test_another_mode_is_refused(self, locks: Locks) -> None:
-        """A ticket that holds a lock in one mode cannot acquire it in another mode."""
+        """With a ticket that holds the lock, acquire in another mode returns False."""
         assert await acquire(locks, "readers", 1, "gluww")
         assert not await acquire(locks, "mutex", 1, "gluww")
         assert not await acquire(locks, "writer", 1, "gluww")
@@ -86,7 +86,7 @@ class PublishedCallsCases(Cases):
         assert await release(others, kind, 123, "gluww")
 
     async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
-        """A grant without a lease never ends, and ``stale`` yields it; others end."""
+        """Without a lease a grant never ends, and ``stale`` yields it; others end."""
         assert await acquire(locks, "mutex", 1, "gluww")
         short = self.harness.short
         assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
@@ -128,7 +128,7 @@ class PublishedCallsCases(Cases):
     async def test_mutex_and_readers_take_no_place(
         self, locks: Locks, others: Locks
     ) -> None:
-        """A refused mutex or reader call leaves no queue entry, unlike a writer's."""
+        """A refused mutex or reader ticket is not queued (a writer ticket would be)."""
         async with others.mutex("foobar", 1):
             assert not await acquire(locks, "mutex", 1, "gluww")
             assert not await acquire(locks, "readers", 1, "gluww")
@@ -137,7 +137,7 @@ class PublishedCallsCases(Cases):
     async def test_they_exclude_ours(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A ticket of ``acquire_writer_lock`` makes tasks wait until its release."""
+        """A task waits while a ticket holds the lock by ``acquire_writer_lock``."""
         async with task_actors(store) as actors:
             assert await acquire(locks, "writer", 1, "gluww")
             waiting = await actors.queues(others.rwlock("foobar", 1).reader)
@@ -248,7 +248,7 @@ class SeatCases(Cases):
     async def test_a_foreign_seat_keeps_us_out(
         self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
     ) -> None:
-        """Another program's mutex record excludes all modes, even with ``readers``."""
+        """Another program's record, even of ticket ``readers``, excludes every mode."""
         assert store.foreigner.take(NAME, ticket)
         lock = lock_of(locks, mode, NAME)
         assert await lock.try_acquire() is None

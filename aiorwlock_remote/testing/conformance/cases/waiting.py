@@ -80,7 +80,7 @@ class WaitingCases(Cases):
     async def test_max_waiters_in_a_process(
         self, store: StoreUnderTest, locks: Locks, others: Locks
     ) -> None:
-        """A waiter beyond ``max_waiters`` is refused; the others keep waiting."""
+        """A waiter beyond ``max_waiters`` gets ``TooManyWaiters``; the others stay."""
         lock = locks.mutex("order", 1, max_waiters=2)
         async with task_actors(store) as actors:
             first = await actors.enters(others.mutex("order", 1))
@@ -201,7 +201,7 @@ class WakingCases(Cases):
 
 
 class LeavingReader:
-    """Reader that leaves when no new reader can join; ``at``: time of leaving."""
+    """Reader that releases when new readers are refused; ``at``: when (local s)."""
 
     def __init__(self, reader: TaskActor, lock: ReaderLock) -> None:
         self.at: float = 0.0
@@ -209,7 +209,7 @@ class LeavingReader:
         self._lock = lock
 
     async def when_closed(self, actors: TaskActors) -> None:
-        """Wait until a waiting upgrader keeps new readers out, then leave."""
+        """Wait until a waiting upgrader keeps new readers out, then release."""
         await actors.until(self._closed)
         self.at = SystemClock().now()
         await self._reader.leave()
