@@ -45,4 +45,4 @@ async def test_a_text_as_the_key_of_a_number(mariadb_tables: str) -> None:
     async with connect(mariadb_tables) as locks:
         with pytest.raises(ConfigurationError) as caught:
             await locks.row_lock("items", "abc").try_write()
-    assert "is id a number, and the key none?" in str(caught.value)
+    assert "if column id is a number, pass the key as one" in str(caught.value)

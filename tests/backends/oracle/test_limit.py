@@ -42,7 +42,7 @@ async def filled(store: Store) -> list[str]:
         with pytest.raises(BackendError, match="more than a record can hold") as caught:
             while True:
                 tickets += await enter(store, count)
-        assert "one reader for many tasks" in caught.value.hint
+        assert "let many tasks share one reader" in caught.value.hint
     return tickets
 
 

@@ -31,7 +31,7 @@ WRONG: list[tuple[str, type[LockError], tuple[str, ...]]] = [
     (RULE.format("mutex_locks"), Unsupported, ('"mutex_locks"', *REWRITTEN)),
     (RULE.format("doormans"), Unsupported, ('"doormans"', *REWRITTEN)),
     (VIEW.format("mutex_locks"), Unsupported, ('"mutex_locks"', *REWRITTEN)),
-    (BEFORE, BadRecord, ("acquired_at", "not a time", "mend or delete its row")),
+    (BEFORE, BadRecord, ("acquired_at", "not a time", "correct or delete its row")),
 ]
 NEVER = ("PgBouncer", "trigger", "policy", "another name")
 ITEMS = (
@@ -64,5 +64,5 @@ async def test_a_text_as_the_key_of_a_number(tables: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
             await locks.row_lock("items", "abc").try_write()
     told = str(caught.value)
-    for word in ("items/abc", "'abc'", "of the type of the key's column", "id"):
+    for word in ("items/abc", "'abc'", "with the type of the key column", "id"):
         assert word in told
