@@ -47,7 +47,7 @@ class DriversLoop(Protocol):
 
 
 class DriverLoop(Protocol):
-    """An asyncio loop that runs a database driver, for callers in another loop."""
+    """An asyncio loop that runs a database driver: the caller's loop or another."""
 
     def spawn(self, function: Spawned) -> None:
         """Run ``function()`` as a task of the driver's loop; it must not raise."""

@@ -84,7 +84,7 @@ class QueueEntry:
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
-        """Return True if the resource was reserved for the entry, and no longer is."""
+        """Return True if the entry was offered the resource, but its window is over."""
         return self.claim_until is not None and self.claim_until <= now
 
 

@@ -115,7 +115,7 @@ def encode_type(resource_type: str, prefix: str = "") -> str:
 
 
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
-    """Return a stored resource whose ``shown`` lacks this prefix of a ``Locks``.
+    """Return a stored resource so that its ``shown`` omits the prefix of a ``Locks``.
 
     None if its type does not begin with the prefix. Key pairs and mutexes of a set are
     returned unchanged: their store adds the prefix to their keys.

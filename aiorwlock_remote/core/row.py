@@ -253,7 +253,7 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Return a generator of statements that unlock a row, or read it if unlocked."""
+    """Return a generator of statements that unlock a row, or read it if they cannot."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 

@@ -116,7 +116,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """Step that locks a row for ``lease`` microseconds from now, also if repeated."""
+    """Step that locks a row for ``lease`` microseconds; repeated, it renews."""
 
     ticket: str = field(repr=False)
     mode: Mode

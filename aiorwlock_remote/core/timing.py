@@ -50,7 +50,7 @@ def check_seconds(
 
 
 def default_margin(lease: float) -> float:
-    """Return how many seconds before a lease ends a holder stops relying on it."""
+    """Return how many seconds early to stop relying on a lease, since clocks drift."""
     return max(0.01 * lease, 0.05)
 
 
@@ -65,7 +65,7 @@ def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
 
 
 def renew_at(sent_at: float, lease: float) -> float:
-    """Return when to renew a lease whose request was sent at ``sent_at`` (local s)."""
+    """Return the local monotonic time (s) to renew a lease requested at ``sent_at``."""
     return sent_at + lease / RENEWALS_PER_LEASE
 
 

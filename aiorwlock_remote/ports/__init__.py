@@ -29,7 +29,7 @@ from aiorwlock_remote.core.url import Address
 
 
 class Capability(Flag):
-    """Features of a store, which decide what conformance cases apply to it."""
+    """Features of a store, which decide which conformance cases apply to it."""
 
     NONE = 0
     MANY_PROCESSES = auto()

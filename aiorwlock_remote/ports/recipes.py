@@ -39,8 +39,8 @@ class MutexSetMembers(Protocol):
     ) -> Pending[None]:
         """Remove this client's queue entries, and release what the tickets hold.
 
-        ``places``: mutexes that the entries are for. ``lease``: the set's,
-        microseconds. If needed, the store reconnects first.
+        ``places``: targets of the entries (names, or ``ANY_MEMBER``). ``lease``: the
+        set's, microseconds. If needed, the store reconnects first.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
@@ -111,7 +111,7 @@ class NotifiesRowReleases(Protocol):
     ) -> Callable[[], object]:
         """Call ``ring()`` whenever the row may be free; return a function to stop that.
 
-        ``table``, ``key``: SQL texts, as in statements. ``ring`` is called in the
+        ``table``: as in SQL. ``key``: the row's key as text. ``ring`` is called in the
         loop's thread: also when notifications begin or without a cause, and not for
         other programs' releases.
         """
