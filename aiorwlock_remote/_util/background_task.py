@@ -49,7 +49,8 @@ class BackgroundTask:
     def wake(self, by: float = -math.inf) -> None:
         """Start a run if none exists; otherwise end its ``sleep_until`` early.
 
-        ``by``: local monotonic seconds; a sleep that is due by then is not cut short.
+        ``by``: local monotonic time (s) by which the run must be awake: a sleep that
+        ends before anyway is not cut short.
         """
         if not self._running:
             self.start()
@@ -59,7 +60,7 @@ class BackgroundTask:
             self._alarm.set()
 
     async def sleep_until(self, time: float) -> None:
-        """Sleep until ``wake`` or this monotonic time (seconds); for the run only."""
+        """Sleep until ``wake`` or this local monotonic time (s); ``run`` calls it."""
         by, self._woken_for = self._woken_for, math.inf
         # Woken before it sleeps: the reason for the wake-up may have come after the
         # caller looked for it.
@@ -81,7 +82,7 @@ class BackgroundTask:
             self._scope.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait up to ``CANCEL_GRACE`` seconds for the run to end; not cancellable."""
+        """Wait at most ``CANCEL_GRACE`` (1 s) for the run to end; not cancellable."""
         if self._running:
             self._ended = anyio.Event()
             with anyio.move_on_after(CANCEL_GRACE, shield=True):

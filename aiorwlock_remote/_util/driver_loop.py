@@ -30,7 +30,7 @@ Spawned = Callable[[], Coroutine[Any, Any, None]]
 
 
 class CallerLoop(Protocol):
-    """Where a store's replies go: an event loop, or a thread that runs callbacks."""
+    """Where replies of a driver go: an event loop, or a thread that runs callbacks."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Run the function in this loop or thread soon; callable from any thread."""
@@ -39,7 +39,7 @@ class CallerLoop(Protocol):
 
 
 class DriversLoop(Protocol):
-    """The thread-safe part of an asyncio loop in which a driver runs."""
+    """The thread-safe part of an asyncio loop in which a database driver runs."""
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None: ...
 
@@ -47,7 +47,7 @@ class DriversLoop(Protocol):
 
 
 class DriverLoop(Protocol):
-    """An asyncio loop in which a driver runs, used from the caller's loop or thread."""
+    """An asyncio loop that runs a database driver: the caller's loop or another."""
 
     def spawn(self, function: Spawned) -> None:
         """Run ``function()`` as a task of the driver's loop; it must not raise."""
@@ -117,7 +117,7 @@ class SameLoop(DriverLoop):
 
 
 class OtherThreadLoop(DriverLoop):
-    """Driver loop that another object runs in a thread; ``home``: the caller's loop."""
+    """Driver loop that another object runs in a thread; ``home``: its caller's loop."""
 
     def __init__(self, loop: DriversLoop, home: CallerLoop) -> None:
         self._loop = loop
@@ -190,7 +190,8 @@ class ThreadLoop(DriverLoop):
     def end(self, last: Callable[[], object] | None = None) -> None:
         """Stop the loop, and block until its thread has ended.
 
-        Tasks get ``CANCEL_GRACE`` s, then are cancelled; then its thread runs ``last``.
+        Running tasks get ``CANCEL_GRACE`` s to end, then are cancelled. ``last()`` is
+        called at the end, in the loop's thread.
         """
         # The loop has ended, or this is a forked child process without that thread.
         if not self._thread.is_alive():
@@ -258,7 +259,7 @@ def driver_loop_for(home: CallerLoop, name: str) -> SameLoop | ThreadLoop:
 
 
 def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]:
-    """Run ``function()`` in the driver's loop; return its result as a ``Pending``.
+    """Run ``function()`` in the loop ``side``; return its result as a ``Pending``.
 
     Cancelling a task that awaits the ``Pending`` does not cancel the function.
     """
@@ -281,5 +282,5 @@ def submit(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> Pending[T]
 
 
 async def submit_and_wait(side: DriverLoop, function: Callable[[], Awaitable[T]]) -> T:
-    """Run the function in the driver's loop, and wait for its result."""
+    """Run ``function()`` in the loop ``side``; wait for its result or error."""
     return await submit(side, function)

@@ -121,7 +121,7 @@ class InFlight:
         return pending
 
     async def wait_closed(self) -> None:
-        """Wait until no request is in flight, not even one that a reply has caused."""
+        """Wait until no request is in flight, not even one that a reply has started."""
         # A callback of the last reply may send another request: look again each time.
         while self._answers:
             if self._idle is None:

@@ -46,7 +46,11 @@ class Purger:
         self._over: anyio.Event | None = None
 
     def begin(self, near: Key) -> None:
-        """Start a purge, if none runs: at random at the first row or at ``near``."""
+        """Start a purge in the background, unless one is running.
+
+        It begins at random at the table's first row or after ``near``, a key in use
+        now.
+        """
         # At random: where processes end soon, no walk from the first row gets far, and
         # the last rows would never be purged.
         if self._over is None and not self._ended.is_set():

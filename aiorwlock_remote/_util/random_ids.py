@@ -30,7 +30,7 @@ class _RandomIdPool:
                 self._nonces.extend(bits[n : n + ID_BYTES] for n in at)
 
     def anew(self) -> None:
-        """Empty the pool; needed in a process that may be a clone of a snapshot."""
+        """Empty the pool: a process cloned from a snapshot would give out equal ids."""
         self._nonces.clear()
 
 

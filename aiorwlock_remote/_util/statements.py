@@ -32,7 +32,10 @@ T = TypeVar("T")
 async def run_plan(
     plan: Plan[S, T], run: Callable[[S], Awaitable[StatementResult]]
 ) -> T:
-    """Await ``run(statement)`` for each statement of a plan; return its result."""
+    """Run the statements that the generator ``plan`` yields; return its result.
+
+    ``await run(statement)`` is a statement's result, which the generator is sent.
+    """
     try:
         statement = next(plan)
         while True:
@@ -45,10 +48,10 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Run a plan of statements by ``carry``, which commits each statement at once.
+    """Run the statements that a generator yields, each committed at once, by ``carry``.
 
-    If a statement fails after an earlier one has changed rows, the error does not say
-    ``nothing_done``.
+    Return the generator's result. If a statement fails after an earlier one has changed
+    rows, the error does not have ``nothing_done``.
     """
     changed = False
     result: Pending[T] = Pending()

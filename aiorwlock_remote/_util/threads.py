@@ -35,7 +35,7 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
 
 
 def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:
-    """Return this library's error for a ``RuntimeError`` of ``Thread.start``."""
+    """Return this library's error for a ``RuntimeError`` raised by ``Thread.start``."""
     if threads_forbidden(exc):
         return Unsupported(
             what=f"this sub-interpreter cannot start threads ({exc})",
@@ -55,7 +55,7 @@ def threads_forbidden(exc: RuntimeError) -> bool:
 
 
 class FlushesAtExit(Protocol):
-    """An object whose thread may have requests left when the process ends."""
+    """An object whose thread may have requests to finish as the process ends."""
 
     def finish(self) -> None:
         """Wait for a limited time until the thread's requests are done."""

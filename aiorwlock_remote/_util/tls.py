@@ -53,7 +53,7 @@ class TlsOptions:
 
 
 class TlsOptionsMixin(ABC):
-    """Base of the options of stores that may use TLS; ``tls`` is None without TLS."""
+    """Base of the connection options of a store; field ``tls`` is None without TLS."""
 
     __slots__ = ()
     tls: TlsOptions | None
@@ -81,7 +81,7 @@ def tls_options_of(address: Address) -> TlsOptions:
 
 
 def certificate_not_trusted(where: str, why: str) -> Unsupported:
-    """Return the error for a server whose certificate was refused for this reason."""
+    """Return the error for a server ``where`` with a refused certificate: ``why``."""
     return Unsupported(
         what=f"{where}: its certificate is not trusted: {why}",
         hint="ca_file=… names the authority that signed it; verify=no trusts any",

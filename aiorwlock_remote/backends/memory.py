@@ -63,9 +63,10 @@ class MemoryDatabase:
             return step
 
     def sweep(self, now: int, wall: int, memory: float) -> None:
-        """Remove the free resources that were not used for ``memory`` seconds.
+        """Remove the free resources that were not used in the last ``memory`` seconds.
 
-        ``now`` and ``wall`` are microseconds of the boot clock and the wall clock.
+        ``now`` and ``wall``: present time of the boot clock and of the wall clock, in
+        microseconds.
         """
         with self.lock:
             before = len(self.records)
@@ -112,7 +113,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 class MemoryStore:
-    """The store of one ``Locks``, over a database that other ``Locks`` may share."""
+    """The store of one ``Locks``, as client of a database that others may share."""
 
     capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
     pace: PollPolicy = PollPolicy()

@@ -28,7 +28,7 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
     """Return True if the client of this queue entry may be granted the resource now.
 
     ``entry`` may be one that is not in the queue yet, with the next free number.
-    ``now``: microseconds of the store's clock.
+    ``policy``: the client's own. ``now``: microseconds of the store's clock.
     """
     if doorman.barred_until > now:
         return False
@@ -58,14 +58,14 @@ def writers(doorman: Doorman, now: int) -> list[QueueEntry]:
 
 
 def writer_waits(doorman: Doorman, now: int) -> bool:
-    """Return True if a waiting writer or upgrader keeps new readers from joining."""
+    """Return True if a waiting writer or upgrading reader keeps new readers out."""
     # A waiting upgrader closes it as a writer does, or readers that keep joining would
     # starve it (test_an_upgrader_closes_joining).
     return doorman.upgrader is not None or bool(writers(doorman, now))
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
-    """Return True if a write phase ended and this reader may pass waiting writers."""
+    """Return True if this reader may pass waiting writers, as a write phase ended."""
     # Without ``admit_until`` a dead reader would block the next writer for ever
     # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
@@ -86,7 +86,10 @@ def admit_waiting(doorman: Doorman) -> Doorman:
 
 
 def settle(doorman: Doorman, now: int) -> Doorman:
-    """Admit waiting readers if no writer holds and each queued one missed its claim."""
+    """Let the waiting readers enter if no writer holds the resource or may claim it.
+
+    A writer that missed its claim window may not. Otherwise change nothing.
+    """
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
     for entry in doorman.queue:  # its writers have all missed their claim
@@ -103,9 +106,9 @@ def suspend(doorman: Doorman, now: int) -> Doorman:
 def retry_after(
     doorman: Doorman, entry: QueueEntry, foreign: MutexRecord | None, now: int
 ) -> int | None:
-    """Return in how many microseconds an expiry may let this entry's client in.
+    """Return after how many microseconds an expiry may let this entry's client enter.
 
-    It may be that of a grant, a claim window, a lock delay, or of ``foreign``, a mutex
+    What expires may be a grant, a claim window, a lock delay, or ``foreign``, the mutex
     record that another program wrote. None: what blocks the entry does not expire.
     """
     if foreign is not None:
@@ -125,7 +128,7 @@ def retry_after(
 
 
 def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Offer a free resource to the next queue entries; also return clients to wake."""
+    """Offer the resource to entries that may claim it; also return clients to wake."""
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
     doorman, woken = _open_window(settle(doorman, now), now)
@@ -140,7 +143,7 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Mark the offers made to these clients as missed, as they cannot be reached."""
+    """Let these clients' claim windows count as missed: they cannot be reached."""
     called = [
         p
         for p in doorman.queue

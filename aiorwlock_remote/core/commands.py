@@ -29,8 +29,8 @@ class IllegalCommand(ValueError):
 class Claim:
     """Part of a command: a ticket to grant, its lease, and a description of its client.
 
-    ``lease``: microseconds; None: the grant never expires. ``lock_delay``: microseconds
-    after an expiry for which no client enters.
+    ``lease``: microseconds; None: the grant never expires. ``lock_delay``: for how many
+    microseconds after the grant's expiry no client may enter.
     """
 
     ticket: str = field(repr=False)
@@ -102,7 +102,7 @@ class Release:
     """Command: end a grant, then carry out the acquires in ``then`` in the same step.
 
     Those acquires are of waiting tasks of the same client. ``mode``: end the grant only
-    if it has this mode.
+    if it has this mode; None: in any mode.
     """
 
     ticket: str = field(repr=False)
@@ -127,7 +127,7 @@ class Withdraw:
 
 @value
 class Renew:
-    """Command: extend grants to ``lease`` from now; a renewal never shortens a grant.
+    """Command: let grants expire a lease from now; a renewal never shortens a grant.
 
     ``tickets``: pairs of ticket and lease (microseconds; None: without end).
     """
@@ -141,7 +141,7 @@ class Renew:
 
 @value
 class Downgrade:
-    """Command: turn the writer ``ticket`` into the reader ``claim`` without a gap."""
+    """Command: turn the writer ``ticket`` into the reader ``claim`` in one step."""
 
     ticket: str = field(repr=False)
     claim: Claim
@@ -149,7 +149,7 @@ class Downgrade:
 
 @value
 class Upgrade:
-    """Command: turn the reader ``ticket`` into the writer ``claim``.
+    """Command: turn the reader ``ticket`` into the writer ``claim`` in one step.
 
     ``may_wait``: if there are other readers, wait until they have left, for
     ``entry_ttl`` microseconds unless the command is repeated.
@@ -164,7 +164,7 @@ class Upgrade:
 
 @value
 class Adopt:
-    """Command: move the grant of ``ticket`` to another owner's ticket, in ``claim``.
+    """Command: move the grant of ``ticket`` to the new owner's ticket, in ``claim``.
 
     If several owners adopt the same ticket, the first gets the grant.
     """
@@ -175,7 +175,7 @@ class Adopt:
 
 @value
 class ForceRelease:
-    """Command: break a grant at a person's request; holder and fence must both match.
+    """Command: break the grant with this holder id and this fence, as a person asks.
 
     ``seat``: instead, remove another program's mutex record that has this value.
     """
@@ -206,7 +206,7 @@ class Granted:
 class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
-    ``retry_after``: microseconds until an expiry may change that; None: not known.
+    ``retry_after``: microseconds until an expiry may let it enter; None: not known.
     """
 
     ahead: int
@@ -228,7 +228,7 @@ HELD, AHEAD, OTHER_MODE, FULL, BARRED = "held", "ahead", "other mode", "full", "
 
 @value
 class NotHeld:
-    """Reply: the ticket has no grant; ``reason``: why the grant ended, if known."""
+    """Reply: the ticket has no grant; ``reason``: why its grant ended, if known."""
 
     reason: LossReason = "expired"
 
@@ -240,7 +240,7 @@ class Conflict:
 
 @value
 class Released:
-    """Reply to ``Release``: if the ticket had a grant, and replies to its acquires."""
+    """Reply to ``Release``: whether the ticket had a grant, and replies to ``then``."""
 
     held: bool
     reason: LossReason = "expired"
@@ -249,14 +249,14 @@ class Released:
 
 @value
 class Withdrawn:
-    """Reply to ``Withdraw``: those of the command's tickets that had been granted."""
+    """Reply to ``Withdraw``: which of the command's tickets had been granted."""
 
     held: tuple[str, ...] = field(default=(), repr=False)
 
 
 @value
 class Renewed:
-    """Reply to ``Renew``: for each ticket in order, its grant or why that is gone."""
+    """Reply to ``Renew``: for each ticket in order, its grant, or why it has none."""
 
     outcomes: tuple[Grant | NotHeld, ...]
 

@@ -41,7 +41,7 @@ UNKNOWN_REQUESTER = Requester()
 
 @value
 class Grant:
-    """A holder's right to the resource; ``expires``: microseconds, None if endless."""
+    """A holder's right to the resource; ``expires``: microseconds, None if never."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -65,9 +65,9 @@ class QueueEntry:
     """Place of one client in the queue, in one mode, however many of its tasks wait.
 
     Attributes:
-        claim_until: While the resource is reserved for this entry: until when. If the
-            client has not claimed by then, the entry keeps its order, but blocks no
-            other until its client asks again.
+        claim_until: End of the time for which the resource is reserved for this entry,
+            or None. A client that has not claimed by then keeps its place, but blocks
+            no other until it asks again.
         expires: When the entry is dropped unless its client asks before.
         claim_window: For how many microseconds the resource is reserved for this entry.
     """
@@ -84,7 +84,7 @@ class QueueEntry:
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
-        """Return True if the entry was offered the resource and missed its window."""
+        """Return True if the entry was offered the resource, but its window is over."""
         return self.claim_until is not None and self.claim_until <= now
 
 
@@ -100,7 +100,7 @@ class PendingUpgrade:
 
 @value
 class LossNote:
-    """Note why a grant with this fence ended early; holder "*": all with this fence."""
+    """Why a grant with this fence ended early; holder "*": all with this fence."""
 
     fence: int
     holder: str
@@ -109,7 +109,7 @@ class LossNote:
 
 @value
 class MutexRecord:
-    """The mutex record of a resource: the value found in the store, and its expiry."""
+    """The mutex record of a resource: its text in the store, and when it expires."""
 
     value: str = field(repr=False)
     expires: int | None = None
@@ -132,8 +132,9 @@ class Doorman:
         admit_upto: Readers with an entry up to this number may pass waiting writers.
         admit_until: End of that permission; 0 if its window has not been opened yet.
         seat: The value we wrote to the mutex record, to tell it from another program's.
-        turns: Grants passed on inside one process since the record was last deleted.
-        barred_until: No client enters before (``lock_delay`` after an expiry).
+        turns: How often in a row a release passed the resource to a task of the same
+            client, without deleting the mutex record in between.
+        barred_until: Until then no client may enter (a ``lock_delay`` after an expiry).
         upgraded: Whether the writer was a reader before, and so passed the queue.
         endings: Why recent grants ended early.
         created, updated: Wall clock at the first and the last step, shown to people.
@@ -173,7 +174,7 @@ class Doorman:
 
     @property
     def ends(self) -> int | None:
-        """When the last grant expires; None if one never does, or if there is none."""
+        """When the last grant expires; None if one never does, or if none is held."""
         ends = 0
         for grant in self.grants:
             if grant.expires is None:
@@ -208,7 +209,7 @@ def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
 
 
 def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
-    """Return the mutex record's text: ticket (or ``readers``), comma, Unix seconds."""
+    """Return a mutex record's text: ticket (or ``readers``), comma, Unix seconds."""
     first = grants[0]
     ticket = first.ticket if first.mode is Mode.WRITE else READERS
     return f"{ticket},{wall // 1_000_000}"
@@ -220,14 +221,15 @@ _FOREIGN = "foreign "
 
 @value
 class StepContext:
-    """Circumstances of one step of the transition.
+    """Circumstances in which one command is applied to a doorman.
 
     Attributes:
         now: Microseconds of the store's clock.
         floor: The lowest fence that a new phase may get.
         foreign: The mutex record if another program wrote it, else None.
         turns: New ``Doorman.turns`` if a client enters an idle resource.
-        vacate: Let no client enter, so that other programs see the record deleted.
+        vacate: Let no client enter, so that other programs see the mutex record
+            deleted.
     """
 
     now: int
@@ -238,7 +240,7 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """Return the context without ``foreign`` if that contains one of the tickets."""
+    """Return the context without ``foreign`` if that record has one of the tickets."""
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
         return at
@@ -253,7 +255,7 @@ def new_fence(doorman: Doorman, floor: int) -> int:
 def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str, ...]:
     """Return a text about each holder, for people: mode, holder, process, reason.
 
-    ``foreign``: another program's mutex record; then only that holder is described.
+    ``foreign``: another program's mutex record; then only its holder is described.
     """
     if foreign is not None:
         return (f"{_FOREIGN}{holder_of(foreign.ticket)}",)
@@ -261,7 +263,7 @@ def describe_holders(doorman: Doorman, foreign: MutexRecord | None) -> tuple[str
 
 
 def describe_grants(grants: tuple[Grant, ...]) -> tuple[str, ...]:
-    """Return texts for people about the few grants that expire first."""
+    """Return texts about the first few grants to expire: mode, holder, process."""
     shown = soonest_ending(grants, MAX_SHOWN_HOLDERS)
     return tuple(f"{grant.mode} {grant.holder} {grant.who}" for grant in shown)
 

@@ -34,11 +34,12 @@ class Waiter:
     """A task in a ``ModeQueue``, and the grant it got.
 
     Attributes:
-        sent_at: Local monotonic time (s) from which the lease of the grant counts:
-            when its request was sent. If the grant came from an earlier request, whose
-            reply was lost, a time no later than that grant.
+        sent_at: Local monotonic time (s) from which the lease of the grant counts: when
+            its request was sent. If the grant came from an earlier request, whose reply
+            was lost, a time no later than that grant.
         last_reply: What the store replied last while the task waited; None if nothing.
-        until: Local monotonic time until which a request without effect is repeated.
+        until: Local monotonic time (s) until which a request that failed without effect
+            is repeated for a task that has no queue entry yet.
         unheard: If the task joined while a request was under way, how many replies the
             queue had received by then; otherwise -1.
     """
@@ -59,7 +60,10 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """What to do after a reply: tasks served or turned away, and a request to send."""
+    """What to do after a reply or failure: a request to send, if not None, and tasks.
+
+    ``served`` have a grant; ``turned_away`` stop waiting without one.
+    """
 
     served: list[Waiter] = field(default_factory=list[Waiter])
     turned_away: list[Waiter] = field(default_factory=list[Waiter])
@@ -134,7 +138,7 @@ class ModeQueue:
         return None if self._asked else self.ask()
 
     def last_reply_to(self, waiter: Waiter) -> Waiting | None:
-        """Return the store's last reply; None if none came since the task joined."""
+        """Return the store's last reply; None if none came since this task joined."""
         # A waiter that joins a queue with an entry, and leaves before the next request,
         # must not report that the store did not reply
         # (test_who_joins_later_is_told_what_the_store_said).
@@ -240,7 +244,7 @@ class ModeQueue:
         ``now``: local monotonic seconds. ``random``, in [0, 1), is the jitter of the
         pause before the next request. ``repeat``: whether the request was certainly not
         carried out and may succeed soon. If so, tasks without an entry also keep
-        waiting, until their ``until``.
+        waiting, until the time ``Waiter.until``.
         """
         asked, self._asked = self._asked, ()
         self._failures += 1

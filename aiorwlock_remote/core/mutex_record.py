@@ -40,12 +40,15 @@ MAX_NAMED = 4
 
 
 def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
-    """Return the mutex record if another program wrote it, else None."""
+    """Return the mutex record found if another program wrote it, else None."""
     return seat if seat is not None and seat.value != doorman.seat else None
 
 
 def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
-    """Remove all live grants if the mutex record is gone or not ours, and note why."""
+    """Remove all grants if the mutex record found is missing or not the one we wrote.
+
+    Notes why each holder lost its grant: ``forced`` if missing, else ``stolen``.
+    """
     if not doorman.grants or (seat is not None and seat.value == doorman.seat):
         return doorman
     # One note for a crowd: the doorman must stay small (test_a_crowd_is_told_as_one).
@@ -59,7 +62,7 @@ def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
 
 
 def expire(doorman: Doorman, now: int) -> Doorman:
-    """Remove the grants, queue entries and pending upgrade whose time is over."""
+    """Remove the grants, queue entries and pending upgrade that have expired."""
     if any(g.dead(now) for g in doorman.grants):
         dead = [g for g in doorman.grants if g.dead(now)]
         bars = [(g.expires or 0) + g.lock_delay for g in dead if g.lock_delay]
@@ -75,7 +78,7 @@ def expire(doorman: Doorman, now: int) -> Doorman:
 
 
 def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
-    """Remove these grants; if that ends a write phase, admit the waiting readers."""
+    """Remove these grants; if a write phase ends, let waiting readers enter next."""
     if not gone:
         return doorman
     left = tuple(g for g in doorman.grants if g not in gone)
@@ -102,7 +105,7 @@ def remember(doorman: Doorman, ending: LossNote) -> Doorman:
 def why_gone(doorman: Doorman, holder: str) -> LossReason:
     """Return why this holder has no grant, from the notes about early endings.
 
-    Without a note: "expired", or "forced" if the doorman is new (so it was deleted).
+    Without a note: "expired"; "forced" if the doorman has no fence, so was deleted.
     """
     for ending in reversed(doorman.endings):
         if ending.holder == holder:
@@ -121,7 +124,11 @@ def why_gone(doorman: Doorman, holder: str) -> LossReason:
 def sync_mutex_record(
     doorman: Doorman, foreign: MutexRecord | None, wall: int
 ) -> tuple[str | None, MutexRecord | None]:
-    """Return the new ``Doorman.seat`` and mutex record to store; None: delete it."""
+    """Return the new text of ``Doorman.seat``, and the mutex record to store.
+
+    None: delete it. ``foreign``: another program's record, which stays as it is.
+    ``wall``: microseconds of the store's wall clock.
+    """
     if foreign is not None:
         return None, foreign
     if not doorman.grants:

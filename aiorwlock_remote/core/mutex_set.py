@@ -17,9 +17,10 @@ ANY_MEMBER = ""
 
 
 class SetMember(Resource):
-    """One mutex of a set as a resource: ``type`` names the set, ``id`` the mutex.
+    """A mutex as a resource, one of a group of interchangeable mutexes (a mutex set).
 
-    Both are unencoded. A plain ``Resource`` with equal names is another lock.
+    ``type``: name of the group, ``id``: of the mutex; both unencoded. A plain
+    ``Resource`` with equal names is another lock.
     """
 
     __slots__ = ()
@@ -38,8 +39,9 @@ class SetMember(Resource):
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """Request for the mutex ``target`` of a set, or for any free one (``ANY_MEMBER``).
+    """Request for a mutex of a group of interchangeable mutexes.
 
+    ``target``: its name, or ``ANY_MEMBER`` for any free one. ``lease``: microseconds.
     ``more``: whether other tasks of this client wait for the same target.
     """
 
@@ -68,7 +70,8 @@ class Busy:
 class TakeReplies:
     """Replies, or errors, to requests that were sent together, in their order.
 
-    ``rung``: targets that this client may get now if it repeats its requests.
+    ``rung``: targets (names of mutexes, or ``ANY_MEMBER``) that this client may get now
+    if it repeats its requests.
     """
 
     answers: tuple[Taken | Busy | BaseException, ...]
@@ -76,7 +79,7 @@ class TakeReplies:
 
 
 def check_set_name(what: str, name: object) -> str:
-    """Return ``name`` if a set or mutex may have it; else ``ConfigurationError``."""
+    """Return a name valid for a mutex or a set; else raise an error about ``what``."""
     text = check_str(what, name)
     if not text:
         raise ConfigurationError(what=f"{what} is empty")

@@ -92,7 +92,7 @@ class _Prefixed(Resource):
 
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
-    """Return the resource with this type and id, in a ``Locks`` with this prefix."""
+    """Return the resource with this type and id; its type begins with the prefix."""
     try:
         return _named(resource_type, resource_id, prefix)
     # A part that is not hashable cannot be looked up in the cache. The plain function
@@ -115,10 +115,10 @@ def encode_type(resource_type: str, prefix: str = "") -> str:
 
 
 def resource_under_prefix(found: Resource, prefix: str) -> Resource | None:
-    """Return a stored resource as a ``Locks`` with this prefix shows it, or None.
+    """Return a stored resource so that its ``shown`` omits the prefix of a ``Locks``.
 
-    None: its type does not begin with the prefix. Key pairs and mutexes of a set are
-    returned as they are: their store adds the prefix.
+    None if its type does not begin with the prefix. Key pairs and mutexes of a set are
+    returned unchanged: their store adds the prefix to their keys.
     """
     if found.kind:
         return found
@@ -138,13 +138,13 @@ def _shown(found: Resource, prefix: str) -> Resource:
 
 
 def resource_from_row(row_type: str, row_id: int) -> Resource:
-    """Return the resource of a published SQL row: the inverse of ``Resource.row``."""
+    """Return the resource of a row of the published SQL table: text and integer."""
     kind, comma, name = row_type.partition(",")
     return Resource(kind, name) if comma else Resource(row_type, str(row_id))
 
 
 def resource_from_key(key: str) -> Resource:
-    """Return the resource of a ``type,id`` key: the inverse of ``Resource.key``."""
+    """Return the resource whose mutex record has the key ``type,id``, encoded."""
     kind, _, name = key.partition(",")
     return Resource(kind, name)
 
@@ -156,7 +156,7 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def type_from_label(shown: str) -> str:
-    """Return the type in a ``type/id`` label, unescaped, as the user wrote it."""
+    """Return the type in a ``type/id`` label, as the user wrote it."""
     return unquote(shown)
 
 
@@ -185,7 +185,7 @@ def decode(name: str) -> str:
 
 
 def is_cut(shown: str) -> bool:
-    """Return True if this result of ``decode`` comes from a name that was cut."""
+    """Return True if a name from ``decode`` was too long to be stored whole."""
     return _SHOWN_CUT.search(shown) is not None
 
 
@@ -262,7 +262,7 @@ WRITE_LOCK_PREFIX = "writelock:"
 
 
 class KeyPair(Resource):
-    """A resource locked by two published keys, ``readlock:`` and ``writelock:`` + name.
+    """A resource locked by two published keys: ``readlock:name``, ``writelock:name``.
 
     The name is ``type:id``, not encoded. A plain ``Resource`` with equal type and id is
     another lock.
@@ -287,7 +287,7 @@ class KeyPair(Resource):
 
 
 def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
-    """Return the key pair that locks this id of this datatype."""
+    """Return the pair of published keys that locks this id of this datatype."""
     # ("a", "b:c") and ("a:b", "c") have the same keys, so they are the same lock.
     parts = (check_str("datatype", datatype), id_text(resource_id))
     if not all(parts):
@@ -296,7 +296,7 @@ def key_pair(datatype: str, resource_id: ResourceId) -> KeyPair:
 
 
 def key_pair_from(name: str) -> KeyPair:
-    """Return the key pair called ``type:id``, or raise ``ConfigurationError``."""
+    """Return the key pair of a name ``type:id``, or raise ``ConfigurationError``."""
     check_unicode(quoted(name), name)
     if has_control_character(name):
         raise ConfigurationError(

@@ -58,7 +58,7 @@ MIN_PENDING = 1.0
 
 
 class Action(Enum):
-    """Next step of a process that wants an object; ``BUSY`` or ``USING`` is last."""
+    """Next step of a process that wants an object; the last is BUSY or USING."""
 
     WRITE = auto()
     LOOK_PENDING = auto()
@@ -78,10 +78,10 @@ class ContenderRecord:
     """Record in the store of a process that wants (pending) or has (using) an object.
 
     Attributes:
-        who: Id of the process's attempt.
+        who: Id of the process's attempt to get the object.
         age: Seconds since it was written or extended, by the store's clock.
         dead: Whether the process has certainly ended.
-        mark: Distinguishes the record from a later one of the same ``who``.
+        mark: Number that differs if the same ``who`` writes the record again.
         label: Name shown to people, if the store knows a better one than ``who``.
     """
 
@@ -98,7 +98,10 @@ class ContenderRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryAges:
-    """Ages in seconds after which records count as dead; ``using`` None: never."""
+    """Seconds since a record's last write after which it counts as dead; None: never.
+
+    ``pending``: of processes that want an object. ``using``: of those that have it.
+    """
 
     pending: float = 10.0
     using: float | None = 600.0
@@ -110,10 +113,10 @@ class ExpiryAges:
 
 @dataclass(frozen=True, slots=True)
 class NextAction:
-    """Next step of a process that wants an object, as ``next_action`` returns it.
+    """Next step of a process that wants an object.
 
-    ``records``: those to drop, or those that block the process. ``then``: the action
-    after ``REMOVE``.
+    ``records``: those to drop, or those that block the process. ``then``: what to do
+    after ``REMOVE``, the removal of the process's own record.
     """
 
     do: Action
@@ -191,7 +194,7 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """Return the pattern if it has one ``%s`` (for an object's name), else raise."""
+    """Return a pattern of record names if it has one ``%s`` (an object); else raise."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",
@@ -207,12 +210,12 @@ def check_label(text: str) -> str:
 
 
 def contender_id(label: str, nonce: bytes) -> str:
-    """Return the id of a process's attempt: its label, a comma, the nonce in hex."""
+    """Return the id of one attempt to get an object: label, comma, nonce in hex."""
     return f"{label},{nonce.hex()}"
 
 
 def label_of(who: str) -> str:
-    """Return the label in an attempt's id; another program's id is returned whole."""
+    """Return the label in an id ``label,nonce``; any other id is returned whole."""
     label, _, nonce = who.rpartition(",")
     # An id of another program may contain a comma, too; only ours end in a nonce.
     ours = len(nonce) == NONCE_DIGITS and set(nonce) <= _HEX

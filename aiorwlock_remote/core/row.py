@@ -109,7 +109,7 @@ class RowState:
 
 
 def parse_row_state(found: tuple[object, ...]) -> RowState | None:
-    """Return the state in mark, count and reason; None if they do not fit together."""
+    """Return the state in a row's (mark, count, reason); None if these contradict."""
     mark, count, reason = found
     # A CHAR column pads its text, and some collations compare without case.
     text = mark.rstrip() if isinstance(mark, str) else ""
@@ -140,7 +140,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An SQL statement and its parameters. ``tells``: whether it only reads."""
+    """An SQL statement and its parameters. ``tells``: True if it only reads."""
 
     text: str
     values: tuple[object, ...] = field(repr=False)
@@ -188,10 +188,10 @@ class LeasedRowStatements(RowStatements[S_co], Protocol[S_co]):
     """SQL statements for a row lock with leases: the row also has a grants column."""
 
     def read(self) -> S_co:
-        """Return the query for mark, count, reason, grants and the server's time."""
+        """Return the query for mark, count, reason, grants text and database time."""
 
     def swap(self, old: Sequence[object], new: Sequence[object]) -> S_co:
-        """Return the UPDATE to ``new`` if mark, count and grants are as in ``old``."""
+        """Return the UPDATE to ``new`` if mark, count and grants still are ``old``."""
 
 
 Plan = Generator[S, StatementResult, T]
@@ -199,7 +199,10 @@ Plan = Generator[S, StatementResult, T]
 
 
 def run_plan_blocking(plan: Plan[S, T], run: Callable[[S], StatementResult]) -> T:
-    """Call ``run(statement)`` for each statement of a plan; return its result."""
+    """Run the statements that the generator ``plan`` yields; return its result.
+
+    ``run(statement)`` returns a statement's result, which the generator is sent.
+    """
     try:
         statement = next(plan)
         while True:
@@ -217,7 +220,9 @@ def lock_plan(
     check: bool = False,
     alone: bool = False,
 ) -> Plan[S, RowStep]:
-    """Return the plan that locks a row; it undoes the lock if the key has several rows.
+    """Return a generator that yields the statements to lock a row, and is sent results.
+
+    Its result is a ``RowStep``. If the key has several rows, the lock is undone.
 
     Args:
         words: Makes the statements for the row.
@@ -248,13 +253,13 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Return the plan that unlocks a row, or reads it if it has no such lock."""
+    """Return a generator of statements that unlock a row, or read it if they cannot."""
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 
 
 def look_plan(words: RowStatements[S]) -> Plan[S, RowStep]:
-    """Return the plan that only reads the row."""
+    """Return a generator that yields the statement to read the row and is sent rows."""
     return (yield from _step_result(words, 0))
 
 

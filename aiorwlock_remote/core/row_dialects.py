@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """SQL of one database: how it wants names and parameters, and the columns to add.
+    """How SQL of one database writes names and parameters, and adds the lock's columns.
 
     Attributes:
         quote: The quote character around names.
         bind: Format of a parameter, by its number from 1.
-        alters: Statements that add the published columns to a table.
+        alters: Statements that add the columns for mark, count and reason to a table.
         leases: The statement that adds the column for leases.
         now: Expression of the server's time: Unix time in microseconds, or UTC as text.
         grant: The statement that gives a user the rights that a lock needs.
@@ -34,7 +34,7 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect with this limit to waits for a row (PostgreSQL only)."""
+        """Return the dialect, with this limit to waits for a row (PostgreSQL only)."""
         if self is not POSTGRESQL:
             return self
         # A statement that waits for a row goes on waiting after its client has hung up,

@@ -43,10 +43,10 @@ class RowGrant:
 
 @dataclass(frozen=True, slots=True)
 class RowGrants:
-    """A row's lock state together with our grants, which its grants column lists.
+    """A row's lock state, and the grants of this library listed in one of its columns.
 
-    ``last``: the highest fence given out. ``wrote``: the reason we wrote last.
-    ``nonce``: random text of the last change.
+    ``last``: the highest fence given out. ``wrote``: the reason that this library wrote
+    last. ``nonce``: random text of the last change.
     """
 
     state: RowState
@@ -82,7 +82,7 @@ class RowGrants:
         )
 
     def kept(self, mine: RowGrant, expires: int) -> RowDecision:
-        """Return the decision to extend the grant ``mine`` to ``expires`` at least."""
+        """Return the decision to extend the grant ``mine``, to ``expires`` or later."""
         kept = replace(mine, expires=max(mine.expires, expires))
         grants = tuple(kept if grant is mine else grant for grant in self.grants)
         return RowDecision(replace(self, grants=grants), self.state, kept, held=True)
@@ -101,7 +101,7 @@ class RowDecision:
     """What a step on a row decides.
 
     ``change``: the row to write, None if nothing changes. ``grant``: what the ticket
-    holds now. ``held``: whether the ticket had a grant before.
+    holds after the step. ``held``: whether it had a grant before.
     """
 
     change: RowGrants | None
@@ -116,7 +116,7 @@ Decide = Callable[[RowGrants, int], RowDecision]
 
 @dataclass(frozen=True, slots=True)
 class TakeRow:
-    """Step that locks a row for ``lease`` microseconds, counted anew if repeated."""
+    """Step that locks a row for ``lease`` microseconds; repeated, it renews."""
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -152,7 +152,7 @@ class TakeRow:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRow:
-    """Step that unlocks the row for this ticket; a repetition changes nothing."""
+    """Step that ends the ticket's lock of the row; a repetition changes nothing."""
 
     ticket: str = field(repr=False)
     reason: str
@@ -184,7 +184,7 @@ class RenewRow:
 
 
 def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
-    """Return the text that stores a row's grants; ``nonce`` makes each text unique."""
+    """Return the text that stores a row's grants, made unique by random ``nonce``."""
     grants = (
         f"{grant.ticket},{grant.mode},{grant.expires},{grant.fence}"
         for grant in ledger.grants
@@ -194,7 +194,10 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
 
 
 def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
-    """Return the row with the grants in a stored text; None if the text is not ours."""
+    """Return a row with the grants listed in ``text``, the value of its grants column.
+
+    None if the text does not have this library's form.
+    """
     if not text:
         return RowGrants(state)
     try:

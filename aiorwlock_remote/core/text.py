@@ -70,7 +70,7 @@ def quoted(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *others: str) -> str:
-    """Return a hint for an unknown name: a similar known name, or a list of all.
+    """Return a hint for an unknown name: the most similar, or a list of the known.
 
     ``others`` may be suggested as well, but are not listed.
     """

@@ -50,21 +50,22 @@ def check_seconds(
 
 
 def default_margin(lease: float) -> float:
-    """Return how many seconds early a holder stops relying on a lease: clocks drift."""
+    """Return how many seconds early to stop relying on a lease, since clocks drift."""
     return max(0.01 * lease, 0.05)
 
 
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
     """Return the local monotonic time (seconds) until which a holder relies on a grant.
 
-    ``sent_at``: before its request. ``margin``: seconds to stop early (None: default).
+    ``sent_at``: when its request was sent. ``margin``: seconds to stop before the lease
+    ends (None: default).
     """
     kept_back = default_margin(lease) if margin is None else margin
     return sent_at + lease - kept_back
 
 
 def renew_at(sent_at: float, lease: float) -> float:
-    """Return the local monotonic time (seconds) at which to renew a lease next."""
+    """Return the local monotonic time (s) to renew a lease requested at ``sent_at``."""
     return sent_at + lease / RENEWALS_PER_LEASE
 
 

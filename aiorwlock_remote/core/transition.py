@@ -114,7 +114,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Placeholder for the ``Waiting`` reply, which is made at the end of the step."""
+    """Means a ``Waiting`` reply, which is made when the step's end is known."""
 
     client_id: str
     mode: Mode
@@ -233,8 +233,8 @@ def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
     For stores that know whether a wake-up has a receiver. ``client_ids``: clients in
     ``step.wakes`` that have none. Their entries count as having missed their claim, and
     the new ``wakes`` has only the clients called instead. Call again if some of those
-    cannot be reached either. The reply stays as it was. A pending upgrade keeps its
-    slot until the slot expires.
+    cannot be reached either. The reply stays as it was. A reader that waits to upgrade
+    is not skipped: it keeps new readers out until its waiting time expires.
     """
     doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
     return Step(doorman, step.seat, step.reply, wakes)
@@ -246,8 +246,8 @@ def next_attempt(
     """Return why and in how many microseconds a client should ask again, or None.
 
     For stores whose waiters poll the record themselves. None if the client has no queue
-    entry, or waits for nothing that expires. The first item, the cause, stays equal as
-    long as the reason is the same, so that a poller does not ask twice for one reason.
+    entry, or waits for nothing that expires. The first item of the pair is equal as
+    long as the cause is the same, so that a poller does not ask twice for one cause.
     """
     doorman, foreign = peek(record, seat, now)
     slot = doorman.upgrader
@@ -279,7 +279,7 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the step's result if only one writer is involved, else None."""
+    """Return what ``transition`` would if only one writer is involved, else None."""
     # Most locks have no waiters, and then this gives the full transition's result in a
     # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
@@ -339,7 +339,7 @@ def _fast_release(
 def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
-    """Grant the claims, queue their client, or refuse; a repetition changes nothing."""
+    """Grant the claims, or queue or refuse them; a repeated acquire changes nothing."""
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -549,7 +549,7 @@ def _convert(
 def downgrade(
     doorman: Doorman, cmd: Downgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
-    """Turn a write grant into a read grant; readers waiting at this moment may join."""
+    """Turn a write grant into a read grant; readers waiting now may join it."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.READ:
         return doorman, Granted((done,), at.now)
@@ -566,7 +566,7 @@ def downgrade(
 def upgrade(
     doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """Turn the only reader into a writer; if there are others, wait or refuse."""
+    """Turn the only reader into a writer; if other readers hold, wait or refuse."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
         return doorman, Granted((done,), at.now)
@@ -603,7 +603,7 @@ def upgrade(
 def adopt(
     doorman: Doorman, cmd: Adopt, at: StepContext
 ) -> tuple[Doorman, Granted | NotHeld]:
-    """Move a grant to the claim's ticket; no waiter enters, since no holder leaves."""
+    """Move a grant to the ticket in ``cmd.claim``; no waiting client can enter."""
     done = doorman.grant(cmd.claim.ticket)
     if done is not None:
         return doorman, Granted((done,), at.now)

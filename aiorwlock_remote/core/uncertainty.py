@@ -35,7 +35,7 @@ def may_be_repeated(error: BaseException) -> bool:
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
-    """Return an error without ``nothing_done``, for a request done in part."""
+    """Return the error without ``nothing_done``: an earlier part changed the store."""
     doubtful = BackendUnavailable(
         what=error.what, hint=error.hint, retry_after=error.retry_after
     )
@@ -44,7 +44,7 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without ``nothing_done``: an earlier try may have succeeded."""
+    """Return the error without ``nothing_done``: an earlier try may have been done."""
     if is_uncertain(error):
         return error
     # The error itself stays as it is: other tasks may raise it, too.

@@ -45,7 +45,7 @@ class Address:
         return f"{self.scheme}://{user}{self.host}{port}{self.path}"
 
     def only(self, *known: str) -> None:
-        """Raise ``ConfigurationError`` if the URL has another option than these."""
+        """Raise ``ConfigurationError`` if the URL has an option not in ``known``."""
         for name in self.query:
             # A misspelt option must not leave a lock with the default unnoticed.
             if name not in known:
@@ -56,9 +56,9 @@ class Address:
                 )
 
     def without_prefix(self, given: str) -> tuple[Address, str]:
-        """Return the address without the option ``prefix``, and the prefix to use.
+        """Return the address without its option ``prefix``, and the prefix to use.
 
-        ``given``: the prefix passed to ``connect``. ``ConfigurationError`` if the two
+        ``given``: the prefix passed to ``connect``. ``ConfigurationError`` if both
         differ.
         """
         in_url = self.query.get("prefix")
@@ -87,12 +87,12 @@ class Address:
     def seconds(
         self, name: str, default: float, *, least: float = 0.0, most: float = 86_400.0
     ) -> float:
-        """Return the option ``name``, seconds in this range, or ``default``."""
+        """Return option ``name`` in seconds, ``least`` to ``most``, or ``default``."""
         number = self.number(name, default)
         return in_range(f"{self.scheme}: {name}", number, least, most)
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Return the option ``name``, a whole number in this range, or ``default``."""
+        """Return option ``name``: a whole number in this range, or ``default``."""
         text = self.query.get(name, str(default))
         number = whole_number(text)
         if number is not None and least <= number <= most:
@@ -103,7 +103,7 @@ class Address:
         )
 
     def choice(self, name: str, default: str, known: tuple[str, ...]) -> str:
-        """Return the option ``name``, which must be one of the ``known`` words."""
+        """Return the option ``name``, one of the words ``known``, or ``default``."""
         text = self.query.get(name, default)
         if text not in known:
             raise ConfigurationError(
@@ -113,7 +113,7 @@ class Address:
         return text
 
     def yes(self, name: str, *, default: bool) -> bool:
-        """Return True if the option ``name`` is "yes", False if it is "no"."""
+        """Return True if the option is "yes", False if "no", ``default`` if missing."""
         return self.choice(name, "yes" if default else "no", ("yes", "no")) == "yes"
 
 
@@ -124,7 +124,7 @@ def whole_number(text: str) -> int | None:
 
 
 def in_range(what: str, seconds: float, least: float, most: float) -> float:
-    """Return the seconds if they are in range, or raise ``ConfigurationError``."""
+    """Return ``seconds`` if in this range, else raise ``ConfigurationError``."""
     if not least <= seconds <= most:  # NaN neither
         raise ConfigurationError(
             what=f"{what}={seconds:g} is out of range",

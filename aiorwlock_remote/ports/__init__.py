@@ -29,7 +29,7 @@ from aiorwlock_remote.core.url import Address
 
 
 class Capability(Flag):
-    """What a store can do; decides which conformance cases apply to the store."""
+    """Features of a store, which decide which conformance cases apply to it."""
 
     NONE = 0
     MANY_PROCESSES = auto()
@@ -72,14 +72,15 @@ class SocketEventLoop(Protocol):
     def reads(
         self, sock: socket, function: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call the function whenever ``sock`` can be read; return a function to stop.
+        """Call ``function()`` whenever ``sock`` can be read; return how to stop that.
 
-        Both are called in the loop's thread. The loop handles what ``function`` raises.
-        Raises ``NotImplementedError`` if this loop cannot watch sockets.
+        The returned function, and ``function``, are called in the loop's thread. The
+        loop handles what ``function`` raises. Raises ``NotImplementedError`` if this
+        loop cannot watch sockets.
         """
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Run the function after the callbacks that are ready; loop's thread only."""
+        """Run ``function()`` after the callbacks now waiting; for the loop's thread."""
 
 
 # Microseconds by which a record must be newer than the store's clock to count.
@@ -97,9 +98,9 @@ class StoreSettings:
         client_id: Random id of this ``Locks``, in its queue entries and messages.
         prefix: To be put before keys made of unencoded names only (mutex sets, key
             pairs, occupied objects); ``Resource.type`` begins with the prefix already.
-        connect_timeout: Time to open the store.
+        connect_timeout: Limit of the time that opening the store may take.
         fence_memory: How long after its last use a resource's doorman is kept.
-        min_replicas: A ``Replicated`` store reports no grant that fewer replicas have.
+        min_replicas: Report a grant only when so many replicas of the server have it.
     """
 
     client_id: str
@@ -111,7 +112,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ForeignHolder:
-    """A holder that another program wrote; ``value`` is what the store has for it.
+    """A holder that another program wrote; ``value`` is the text found in the store.
 
     ``expires``: microseconds of the store's clock; None: never. Its age is not known.
     """
@@ -161,7 +162,7 @@ class Renewer(Protocol):
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew all grants, within ``timeout`` seconds.
+        """Renew all grants in ``batch``, within ``timeout`` seconds.
 
         Returns outcomes in the order of ``batch``: an exception for a failed renewal.
         Raises ``BackendError`` if it is not known which grants were renewed.
@@ -178,7 +179,7 @@ class ParallelRenewer(Protocol):
     """
 
     def lane(self, resource: Resource) -> Hashable:
-        """Return a key of the connection over which the resource is renewed.
+        """Return a key that names the connection over which the resource is renewed.
 
         Resources with equal keys, None included, are renewed one after the other.
         """
@@ -199,7 +200,7 @@ class FailsOver(Protocol):
     def on_failover(self, renew_all: Callable[[], object]) -> bool:
         """From now on, call ``renew_all()`` (in any thread) after each failover.
 
-        The new server may not know the grants of the one before. Return False if the
+        It renews all grants, which the new server may not know. Return False if the
         store never fails over.
         """
 
@@ -238,7 +239,7 @@ class Store(Protocol):
         """Read the state of a resource, and change nothing."""
 
     def scan(self, resource_type: str | None) -> AsyncIterator[Snapshot]:
-        """Yield the resources held or waited for: of this (encoded) type, or all."""
+        """Yield resources held or waited for: of this (encoded) type; None: of all."""
 
     def renewer(self) -> Renewer:
         """Return a new renewer; it opens its connection at the first use."""
@@ -249,7 +250,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about a store (version, setting, right), and what it means for locks.
+    """A fact about a store (version, setting, right), and what it means for locks.
 
     ``rating``: "bad": should be changed; "note": should be known; "good": needs
     nothing.
@@ -279,7 +280,7 @@ class ReportsConnections(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A store that, if configured to, reports a grant only when replicas have it."""
+    """A store with an option: report a grant only when enough replicas have it."""
 
     @property
     def min_replicas(self) -> int:

@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class MutexSetMembers(Protocol):
-    """The mutexes of one set in a store, as one client uses them.
+    """A group of interchangeable mutexes (a mutex set) in a store, as a client uses it.
 
-    Requests are sent at once and carried out in order with each other and with
-    ``Store.step``, which also releases and renews the mutexes taken (with a
-    ``SetMember`` as the resource). They fail with ``BackendError``. ``lease``:
-    microseconds for which a mutex of this set is held unless renewed.
+    Requests are sent at once and carried out in the order of the calls, also those of
+    ``Store.step``, which releases and renews the mutexes taken (with a ``SetMember`` as
+    the resource). They fail with ``BackendError``. ``lease``: microseconds for which a
+    mutex of this set is held unless renewed.
     """
 
     def ask(
@@ -37,13 +37,14 @@ class MutexSetMembers(Protocol):
     def withdraw(
         self, places: Sequence[str], tickets: Sequence[str], lease: int
     ) -> Pending[None]:
-        """Remove these queue entries, and release what the tickets were granted.
+        """Remove this client's queue entries, and release what the tickets hold.
 
-        ``places``: targets of the entries. If needed, the store reconnects first.
+        ``places``: targets of the entries (names, or ``ANY_MEMBER``). ``lease``: the
+        set's, microseconds. If needed, the store reconnects first.
         """
 
     def create(self, name: str, lease: int) -> Pending[bool]:
-        """Add a mutex to the set; the reply is False if it exists already."""
+        """Add a mutex; False if it exists. ``lease``: the set's, microseconds."""
 
     def remove(self, name: str) -> Pending[bool]:
         """Remove a mutex, held or not; the reply is False if it does not exist."""
@@ -52,23 +53,23 @@ class MutexSetMembers(Protocol):
         """Release a ticket, and remove its mutex from the set, in one step."""
 
     def names(self) -> AsyncIterator[str]:
-        """Yield all mutexes; one that is added or removed meanwhile may be missing."""
+        """Yield all names of mutexes; one added or removed meanwhile may be missing."""
 
     def watch(self) -> None:
         """From now on, call the ``ring`` given to ``members`` when the set changes."""
 
     def unwatch(self) -> None:
-        """End ``watch``: no task of this client waits any more."""
+        """End the calls that ``watch`` asked for: no task of this client waits now."""
 
 
 @runtime_checkable
 class SupportsMutexSets(Protocol):
-    """A store that can hold sets of mutexes."""
+    """A store that can hold mutex sets: groups of interchangeable mutexes."""
 
     def members(
         self, name: str, ring: Callable[[str | None], object]
     ) -> MutexSetMembers:
-        """Return the set of that name, without I/O.
+        """Return the group of interchangeable mutexes with that name, without I/O.
 
         ``ring(target)`` is called in the loop's thread when this client may take the
         mutex ``target``, ``ring(None)`` when the set has changed.
@@ -77,10 +78,10 @@ class SupportsMutexSets(Protocol):
 
 @runtime_checkable
 class SupportsKeyPairs(Protocol):
-    """A store that can hold readers-writer locks on ``KeyPair`` resources."""
+    """A store that can hold readers-writer locks made of two published keys."""
 
     def check_pair(self, pair: KeyPair) -> None:
-        """Raise ``ConfigurationError`` unless one step can change both keys."""
+        """Raise ``ConfigurationError`` unless one atomic step can change both keys."""
 
 
 @runtime_checkable
@@ -91,8 +92,9 @@ class SupportsRowLocks(Protocol):
     def dialect(self) -> Dialect: ...
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run a plan's statements, each committed at once; return the plan's result.
+        """Run the statements that a generator (``plan``) yields; return its result.
 
+        Each statement is committed at once, and its result sent to the generator.
         Cancelling a caller does not stop them. The reply comes in bounded time, and
         ``aclose`` waits for it. It fails with ``ConfigurationError`` or
         ``BackendError``. Unless that error has ``nothing_done``, some statements may
@@ -107,10 +109,11 @@ class NotifiesRowReleases(Protocol):
     def watch_row(
         self, table: str, key: str, ring: Callable[[], object]
     ) -> Callable[[], object]:
-        """Call ``ring()`` whenever the row may be free; return a function to stop it.
+        """Call ``ring()`` whenever the row may be free; return a function to stop that.
 
-        ``table``: as in statements. ``ring`` is called in the loop's thread: also when
-        notifications begin or without a cause, and not for other programs' releases.
+        ``table``: as in SQL. ``key``: the row's key as text. ``ring`` is called in the
+        loop's thread: also when notifications begin or without a cause, and not for
+        other programs' releases.
         """
 
 
@@ -123,7 +126,7 @@ class SupportsTransactions(Protocol):
 
         Until then no other client can hold the resource, even if the lease ends. Raise
         ``ConfigurationError`` if the object is not a transaction of this database, has
-        not begun, or does not see what was committed since; ``BackendError`` if its
+        not begun, or reads a snapshot older than the grant; ``BackendError`` if its
         connection fails.
         """
 
@@ -139,7 +142,7 @@ class OccupancyStore(Protocol):
 
     Each call is one atomic step, and no caller is cancelled in the middle of one. Calls
     fail with ``BackendError``. ``thing``: an object's name. ``who``: the id of one
-    attempt.
+    attempt of a process to get the object.
     """
 
     @property
@@ -153,36 +156,40 @@ class OccupancyStore(Protocol):
         """Raise ``ConfigurationError`` if the store cannot hold this object's name."""
 
     def sign(self, label: str) -> str:
-        """Return a new id for one attempt of a process with this label."""
+        """Return a new id for an attempt to get an object, by a process so labelled."""
 
     async def write(self, thing: str, who: str) -> None:
         """Write a new pending record, whose age counts from now."""
 
     async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the pending records of attempts other than ``who``."""
+        """Return records of other attempts than ``who`` that want the object."""
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return the using records of attempts other than ``who``."""
+        """Return records of other attempts than ``who`` that have the object."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        """Remove a found record, pending or ``using``, unless it has changed since."""
+        """Remove a record that was found, unless it has been written anew since.
+
+        ``using``: whether its process has the object, not only wants it.
+        """
 
     async def promote(self, thing: str, who: str) -> bool:
-        """Turn the pending record into a using one; return False if it is gone."""
+        """Turn the pending record of ``who`` into a using one; False if it is gone."""
 
     async def extend(self, thing: str, who: str) -> bool:
-        """Restart the age of a using record; return False if it is gone."""
+        """Restart the age of ``who``'s using record; return False if it is gone."""
 
     async def remove(self, thing: str, who: str) -> bool:
-        """Remove both records of ``who``; return True if one was a using record."""
+        """Remove both records of ``who``; return True if it had the object (using)."""
 
 
 @runtime_checkable
 class SupportsOccupancy(Protocol):
-    """A store that can hold, beside its locks, which process wants or has an object."""
+    """A store that can record which processes want or have an object."""
 
     def occupations(self, pending: str, using: str, ages: ExpiryAges) -> OccupancyStore:
-        """Return the store of the records with these names; do no I/O.
+        """Return the store of records with these name patterns; do no I/O.
 
-        Each name has one ``%s``, for the object; otherwise ``ConfigurationError``.
+        ``pending``: of processes that want an object, ``using``: of those that have it.
+        Each has one ``%s``, for the object; otherwise ``ConfigurationError``.
         """
