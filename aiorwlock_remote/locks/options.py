@@ -92,7 +92,7 @@ class Options:
 
     @property
     def terms(self) -> LeaseTerms:
-        """The options that concern the lease of a grant, for the lease keeper."""
+        """The time limits of a grant among the options, for the lease keeper."""
         return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
 
     def _check_margin(self) -> None:
