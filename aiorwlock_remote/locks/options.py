@@ -87,7 +87,7 @@ class Options:
         return changed
 
     def mutex_policy(self) -> Policy:
-        """Return a mutex's policy: ``BARGE`` if ``fair`` is False, else ``policy``."""
+        """Return ``policy`` if ``fair``, else ``BARGE``, which ignores the queue."""
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property

@@ -36,7 +36,7 @@ _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 
 class OccupancyArgs(TypedDict, total=False):
-    """The key names and ages of occupied objects. Times in seconds.
+    """Options of ``occupancies``: names of keys, ages of records. Times in seconds.
 
     Attributes:
         pending: name of the store's key with the records of processes that are about to
@@ -174,12 +174,14 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return a handle of one object: ``occupancies(**names).of(…)``; no I/O.
+        """Return a handle of one object, by which it is marked as in use; no I/O.
 
         Args:
             kind: kind of the object, such as ``"book"``.
             object_id: the one object of that kind.
-            names: as for ``occupancies``, with the same errors.
+            names: the store's keys of the object, and ages; see ``OccupancyArgs``.
+
+        Raises what ``occupancies`` raises.
         """
         return self.occupancies(**names).of(kind, object_id)
 

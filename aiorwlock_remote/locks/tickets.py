@@ -1,4 +1,4 @@
-"""Tickets of ``detach`` and ``adopt``: a grant as opaque text, as secret as the grant.
+"""Tickets of ``detach`` and ``adopt``: a grant encoded as text, to be kept secret.
 
 Adopting a ticket takes its grant over from the former holder. With a *shared* ticket,
 which ``rwlock run`` makes for its command, the former holder keeps the grant, and any

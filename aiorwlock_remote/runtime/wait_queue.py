@@ -171,7 +171,7 @@ class WaitQueue:
         return self._retried(self._runtime.step(self.resource, withdraw), waiter)
 
     def before(self, waiter: TaskWaiter, mode: Mode) -> int:
-        """Return how many tasks of this process wait before this one in its mode."""
+        """Return how many tasks of this process wait before ``waiter`` in that mode."""
         waiters = self._queue(mode).waiters
         return waiters.index(waiter) if waiter in waiters else 0
 
