@@ -22,23 +22,23 @@ class SingleEntry:
     """Guard of an object that only one ``async with`` at a time may enter.
 
     A second entry would overwrite the state of the first. Use ``with guard:`` around
-    the code that enters the object: it raises ``ConfigurationError`` if the object is
+    the code of ``__aenter__``: it raises ``ConfigurationError`` if the object is
     entered already. The object then counts as entered until ``left()`` is called, or
-    until that code fails.
+    until the code in the ``with`` block fails.
 
-    A guard given ``unused`` warns with ``RuntimeWarning`` if the object is dropped
-    before it was entered or awaited, as Python does for coroutines.
+    A guard made with ``unused`` warns with ``RuntimeWarning`` if the guarded object is
+    dropped before it was entered or awaited, as Python does for coroutines.
     """
 
     __slots__ = ("_entered", "_unused", "_what")
 
     def __init__(self, what: str, unused: Callable[[], str] | None = None) -> None:
-        """Begin as not entered.
+        """Make the guard of an object that is not entered yet.
 
         Args:
             what: how the object is made, for error messages: ``"acquire()"``.
-            unused: called for the text before "was never awaited" in the warning; None:
-                do not warn.
+            unused: returns the name of the object for the warning "… was never awaited"
+                and is called only for it; None: do not warn.
         """
         self._what = what
         self._unused = unused
@@ -87,10 +87,10 @@ async def acquire_grant(
 ) -> HeldState:
     """Wait for a grant by ``obtain(request)``; return its state, not yet renewed.
 
-    If the caller is cancelled, no grant and no queue entry remain. The owner is the
-    running task if ``owned_by_task``, else the ``Held`` to be made. Raise
-    ``WouldDeadlock`` if the running task holds the resource already, else the errors of
-    ``obtain``.
+    If the caller is cancelled, no grant and no queue entry remain. The grant lives as
+    long as its owner: the running task if ``owned_by_task``, else the ``Held`` that the
+    caller makes. Raise ``WouldDeadlock`` if the running task holds the resource
+    already, else the errors of ``obtain``.
     """
     followers = session.asked(request)
     try:
@@ -123,7 +123,7 @@ class Acquisition(Coroutine[Any, Any, Held]):
     give it to ``asyncio.create_task`` or ``wait_for``, as it is a coroutine; or enter
     it with ``async with``. Then the grant belongs to the entering task, losing the
     grant cancels the body and raises ``LockLost``, and leaving releases the grant, or
-    the one it was moved to.
+    the grant that replaced it (``upgrade``, ``downgrade``).
 
     If the caller is cancelled while it waits, no grant and no queue entry remain. In a
     forked child process leaving releases nothing: the grant is the parent's.
@@ -166,8 +166,8 @@ class Acquisition(Coroutine[Any, Any, Held]):
         """Let this attempt fail with ``AcquireAbandoned`` when ``over()`` returns.
 
         The attempt then holds nothing. ``over()`` is awaited during the wait for the
-        lock, and cancelled when that wait ends. Return this object. For integrations,
-        whose client may hang up.
+        lock, and cancelled when that wait ends. Return this object. Example: a web
+        framework lets ``over`` return when the HTTP client closes its connection.
         """
         self._obtain = partial(obtain_unless, self._obtain, self._session.client, over)
         return self

@@ -107,7 +107,7 @@ class Locks(TicketCalls, RecipeFactories):
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
     ) -> Multi:
-        """Return one attempt to acquire all of several locks, or none; no I/O.
+        """Return one attempt to acquire all of several locks, or none; no I/O yet.
 
         Use the result in ``async with locks.multi(a, b, rw.writer)``, or ``await`` it,
         for a tuple of ``Held`` in the order of the locks. If the caller is cancelled,
@@ -160,13 +160,13 @@ class Locks(TicketCalls, RecipeFactories):
         """Yield resources whose holders look abandoned, listing only those holders.
 
         A holder looks abandoned if its grant never expires, or if its lease ran out and
-        no request has come since; records of other programs count, too. If the store's
-        clock was set back since the last change of a resource, all its holders are
-        listed. None of this proves that a holder is dead. ``force_release`` ends the
-        grants.
+        no task has requested the resource after that. This includes holders that use
+        the published mutex record without this library. If the store's clock was set
+        back after the last change of a resource, all its holders are listed. None of
+        this proves that a holder is dead. ``force_release`` ends the listed grants.
 
         Args:
-            older_than: seconds; younger grants do not look abandoned.
+            older_than: seconds since the grant; younger ones do not look abandoned.
             resource_type: yield only resources of this type; None: of every type.
         """
         check_seconds("older_than", older_than, endless=False)
@@ -186,7 +186,7 @@ class Locks(TicketCalls, RecipeFactories):
 
         Args:
             seen: a result of ``list`` or ``stale``.
-            reason: written with each holder to the log ``aiorwlock_remote.audit``.
+            reason: written with each holder to the logger ``aiorwlock_remote.audit``.
 
         Returns:
             The number of grants ended.
@@ -255,7 +255,7 @@ class Locks(TicketCalls, RecipeFactories):
             ConfigurationError: not a ticket made by ``detach``.
             NotOwner: the grant is gone, or another task adopted it.
             AcquireUncertain: it is not known whether the grant was taken over.
-            BackendError: the store failed; the lock is as after a cancellation.
+            BackendError: the store failed; the new grant, if it was made, is released.
         """
         session = self._session
         session.check()
@@ -287,8 +287,9 @@ class Locks(TicketCalls, RecipeFactories):
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.
 
-        If another task is inside an ``async with`` of one of these grants, its body is
-        cancelled and raises ``Closed`` (with ``on_lost="raise"``, the default).
+        If another task is inside the ``async with`` of a lock, its body is cancelled,
+        and the ``async with`` raises ``Closed`` (with ``on_lost="raise"``, the
+        default).
 
         If the caller is cancelled, the releases are carried out all the same. A second
         call does nothing.

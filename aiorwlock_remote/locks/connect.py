@@ -56,14 +56,15 @@ def connect(
         store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
             or a ``Backend`` around a client of your own.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
-            ``"shop-"``, ``mutex("web", 1)`` is the lock that is called ``("shop-web",
-            1)`` without a prefix.
+            ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
+            ``mutex("shop-web", 1)`` without a prefix.
         connect_timeout: seconds the store may take to answer; importing its driver does
             not count.
-        fence_memory: seconds for which the last fence of an idle resource is kept.
-        min_replicas: (Redis) a grant that fewer replicas acknowledge in time is given
-            back, with ``BackendUnavailable``.
-        observers: called with every attempt and its outcome, for metrics and traces.
+        fence_memory: seconds after its last use for which a resource's last fence is
+            kept, so that the next is greater.
+        min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
+            else it is given back, and ``BackendUnavailable`` raised.
+        observers: called with every request for a lock and its outcome, for metrics.
         options: the defaults of all locks; see ``OptionArgs``.
 
     Raises (when awaited or entered):

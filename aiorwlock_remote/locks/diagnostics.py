@@ -40,7 +40,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Async context manager: yields ``items``, and closes that generator at the end."""
+    """Async context manager: gives ``items``, and closes this iterator at the end."""
     try:
         yield items
     finally:
@@ -50,7 +50,7 @@ async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What one ``Locks`` does now, and has done since it was opened. Ages in seconds.
+    """Figures of one ``Locks``: now, and totals since it was opened. Ages in seconds.
 
     Attributes:
         waiting: number of tasks that wait now, by mode.
@@ -58,13 +58,13 @@ class Statistics:
         oldest_waiter: age of the longest wait; None: no task waits.
         oldest_held: age of the oldest grant; None: no grant is held.
         renewals_due: background renewals that became due, counted by grant.
-        renewals_sent: those sent to the store.
-        renewals_failed: those that failed; each is repeated.
+        renewals_sent: background renewals sent to the store, counted by grant.
+        renewals_failed: background renewals that failed; each is repeated.
         requests_sent: requests to the store.
-        requests_retried: those that repeated a request after a failure.
-        wakeups: how often waiters asked again, by cause: ``message`` (the store sent a
-            wake-up), ``timer`` (a lease in the way was to end), ``poll`` (the poll
-            interval was over).
+        requests_retried: requests that repeated another one after its failure.
+        wakeups: how often waiters asked the store again, by cause: ``message`` (the
+            store sent a wake-up), ``timer`` (the lease of a holder was to end),
+            ``poll`` (the poll interval was over).
         connections: the state of each connection by name, if the store reports them.
     """
 

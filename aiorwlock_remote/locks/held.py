@@ -34,11 +34,10 @@ class Held:
     """A grant of a lock, valid until it is released, moved, given away or lost.
 
     ``async with lock`` and ``await lock.acquire()`` return one. The grant is renewed in
-    the background until it ends or its owner is gone. The owner is the task that
-    entered ``async with``, until that task ends; of a grant from ``await
-    lock.acquire()`` it is the program's last reference to the ``Held`` (dropping it
-    warns with ``ResourceWarning``). A grant that is no longer renewed ends with its
-    lease, or when the ``Locks`` is closed.
+    the background until it ends; or, got by ``async with``, until the task that entered
+    ends; or, got by ``await lock.acquire()``, until the program drops its last
+    reference to the ``Held`` (which warns with ``ResourceWarning``). A grant that is no
+    longer renewed ends with its lease, or when the ``Locks`` is closed.
     """
 
     __slots__ = ("__weakref__", "_lease", "_state")
@@ -64,12 +63,12 @@ class Held:
 
     @property
     def resource(self) -> str:
-        """``type/id`` without the prefix; a slash in the type is written ``%2F``."""
+        """``type/id`` without the prefix; a ``/`` in the type is written as ``%2F``."""
         return self._lease.resource.label
 
     @property
     def name(self) -> str:
-        """The id without the type; of a mutex of a set, the name of the mutex."""
+        """The id without the type; of a mutex of a ``MutexSet``, the mutex's name."""
         return self._lease.resource.shown[1]
 
     @property
@@ -321,5 +320,7 @@ def state_of(held: Held) -> HeldState:
 
 
 def share_ticket(held: Held) -> str:
-    """Return a ticket by which other tasks share the grant, while ``held`` keeps it."""
+    """Return a ticket with which tasks of any process may hold this grant, too, by
+    ``locks.adopt(ticket)``; ``held`` stays valid.
+    """
     return tickets.write(state_of(held).lease, shared=True)

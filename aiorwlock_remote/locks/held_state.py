@@ -40,7 +40,9 @@ Sender = Callable[[Lease], Pending[Reply]]
 
 
 class LossScopes:
-    """Cancels the watched scopes when a grant is lost; for the event loop's thread."""
+    """Cancels the cancel scopes that ``watch`` was called with when one grant is lost.
+    To be used in the event loop's thread.
+    """
 
     __slots__ = ("_happened", "_scopes")
 
@@ -75,7 +77,9 @@ class ReleasesBody(Protocol):
     """Function that releases a grant when the body it protected ends."""
 
     async def __call__(self, *, quietly: bool) -> None:
-        """Release the grant; unless ``quietly``, raise its loss or a failed release."""
+        """Release the grant. Raise ``LockLost`` if it was lost, or the error of a
+        failed release; but nothing if ``quietly``.
+        """
 
 
 async def end_body(
@@ -120,15 +124,16 @@ class HeldState:
 
     - sent, and the reply awaited: ``release``; ``exit`` of an ``async with``
     - sent, and the reply not awaited: ``give_back``; ``close`` with the ``Locks``;
-      ``on_lost`` of a grant that was held for too long
+      ``on_lost`` after ``max_hold`` or ``max_stall``
     - not sent: ``detach`` for another holder; ``abandon`` when the ``Held`` is dropped;
       ``on_lost`` otherwise
     - moved to another mode: ``newest`` is the state of the grant that replaced it
 
     Attributes:
         owned_by_task: the owner is the task that obtained the grant, as in ``async
-            with``; otherwise ``face``, a weak reference to the user's ``Held``.
-        shared: the process that passed the ticket on holds the same grant as well.
+            with``; otherwise it is the user's ``Held`` (``face``: a weak reference).
+        shared: the grant was adopted with a shared ticket, so that the process which
+            made the ticket holds it as well.
     """
 
     def __init__(
@@ -154,7 +159,7 @@ class HeldState:
         self._chain: _MoveChain | None = None
 
     def shown_as(self, face: object) -> None:
-        """Take ``face`` as the user's ``Held`` of this grant; begin the renewals."""
+        """Set ``face`` as the ``Held`` that the user has; begin to renew the grant."""
         self.face = weakref.ref(face)
         self.session.admit(self)
         if self._followers is not NO_OBSERVERS:
@@ -185,7 +190,9 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Raise ``ConfigurationError`` about ``action`` if this is a mutex of a set."""
+        """Raise ``ConfigurationError`` that names ``action``, which a mutex of a
+        ``MutexSet`` does not have, if this grant is one of such a mutex.
+        """
         resource = self.lease.resource
         if isinstance(resource, SetMember):
             raise ConfigurationError(
@@ -205,7 +212,9 @@ class HeldState:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the scope of ``enter``, release the newest grant; see ``end_body``."""
+        """Leave the cancel scope of ``enter`` and release the newest grant. An
+        error of the body has precedence over a loss, a loss over a failed release.
+        """
         assert self._scope is not None
         grant, scope = self.newest, self._scope
         self._scope = None
@@ -251,8 +260,8 @@ class HeldState:
         """Send the release without waiting for the reply.
 
         Does nothing for a detached grant or in a forked child process. A lost grant is
-        released, too: the local deadline lies before the store's, so the store may
-        still count it as held.
+        released, too: as this process counts a grant as lost before its lease ends, the
+        store may still count it as held.
         """
         if self.session.forked:
             return
@@ -286,7 +295,7 @@ class HeldState:
 
         Return None if the store refused and the old grant is still held. Raise
         ``LockLost``, ``NotOwner`` or ``Closed`` if the grant is not held, or ended
-        meanwhile. ``mover`` sends the request to the store.
+        meanwhile. ``await mover(request)`` asks the store and returns the new lease.
         """
         self.session.check()
         self.check()
@@ -347,15 +356,17 @@ class HeldState:
             self.session.loop.call_soon(ended, how)
 
     def keep_owner(self, old: HeldState) -> None:
-        """Take over the owning task, if any, of ``old``, the state before a move."""
+        """After an upgrade or downgrade: make the task that owned ``old``, the state of
+        the replaced grant, the owner of this one. A ``Held`` is not taken over.
+        """
         if self.owned_by_task:
             before = old.lease
             self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
 
     def on_lost(self) -> None:
         """Handle a loss in the loop's thread: cancel bodies, call the user's callback.
-        A grant that was held for too long is released in the store, unless other
-        processes share its ticket and still hold it.
+        A grant lost by ``max_hold`` or ``max_stall`` is released in the store, unless
+        it was adopted with a shared ticket and others still hold it.
         """
         lease = self.lease
         self.session.forget(lease)

@@ -30,8 +30,8 @@ class Holder:
         holder: the public name of the ticket (12 hex digits of its SHA-256).
         fence: the fencing number; None if ``foreign``.
         age: seconds since the grant.
-        expires_in: seconds; None: the grant never expires; negative: it ran out, and no
-            request has come since.
+        expires_in: seconds until the lease ends; None: the grant never expires;
+            negative: it ran out, and no task has requested the resource after that.
         foreign: the holder is a program that uses the published mutex record without
             this library.
     """
@@ -73,13 +73,13 @@ class Queued:
 class LockInfo:
     """Value object: a resource as it stood when the store was asked.
 
-    The fields are named as in the published record, with public holder names in place
-    of tickets.
+    The fields are named as in the published lock record; where that has secret tickets,
+    they have public holder names.
 
     Attributes:
         fence: the last fencing number handed out.
-        clock_set_back: seconds by which the store's clock was set back since the last
-            change, else 0.0. A dead holder keeps the resource longer by that time.
+        clock_set_back: seconds by which the store's clock was set back after the last
+            change of the resource, else 0.0. Leases end later by that time.
     """
 
     resource_type: str
@@ -104,9 +104,9 @@ class LockInfo:
         """Return a copy with only the holders that look abandoned; None if none does.
 
         A holder looks abandoned if its grant is at least ``older_than`` seconds old,
-        and never expires, or ran out and no request has come since; records of other
-        programs count, too. After the store's clock was set back, every holder looks
-        abandoned.
+        and never expires, or ran out and no task has requested the resource after that.
+        This includes holders that use the published mutex record without this library.
+        After the store's clock was set back, every holder looks abandoned.
         """
         left = tuple(
             holder

@@ -55,16 +55,17 @@ class OptionArgs(TypedDict, total=False):
         lease: how long a grant lives unless it is renewed; 30 by default, at least 0.2;
             None: it never expires.
         policy: who goes first when readers and writers wait; see ``RWLock``.
-        fair: False lets a mutex be acquired ahead of the queue; not for a ``RWLock``.
+        fair: False lets a mutex be acquired ahead of tasks that wait; not for a
+            ``RWLock``.
         on_lost: ``"raise"`` cancels the body and raises ``LockLost``; ``"flag"`` only
             sets ``held.lost``; a callable is called with the ``Held`` in the event
             loop.
-        max_stall: a grant is lost if the event loop hangs for longer.
-        max_hold: a grant is lost if it is held for longer.
+        max_stall: a grant is lost if the event loop hangs for longer than this.
+        max_hold: a grant is lost if it is held for longer than this.
         margin: how long before the end of its lease a holder counts it as lost.
-        slow_wait: after this wait, log the holders and the place in the queue.
+        slow_wait: log a wait of this length, with the holders and the queue position.
         max_waiters: ``TooManyWaiters`` is raised if the queue is as long as this.
-        lock_delay: for how long the lock is not granted after a grant EXPIRED.
+        lock_delay: for how long no task gets the lock after a lease ran out unreleased.
     """
 
     lease: float | None
@@ -237,12 +238,12 @@ class _Exclusive(_Lock):
             timeout: seconds to wait; None: for ever; 0: only try.
             reason: shown to tasks that wait for the lock.
 
-        Entering raises what ``acquire`` raises, and these.
+        Entering the block raises what ``acquire`` raises, and the following.
 
         Raises:
-            Unsupported: this store cannot do that.
+            Unsupported: this store cannot bind a lock to a transaction.
             ConfigurationError: no transaction has begun, or it is of another database,
-                or it sees only what was there before the lock (REPEATABLE READ).
+                or it cannot see changes made before the lock came (REPEATABLE READ).
         """
         check_seconds("timeout", timeout)
         options = self._options.but(
@@ -298,8 +299,8 @@ def parts_of(lock: AnyLock) -> tuple[Session, AcquireRequest, Options]:
 class RWLock:
     """A readers-writer lock; ``policy`` says who goes first when both sides wait.
 
-    ``"fair"`` alternates: after a writer all readers enter that wait at that moment,
-    after these readers the oldest writer, so that neither side starves. With
+    ``"fair"`` alternates: after a writer come all readers that wait when it leaves,
+    after these readers the longest-waiting writer, so that neither side starves. With
     ``"writer"`` waiting writers always enter first, with ``"reader"`` readers do: the
     other side may starve.
     """

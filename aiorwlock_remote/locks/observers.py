@@ -51,7 +51,7 @@ class Attempt:
 class AttemptObserver(Protocol):
     """Follower of one attempt, returned by ``Observer.asked``.
 
-    Either ``failed`` is called once, or ``obtained`` and later ``ended``.
+    Either ``failed`` is called once; or ``obtained``, and later ``ended``.
     """
 
     def obtained(self, resource: str, fence: int) -> None:
@@ -66,7 +66,9 @@ class AttemptObserver(Protocol):
         """
 
     def ended(self, how: GrantEnd) -> None:
-        """Called when the grant has ended; ``how`` says by what."""
+        """Called when the grant has ended. ``how``: ``released``, ``moved`` (upgraded
+        or downgraded), ``detached``, ``dropped``, or the reason of its loss.
+        """
 
 
 class Observer(Protocol):
@@ -74,7 +76,7 @@ class Observer(Protocol):
 
     Observed are requests for mutexes, readers-writer locks, ``multi`` and mutex sets,
     upgrades, downgrades and adopted grants; not row locks, occupied objects and the
-    published calls (``acquire_mutex_lock`` …).
+    calls with a ticket of your own (``acquire_mutex_lock`` …).
 
     Methods are called in the event loop and must not block; ``asked``, ``obtained`` and
     ``failed`` in the task that requests the lock. What an observer raises, even

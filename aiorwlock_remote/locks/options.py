@@ -87,12 +87,12 @@ class Options:
         return changed
 
     def mutex_policy(self) -> Policy:
-        """Return a mutex's policy: ``BARGE`` if ``fair`` is False, else ``policy``."""
+        """Return ``policy`` if ``fair``, else ``BARGE``, which ignores the queue."""
         return POLICIES[self.policy] if self.fair else Policy.BARGE
 
     @property
     def terms(self) -> LeaseTerms:
-        """The options that concern the lease of a grant, for the lease keeper."""
+        """The time limits of a grant among the options, for the lease keeper."""
         return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
 
     def _check_margin(self) -> None:

@@ -36,15 +36,15 @@ _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 
 class OccupancyArgs(TypedDict, total=False):
-    """The key names and ages of occupied objects. Times in seconds.
+    """Options of ``occupancies``: names of keys, ages of records. Times in seconds.
 
     Attributes:
-        pending: name of the key of an object that is about to be used, with ``%s`` for
-            the object; ``"pending:%s"`` by default.
-        using: name of the key of an object in use; ``"using:%s"`` by default.
-        pending_age: an older pending record counts as dead, and other processes remove
-            it; 10 by default.
-        using_age: the same for a using record; 600 by default; None: never.
+        pending: name of the store's key with the records of processes that are about to
+            use an object, with ``%s`` for the object; ``"pending:%s"`` by default.
+        using: the same for processes that use it; ``"using:%s"`` by default.
+        pending_age: a record under ``pending`` that is older counts as dead, and other
+            processes remove it; 10 by default.
+        using_age: the same for ``using``; 600 by default; None: never dead.
     """
 
     pending: str
@@ -73,7 +73,7 @@ class RecipeFactories:
         on_lost: OnLost | None = None,
         max_hold: float | None = None,
     ) -> MutexSet:
-        """Return a set of named mutexes, kept in one sorted set of Redis; no I/O.
+        """Return a group of named mutexes, kept in one sorted set of Redis; no I/O.
 
         Args:
             name: name of the set.
@@ -86,7 +86,7 @@ class RecipeFactories:
             max_hold: seconds; a grant is lost if it is held for longer.
 
         Raises:
-            Unsupported: this store cannot hold one.
+            Unsupported: this store cannot hold mutex sets.
             ConfigurationError: a name or a number is not valid.
         """
         check_set_name("set", name)
@@ -147,11 +147,11 @@ class RecipeFactories:
             table: one of your own tables, if need be as ``schema.table``.
             row_id: the value of the column ``key`` in the row.
             key: the column that identifies a row.
-            mark: the column with the mark of the holder.
+            mark: the column with a text that says whether readers, a writer or no task
+                hold the row.
             count: the column with the number of readers.
             reason: the column with the last holder's reason.
-            lease: seconds a grant lives unless it is renewed; None: for ever, as
-                published.
+            lease: seconds a grant lives unless it is renewed; None: for ever.
             grants: the additional column for grants with a lease.
 
         Raises:
@@ -174,26 +174,29 @@ class RecipeFactories:
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
     ) -> Occupancy:
-        """Return a handle of one object: ``occupancies(**names).of(…)``; no I/O.
+        """Return a handle of one object, by which it is marked as in use; no I/O.
 
         Args:
             kind: kind of the object, such as ``"book"``.
             object_id: the one object of that kind.
-            names: as for ``occupancies``, with the same errors.
+            names: the store's keys of the object, and ages; see ``OccupancyArgs``.
+
+        Raises what ``occupancies`` raises.
         """
         return self.occupancies(**names).of(kind, object_id)
 
     def occupancies(self, **names: Unpack[OccupancyArgs]) -> Occupancies:
         """Return a factory of handles that mark existing objects as in use; no I/O.
 
-        While a task occupies an object, its mark is first pending, then using.
+        A task that occupies an object leaves a record in the store: first under the key
+        ``pending``, while it looks for others, then under ``using``, while it uses it.
 
         Args:
             names: the two keys of an object and the ages, the same in every program
                 that occupies these objects; see ``OccupancyArgs``.
 
         Raises:
-            Unsupported: this store cannot hold any.
+            Unsupported: this store cannot hold such records.
             ConfigurationError: a name or a number is not valid.
         """
         pending = check_pattern("pending", names.get("pending", "pending:%s"))

@@ -75,7 +75,7 @@ class Session:
         raise Closed(reason="closed" if self.closed else "other loop")
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Return ``lock_info(snapshot)``; log once if the store's clock went back."""
+        """Convert a snapshot to a ``LockInfo``; log if the store's clock went back."""
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True
@@ -113,8 +113,8 @@ class Session:
         raise WouldDeadlock(resource=resource.label, held_mode=str(mine.mode))
 
     def admit(self, grant: HeldState) -> None:
-        """Register a new grant: from now on it is renewed, and its loss is handled.
-        Its owner is the running task, if ``owned_by_task``, else the user's ``Held``.
+        """Register a new grant: from now on it is renewed, and its loss is handled. The
+        running task becomes its owner if ``grant.owned_by_task``, else the ``Held``.
         """
         self._check_dropped()
         lease, task = grant.lease, self._task()

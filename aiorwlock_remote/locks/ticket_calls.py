@@ -1,4 +1,4 @@
-"""The calls of the published design: locks under tickets that the caller chooses."""
+"""Calls that acquire and release under tickets that the caller chooses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class TicketCalls:
         """Try to become a reader under a ticket of your own; do not wait.
 
         Return True if this ticket is a reader now, False if a writer holds the resource
-        or is pending. Otherwise the same as ``acquire_mutex_lock``.
+        or waits for it. Arguments, cancellation and errors are those of
+        ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(self._session, name, ticket, Mode.READ, lease)
@@ -97,9 +98,10 @@ class TicketCalls:
     ) -> bool:
         """Try to become the writer under a ticket of your own; do not wait.
 
-        Return True if this ticket is the writer now. If not, it is the pending writer
-        for three poll intervals, which keeps new readers out: repeat the call with the
-        same ticket within that time. Otherwise the same as ``acquire_mutex_lock``.
+        Return True if this ticket is the writer now. If not, it waits as the pending
+        writer for three poll intervals (a few seconds), which keeps new readers out:
+        repeat the call with the same ticket within that time. Arguments, cancellation
+        and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
         return await _acquire(

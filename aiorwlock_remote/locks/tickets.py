@@ -1,8 +1,8 @@
-"""Tickets of ``detach`` and ``adopt``: a grant as opaque text, as secret as the grant.
+"""Tickets of ``detach`` and ``adopt``: a grant encoded as text, to be kept secret.
 
-Adopting a ticket takes the grant over. A *shared* ticket, made by ``rwlock run`` for
-its command, is that of a grant which its holder keeps: any number of tasks may hold the
-grant together.
+Adopting a ticket takes its grant over from the former holder. With a *shared* ticket,
+which ``rwlock run`` makes for its command, the former holder keeps the grant, and any
+number of tasks may hold it together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class TransferTicket:
 
 
 def write(lease: Lease, *, shared: bool = False) -> str:
-    """Return the text with which others adopt the grant or, if ``shared``, share it."""
+    """Encode a grant as the text for ``Locks.adopt``. ``shared``: who adopts it holds
+    the grant together with its present holder, and does not take it over.
+    """
     fields = [
         lease.resource.type,
         lease.resource.id,

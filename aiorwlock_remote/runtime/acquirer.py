@@ -1,9 +1,9 @@
 """Acquiring locks: the loop of attempts behind one ``acquire()``.
 
 ``LockAcquirer`` gets locks for the tasks of this process, which wait in a
-``WaitQueue``; ``SetAcquirer`` (``runtime.set_acquirer``) gets mutexes of a set. Both
-share the loop of ``BaseAcquirer``. ``try_acquire_all`` tries several locks at once, and
-``obtain_unless`` ends a wait on a condition.
+``WaitQueue``; ``SetAcquirer`` gets mutexes of a ``MutexSet``, a named group of mutexes
+in one sorted set of Redis. Both share the loop of ``BaseAcquirer``. ``try_acquire_all``
+tries several locks at once, and ``obtain_unless`` ends a wait on a condition.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
 class BaseAcquirer(ABC):
-    """Base of the acquirers: repeats attempts until a request is granted or fails. A
-    subclass implements how one attempt asks the store, and how a task waits.
+    """Base of the acquirers: asks the store again and again until a request is granted
+    or fails. A subclass implements how to ask the store once, and how a task waits.
     """
 
     def __init__(self, client: StoreClient) -> None:
@@ -51,17 +51,17 @@ class BaseAcquirer(ABC):
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
-        """Wait for a grant; return its lease, which nothing renews yet.
+        """Wait for a grant; return its lease. The caller has to start its renewals.
 
         If the caller is cancelled, no grant and no queue entry remain.
 
         Raises:
             LockTimeout: not obtained within ``timeout`` seconds.
             TooManyWaiters: the queue is full.
-            AcquireUncertain: it is not known whether the store has granted.
-            BackendError: the store failed before there was a queue entry; or no thread
-                could be started to renew, and nothing was sent; or an error with
-                ``retry_after``, a temporary obstacle, came again until the timeout.
+            AcquireUncertain: it is not known whether the store has granted the lock.
+            BackendError: the store failed before it had a queue entry of this process;
+                or no thread could be started to renew, and nothing was sent; or a
+                temporary error (one with ``retry_after``) recurred until the timeout.
             Closed: the ``Locks`` was closed meanwhile.
         """
         client, throttle = self._client, self._runtime.throttle
@@ -122,8 +122,9 @@ class BaseAcquirer(ABC):
 
         Args:
             request: what was asked for.
-            holders: descriptions, by the store, of the grants in the way.
-            retry_after: microseconds until the first of these grants ends, if known.
+            holders: the store's descriptions of the grants that prevented this one.
+            retry_after: microseconds until the first of these grants ends; None: not
+                known.
             unanswered: whether the store never answered this request.
         """
         return LockTimeout(
@@ -162,7 +163,7 @@ class BaseAcquirer(ABC):
 
 
 class LockAcquirer(BaseAcquirer):
-    """Acquirer of all locks except mutexes of a set, for the tasks of this process."""
+    """Gets locks, all but the mutexes of a ``MutexSet``, for tasks of this process."""
 
     def __init__(self, client: StoreClient) -> None:
         super().__init__(client)
@@ -297,9 +298,9 @@ async def obtain_unless(
 ) -> Lease:
     """Wait for a grant by ``obtain(request)``, but only until ``over()`` returns.
 
-    ``over()`` is awaited at the same time, and may be cancelled at any await. A grant
-    that comes after ``over()`` returned is released by ``client``. If the caller is
-    cancelled, no grant and no queue entry remain.
+    ``over()`` runs in a task beside ``obtain``, and is cancelled when that returns. A
+    grant that comes after ``over()`` returned is released through ``client``. If the
+    caller is cancelled, no grant and no queue entry remain.
 
     Raises:
         AcquireAbandoned: ``over()`` returned first.
@@ -357,7 +358,7 @@ async def try_acquire_all(
     one is refused, or the caller is cancelled, the other grants are given back.
 
     Raises:
-        AcquireUncertain: it is not known whether the store has granted.
+        AcquireUncertain: it is not known whether the store has granted the locks.
         Closed: the ``Locks`` was closed meanwhile.
         BackendError: the store failed, or no thread could be started to renew.
     """
@@ -435,9 +436,10 @@ def slow_wait_message(
 
     ``waited 5 s for order/42 (write), held 31 s by web-3 pid 71: …; 4th in queue``.
 
-    ``seen`` is the state of the resource in the store, where the queue entry of this
-    ``Locks`` has the id ``client_id``. ``before`` is how many tasks of this process
-    wait before this one; the text counts the tasks of all processes.
+    ``request`` is what the task waits for, ``seen`` the state of the resource in the
+    store, where the queue entry of this ``Locks`` has the id ``client_id``. ``before``
+    is how many tasks of this process wait before this one; the place in the text counts
+    the tasks of all processes.
     """
     live, foreign = peek(seen.record, seen.seat, seen.now)
     if foreign is not None or seen.guests:

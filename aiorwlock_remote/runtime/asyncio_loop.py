@@ -1,4 +1,4 @@
-"""``AsyncioEventLoop``: asyncio as the loop of a ``Locks``, imported only there."""
+"""``AsyncioEventLoop``: adapter of asyncio; imported only if asyncio runs."""
 
 from __future__ import annotations
 

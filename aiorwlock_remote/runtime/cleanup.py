@@ -73,9 +73,9 @@ async def ask_with_retries(
 
 
 class InFlightGrants:
-    """The requests under way that the store may grant, each with a function to undo it.
-    Belongs to one ``Locks`` and to the thread of its loop. Tasks in a wait queue are
-    not registered here: ``LockAcquirer.close`` ends their waits.
+    """Register of one ``Locks``: the requests that were sent and may be granted, each
+    with a function to undo it. To be used in the event loop's thread. Tasks in a wait
+    queue are not registered: ``LockAcquirer.close`` ends their waits.
     """
 
     def __init__(self) -> None:
@@ -97,12 +97,12 @@ class InFlightGrants:
         return key
 
     def end(self, key: object) -> bool:
-        """Unregister a request. Return False if ``close`` has called its ``undo``."""
+        """Unregister a request; False: ``close`` has called its ``undo`` already."""
         return self._undo.pop(key, None) is not None
 
     @contextmanager
     def under(self, undo: Callable[[], object]) -> Generator[None, None, None]:
-        """Register a request that the ``with`` block sends and awaits.
+        """Register a request while the ``with`` block sends and awaits it.
 
         If ``close`` is called during the block, it calls ``undo()``, and the block ends
         with ``Closed``; after ``close``, the block is not entered. After the block, the
@@ -119,7 +119,9 @@ class InFlightGrants:
             raise Closed
 
     def close(self) -> None:
-        """Call every ``undo`` (while the store is open); refuse later requests."""
+        """Call every registered ``undo``; from now on ``begin`` raises ``Closed``. Call
+        this before the store is closed, as ``undo`` sends a request.
+        """
         self._closed = True
         undo, self._undo = self._undo, {}
         for one in undo.values():
@@ -127,7 +129,7 @@ class InFlightGrants:
 
 
 class HasLabel(Protocol):
-    """A resource of any kind, as far as log events need it."""
+    """Object, such as a lock's resource, that log events name by its ``label``."""
 
     @property
     def label(self) -> str:

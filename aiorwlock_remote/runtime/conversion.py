@@ -26,9 +26,9 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 async def downgrade(
     client: StoreClient, old: Lease, request: AcquireRequest
 ) -> Lease | None:
-    """Turn a writer's grant into a reader's; return its lease. Return None if ``old``,
-    the writer's lease, has ended. If the caller is cancelled while the request is under
-    way, both grants are given up.
+    """Turn a writer's grant into a reader's; return the reader's lease. Return None if
+    ``old``, the writer's lease, has ended. ``request`` holds the options of the new
+    grant. If the caller is cancelled during the request, both grants are given up.
     """
     command = Downgrade(old.ticket, client.claim(request))
     return await _move(client, old, request, command)
@@ -43,7 +43,8 @@ async def upgrade(
     (None: wait for ever), or if ``old``, the reader's lease, has ended. If the caller
     is cancelled while a request is under way, both grants are given up; if it is
     cancelled during the wait, the old lease stays. A request that is under way when the
-    time is up is awaited: its reply may be the grant.
+    time is up is awaited: its reply may be the grant. ``request`` holds the options of
+    the new grant.
 
     Raises:
         UpgradeConflict: another reader is waiting for an upgrade already.
@@ -83,10 +84,12 @@ async def upgrade(
 async def adopt(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """Take over the grant of a detached ticket; return its lease, None if it is gone.
+    """Take over the grant of ``ticket``, which ``Held.detach`` gave away.
 
-    If the caller is cancelled while the request is under way, the new ticket is
-    withdrawn: the grant has ended, or still belongs to the old ticket.
+    Return the lease of the grant under a new ticket; None if the grant is gone.
+    ``request`` names the resource, mode and options. If the caller is cancelled while
+    the request is under way, the new ticket is withdrawn: the grant has ended, or still
+    belongs to the old ticket.
 
     Raises:
         AcquireUncertain: it is not known whether the grant was taken over.
@@ -105,9 +108,9 @@ async def adopt(
 async def share(
     client: StoreClient, ticket: str, request: AcquireRequest
 ) -> Lease | None:
-    """Return a lease of the grant with ``ticket``, which its owner keeps; None if the
-    grant is gone. Raise ``BackendError`` if the store failed, or no thread could be
-    started to renew.
+    """Return a lease of the grant with ``ticket``, which its owner holds as well; None
+    if the grant is gone. ``request`` names its resource, mode and options. Raise
+    ``BackendError`` if the store failed, or no thread could be started to renew.
     """
     client.keeper.ready(request.terms)
     lease = request.terms.lease

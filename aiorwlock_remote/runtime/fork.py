@@ -25,7 +25,7 @@ class ForkAware(Protocol):
     """Object to be disabled in forked child processes."""
 
     def sever(self) -> None:
-        """Send nothing any more: this process is a forked child."""
+        """Stop sending requests for ever, because this process is a forked child."""
 
 
 class ForkedStore:

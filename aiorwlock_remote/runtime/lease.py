@@ -35,8 +35,8 @@ class LeaseTerms:
     Attributes:
         lease: how long the grant lives in the store without a renewal.
         margin: how long before the end of the lease the holder counts it as lost.
-        max_stall: the grant is lost if the event loop hangs for longer.
-        max_hold: the grant is lost if it is held for longer, renewed or not.
+        max_stall: the grant is lost if the event loop hangs for longer than this.
+        max_hold: the grant is lost this long after its request, renewed or not.
         keep: whether the lease keeper renews the grant.
     """
 
@@ -54,16 +54,16 @@ class LeaseTerms:
 
 
 class Lease:
-    """One grant of this process, from the answer of the store to its end.
+    """A grant that this process got from the store: its deadline, owner and state.
 
     Invariants (tests/runtime/test_lease.py):
 
     - A lease ends once: the first call of ``end`` or ``lose`` decides, in any thread,
       and ``on_loss`` is called at most once.
-    - ``deadline`` never moves nearer: an answer that comes late cannot take back what a
-      newer renewal promised.
+    - ``deadline`` never becomes earlier: the late reply to an old renewal cannot undo a
+      newer renewal.
     - While a request may have moved the grant to another ticket, the lease is not lost
-      because the store does not know the old one (``gone``).
+      because the store does not know the old ticket (``gone``).
     """
 
     __slots__ = (
@@ -143,7 +143,7 @@ class Lease:
                 self.attempts = 0
 
     def end(self, state: LeaseState) -> bool:
-        """Set the final ``state``, unless the lease has ended: then return False."""
+        """End the lease in ``state``; return True. Return False if it had ended."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -152,7 +152,7 @@ class Lease:
         return True
 
     def lose(self, reason: LossReason) -> bool:
-        """End the lease as lost and call ``on_loss``. Return False if it had ended."""
+        """Lose the lease: call ``on_loss``, return True. False: it had ended before."""
         with self._lock:
             if self.state is not LeaseState.HELD:
                 return False
@@ -174,7 +174,9 @@ class Lease:
 
     @contextmanager
     def moving_to(self, ticket: str) -> Generator[None, None, None]:
-        """Enter a block in which a request may move the grant to ``ticket``."""
+        """Context manager for the time of a request that may move the grant to the new
+        ``ticket``: in its block the calls of ``gone`` do nothing.
+        """
         # A tuple, replaced as a whole: the keeper's threads read it (``gone``).
         self.moving = (*self.moving, ticket)
         try:
@@ -183,7 +185,7 @@ class Lease:
             self.moving = tuple(t for t in self.moving if t != ticket)
 
     def expired(self) -> bool:
-        """Return whether the lease is lost; lose it if its deadline has passed."""
+        """Lose the lease if its deadline has passed; return whether it is lost."""
         if self.deadline is not None and self._clock.now() >= self.deadline:
             self.lose("expired")
         return self.state is LeaseState.LOST

@@ -65,8 +65,9 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 class DeadlineQueue:
     """Leases ordered by the local time at which each is to be checked. Not thread-safe.
 
-    Leases are kept in slots of ``SLOT_SECONDS``. A lease that ends leaves its slot at
-    once, and empty slots are dropped now and then, so that ended leases use no memory.
+    Leases that are due within the same ``SLOT_SECONDS`` share a set, called a slot. A
+    lease that ends leaves its slot at once, and empty slots are dropped now and then,
+    so that ended leases use no memory.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,9 @@ class DeadlineQueue:
 
     @property
     def next(self) -> float:
-        """Local monotonic time when the next slot is due; infinity if there is none."""
+        """Local monotonic time of the next check (or a little earlier, if the lease to
+        be checked was removed); infinity if the queue is empty.
+        """
         return self._slots[0] * SLOT_SECONDS if self._slots else math.inf
 
     def put(self, lease: Lease, due: float) -> float:
@@ -107,7 +110,9 @@ class DeadlineQueue:
         return slot * SLOT_SECONDS
 
     def move(self, lease: Lease, due: float) -> float:
-        """Add a lease, or change the time of its check. Return what ``put`` returns."""
+        """Add a lease to be checked at local monotonic time ``due``, or change its time
+        if it is in the queue. Return the time of the check; infinity: never due.
+        """
         if lease.slot is not None:
             lease.slot.discard(lease)
         return self.put(lease, due)
@@ -118,7 +123,7 @@ class DeadlineQueue:
         return [lease for lease in known if lease.state is LeaseState.HELD]
 
     def take(self, now: float, most: int) -> list[Lease]:
-        """Remove and return up to ``most`` held leases that are due at ``now``."""
+        """Remove and return up to ``most`` leases that are held and due by ``now``."""
         batch: list[Lease] = []
         if self.next > now:
             return batch
@@ -164,12 +169,13 @@ class RenewalWorker:
         """Prepare the thread.
 
         Args:
-            open_renewer: opens the connection for renewals, in the thread that first
-                renews.
+            open_renewer: opens the connection for renewals; called in the thread that
+                sends the first renewal.
             clock: local monotonic clock.
             check_again: called with each lease whose time of renewal (``renew_due``)
                 has changed, in the thread that changed it.
-            throttle: its ``behind`` is True while renewals are late, to delay acquires.
+            throttle: while renewals are late, its ``behind`` is set to True, which
+                delays acquire requests; None: none are delayed.
         """
         self.sent: int = 0
         """Number of renewals sent, one for each lease of a batch."""
@@ -208,7 +214,7 @@ class RenewalWorker:
         self._due.put(leases)
 
     def close(self) -> None:
-        """Stop renewing. Block until the renewals under way ended or were aborted."""
+        """Stop renewing. Block until renewals under way are over or aborted."""
         self._closing = True
         self._due.put(None)
         if self._thread is not None:
@@ -220,7 +226,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Log, not raise, errors of the ``with`` block; retry ``leases`` after one."""
+        """Catch and log an error of the ``with`` block, then renew ``leases`` again."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -368,14 +374,14 @@ class KeeperLoop(Protocol):
 
 
 class LeaseKeeper:
-    """The thread that watches the leases of a ``Locks``, and has them renewed in time.
+    """Watches the leases of a ``Locks`` in a thread, and has them renewed in time.
 
-    It starts with the first request for a grant that needs watching.
+    The thread starts before the first request for a grant with a time limit.
 
     Invariants (tests/runtime/test_lease_keeper_random_histories.py):
 
-    - A held lease with an end is always in the queue, in the batch that the thread is
-      checking, or with the worker; so none is forgotten.
+    - A held lease with a deadline is always in the ``DeadlineQueue``, in the batch that
+      the thread is checking, or with the ``RenewalWorker``; so none is forgotten.
     - The thread never waits for the store: a lease is lost at its deadline even while a
       renewal hangs (test_a_renewal_that_hangs_hides_no_other_loss).
     - No request for a grant is sent if the grant could not be watched
@@ -413,11 +419,11 @@ class LeaseKeeper:
 
     @property
     def renewals(self) -> tuple[int, int, int]:
-        """Number of renewals that became due, that were sent, and that failed."""
+        """Numbers of renewals: that became due, that were sent, that failed."""
         return self.due, self._worker.sent, self._worker.failed
 
     def track_endless(self) -> None:
-        """From now on let ``renew_all`` also renew grants that never expire."""
+        """Let ``renew_all`` also renew grants without a lease that are added later."""
         self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
@@ -428,7 +434,7 @@ class LeaseKeeper:
             self._start()
 
     def add(self, lease: Lease) -> None:
-        """Watch and renew a lease until it ends. Call this in the loop's thread."""
+        """Begin to watch and renew a lease. Call this in the event loop's thread."""
         if not (lease.terms.watched or self._deadlines.keeps_endless):
             return
         _gather(lease, self._phase)
@@ -443,11 +449,11 @@ class LeaseKeeper:
                 self._changed.notify()
 
     def renew_all(self) -> None:
-        """Renew every grant now, as another server has taken over. From any thread.
+        """Renew every grant now, because another server of the store has taken over.
 
         The new server may not know the newest grants, and may have given their locks to
         other processes: so the holders in this process learn of a loss at once, and not
-        after a third of a lease.
+        after a third of a lease. May be called in any thread.
         """
         with self._lock:
             now = self._worker.doubted_at = self._clock.now()

@@ -11,7 +11,7 @@ from aiorwlock_remote.runtime.lease import LeaseTerms
 
 @value
 class AcquireRequest:
-    """Value object: a request for one lock. Times in seconds, as in ``OptionArgs``."""
+    """Value object: a request for one lock, with its options. Times in seconds."""
 
     resource: Resource
     mode: Mode

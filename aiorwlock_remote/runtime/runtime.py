@@ -68,9 +68,9 @@ class AcquireThrottle:
         request.add_done_callback(partial(self._answered, self._clock.now()))
 
     async def turn(self, seconds: float | None) -> None:
-        """Wait until a request may be sent, at most ``seconds`` (None: for ever). The
-        caller must call ``let_in`` as soon as its request is sent, or is not needed.
-        Raise ``Closed`` if the ``Locks`` was closed meanwhile.
+        """Return when a request may be sent, or when ``seconds`` (None: no limit) are
+        over. The caller must call ``let_in`` once it has sent its request, or will not
+        send it. Raise ``Closed`` if the ``Locks`` was closed meanwhile.
         """
         if log.isEnabledFor(logging.DEBUG):
             waiting, window = len(self._waiting), self._window
@@ -97,7 +97,7 @@ class AcquireThrottle:
                 self.let_in()
 
     def let_in(self) -> None:
-        """Wake the next tasks in ``turn``, as many as may send a request now."""
+        """Wake the tasks that wait in ``turn``, as many as may send a request now."""
         while self._waiting and self._has_room:
             turn = next(iter(self._waiting))
             del self._waiting[turn]
@@ -129,8 +129,8 @@ class AcquireThrottle:
 
 class Runtime:
     """State that all parts of one ``Locks`` share. ``store`` is set when the store is
-    open. It must be read anew for each request, because ``StoreClient.sever`` replaces
-    it in a forked child process.
+    open. Read this attribute anew for each request, because ``StoreClient.sever``
+    replaces the store in a forked child process.
     """
 
     store: Store
@@ -149,9 +149,9 @@ class Runtime:
         self.wakeups: dict[WakeCause, int] = {"message": 0, "timer": 0, "poll": 0}
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Send a command to the store without awaiting; return the reply to come. What
-        ``Store.step`` raises becomes the error of that reply: otherwise a caller that
-        sends several requests would stop half-way and forget the first ones.
+        """Send a command to the store without awaiting; return the reply to come. An
+        exception of ``Store.step`` becomes the error of that reply, and is not raised:
+        so a caller that sends several requests does not stop half-way.
         """
         self.requests_sent += 1
         if log.isEnabledFor(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""Acquiring mutexes of a set (a published sorted set in Redis), and waiting for them.
+"""Waiting for mutexes of a ``MutexSet``, a group of mutexes in a sorted set of Redis.
 
 For other locks each resource has its own ``WaitQueue`` and wake-ups. All mutexes of a
 set share one queue among the processes, and one wake-up channel.
@@ -53,15 +53,15 @@ the mutex, or None if any may be free; see ``SupportsMutexSets.members``."""
 
 
 class PeriodicPoll:
-    """Timer that calls ``poll()`` at intervals between ``start`` and ``end``. ``hint``
-    brings a call forward; as hints are cheap and may be wrong, there are at most two
-    calls in two seconds. To be used in the event loop's thread.
+    """Timer that calls ``poll()`` at intervals, from ``start()`` until ``end()``. Each
+    ``hint`` makes the next call earlier; as hints may be many or wrong, there are at
+    most two calls in two seconds. To be used in the event loop's thread.
     """
 
     def __init__(
         self, loop: EventLoop, every: float, poll: Callable[[], object]
     ) -> None:
-        """Prepare to call ``poll`` every ``every`` seconds, varied by ``JITTER``."""
+        """Prepare to call ``poll`` every ``every`` seconds, with a random variation."""
         self._clock = loop.clock
         self._every = every
         self._poll = poll
@@ -85,7 +85,7 @@ class PeriodicPoll:
             self._task.wake()
 
     def hint(self, seconds: float) -> None:
-        """Bring the next poll forward: a change is expected in ``seconds`` seconds."""
+        """Poll in about ``seconds`` seconds if the next poll is planned for later."""
         at = self._clock.now() + seconds
         if at < self._hinted:
             self._hinted = at
@@ -118,8 +118,9 @@ class PeriodicPoll:
 
 @dataclass(eq=False, slots=True)
 class TargetWaiter:
-    """A task that waits for one mutex of a set, or for any, until ``ready`` is done.
-    Then ``took`` is the mutex that it got, or ``error`` says why it got none.
+    """A task that waits for a named mutex of a ``MutexSet``, or for any mutex of it.
+    When ``ready`` is done, ``took`` is the mutex that the task got, or ``error`` says
+    why it got none.
     """
 
     resource: Resource
@@ -154,7 +155,7 @@ class TargetWaiter:
 
 @dataclass(eq=False, slots=True)
 class TargetQueue:
-    """The tasks that wait for one target: a mutex of a set by its name, or any."""
+    """The tasks that wait for the same target: a named mutex of a set, or any of it."""
 
     target: str
     waiters: deque[TargetWaiter] = field(default_factory=deque[TargetWaiter])
@@ -167,9 +168,10 @@ class TargetQueue:
 
 
 class SetWaitQueue:
-    """The tasks of this process that wait for mutexes of one set, by target. No
-    change of state awaits, so that no cancellation can interrupt it. One request to the
-    store asks for all targets that are due.
+    """The tasks of this process that wait for mutexes of one ``MutexSet``. Each waits
+    for a target: a mutex by its name, or any mutex of the set. One request to the store
+    asks for all targets that are due. No method that changes the state awaits, so that
+    no cancellation can interrupt it.
     """
 
     def __init__(
@@ -207,7 +209,9 @@ class SetWaitQueue:
             self.withdraw(waiter).log_failure()
 
     def withdraw(self, waiter: TargetWaiter) -> Pending[None]:
-        """Withdraw a waiter's request, so that it holds nothing; retry on failure."""
+        """Withdraw a waiter's request, granted or not, so that the waiter holds
+        nothing; repeat the withdrawal in the background if it fails.
+        """
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
         cleanup = self._runtime.cleanup
@@ -366,7 +370,7 @@ def _too_few_replicas(error: BaseException) -> bool:
 
 
 class SetAcquirer(BaseAcquirer):
-    """Acquirer of the mutexes of one set, for the tasks of this process."""
+    """Gets mutexes of one ``MutexSet`` for the tasks of this process."""
 
     def __init__(
         self,
@@ -375,9 +379,9 @@ class SetAcquirer(BaseAcquirer):
         open_members: OpenMembers,
         poll_interval: float,
     ) -> None:
-        """Open the set ``name``; no I/O. ``poll_interval``: seconds between two polls
-        of a waiter, in case a wake-up is lost; ``revalidate_seconds`` of the published
-        design.
+        """Prepare to acquire mutexes of the set ``name``; no I/O. ``open_members``
+        makes the access to the set in the store. ``poll_interval``: seconds between two
+        requests of a waiter, in case a wake-up is lost.
         """
         super().__init__(client)
         self._name = name

@@ -94,7 +94,9 @@ class StoreClient:
         disable_in_children(self)
 
     def claim(self, request: AcquireRequest) -> Claim:
-        """Return a claim of the running task: new 128-bit ticket, lease, requester."""
+        """Return a ``Claim``, what the store needs to make a grant: a new 128-bit
+        ticket, the lease that ``request`` asks for, and who asks (the running task).
+        """
         lease, reason = request.terms.lease, request.reason
         return Claim(
             random_id().hex(),
@@ -106,7 +108,9 @@ class StoreClient:
         )
 
     def requester(self, reason: str = "") -> Requester:
-        """Return host, process, task and ``reason``, as shown to other processes."""
+        """Return host, process id, running task and ``reason``, which the store keeps
+        with a grant, to show other processes who holds the lock.
+        """
         return self._requester(self.runtime.loop.task_name(), reason)
 
     def release(self, lease: Lease) -> Pending[Reply]:
@@ -138,7 +142,9 @@ class StoreClient:
         cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
-        """Renew a grant for ``seconds`` (None: for ever); extend or end its lease."""
+        """Renew a grant for ``seconds`` from now (None: for ever). Return the renewed
+        grant, and extend ``lease``; or ``NotHeld`` if the grant is gone, and lose it.
+        """
         # Before the request: a lease counted from the reply would let two processes
         # believe in their grants at once (``core.timing``).
         sent_at = self.runtime.clock.now()
@@ -154,15 +160,16 @@ class StoreClient:
         return outcome
 
     async def request(self, resource: Resource, command: Command) -> Reply:
-        """Send a command and return its reply, with the retries of ``answer``. If it
-        fails, nothing is withdrawn.
+        """Send a command and return its reply. Repeat the command after errors which
+        prove that it was not carried out; undo nothing after other errors.
         """
         return await self.answer(partial(self.runtime.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
-        """Send a command that may grant claim ``undo``; withdraw that claim on error.
+        """Send a command that may grant the claim ``undo``; return the reply. On an
+        error withdraw that claim.
 
-        Raise ``AcquireUncertain`` if it is not known whether the store has granted,
+        Raise ``AcquireUncertain`` if it is not known whether the claim was granted,
         ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
         ``BackendError``.
         """
@@ -205,11 +212,15 @@ class StoreClient:
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
-        """End the wait for an upgrade of the reader whose ticket is ``upgrader``."""
+        """Send the store that the reader with ticket ``upgrader`` no longer waits to
+        become the writer; the reader's grant stays. Do not wait for the reply.
+        """
         self._withdraw(resource, (), upgrader).log_failure()
 
     def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
-        """Make the lease of a grant requested at local monotonic time ``sent_at``."""
+        """Make the ``Lease`` of a new grant; its deadline counts from the local
+        monotonic time ``sent_at``, when the request was sent.
+        """
         if log.isEnabledFor(logging.DEBUG):
             log_event(
                 log,
@@ -225,8 +236,9 @@ class StoreClient:
         return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``ask()`` returns; repeat the call as ``ask_with_retries`` does.
-        Raise ``Closed`` instead of repeating it if the ``Locks`` was closed meanwhile,
+        """Return what ``ask()`` returns; repeat the call after errors which prove that
+        the request was not carried out, for up to ``connect_timeout`` seconds. Raise
+        ``Closed`` instead of repeating it if the ``Locks`` was closed meanwhile,
         because nothing would undo a grant that comes later.
         """
         runtime = self.runtime
@@ -241,12 +253,13 @@ class StoreClient:
         claim: Claim,
         until: float | None = None,
     ) -> None:
-        """Wait for the reply to a withdrawal of ``claim``, after which nothing is held.
+        """Wait for ``withdrawn``, the reply to a withdrawal of ``claim``, which was
+        sent because the request for ``claim`` failed with ``error``.
 
-        If it fails, or does not come within ``connect_timeout`` seconds and before the
-        local monotonic time ``until``, raise ``AcquireUncertain``: the store may hold a
-        grant. But if ``error``, the reason of the withdrawal, does not mean that the
-        store is unavailable, return: the caller then raises ``error``.
+        Return if the withdrawal succeeded, so that nothing is held. If it failed, or no
+        reply came within ``connect_timeout`` seconds and before the local monotonic
+        time ``until`` (None: no such limit), raise ``AcquireUncertain`` if ``error`` is
+        ``BackendUnavailable``, else return; the caller then raises ``error``.
         """
         failure: BackendError | None = None
         timeout = self.runtime.connect_timeout
@@ -270,7 +283,7 @@ class StoreClient:
         ) from failure
 
     async def aclose(self) -> None:
-        """Stop the lease keeper, close the store; also if the caller is cancelled."""
+        """Stop the lease keeper and close the store, even if this call is cancelled."""
         self.queues.close()
         thread, done = self.keeper.close(), anyio.Event()
 
@@ -336,6 +349,8 @@ def _any_held(replies: Sequence[Reply]) -> Reply:
 
 
 def was_held(reply: Reply) -> NotHeld | None:
-    """Return None if a release found its grant, else the reason why it was gone."""
+    """Read the reply to a release: return None if the grant was held until then, else
+    ``NotHeld`` with the reason why it was gone.
+    """
     assert isinstance(reply, Released)
     return None if reply.held else NotHeld(reply.reason)

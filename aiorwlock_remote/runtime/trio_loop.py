@@ -1,4 +1,4 @@
-"""``TrioEventLoop``: trio as the loop of a ``Locks``, imported only there."""
+"""``TrioEventLoop``: adapter of trio; imported only if trio runs."""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ class TaskWaiter(Waiter):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the request failed, and the store may still have granted it."""
+        """Whether the task's request failed with an error that leaves it open whether
+        the store has granted it.
+        """
         return is_uncertain(self.error)
 
     def decide(self) -> None:
@@ -82,10 +84,11 @@ class WaitQueue:
 
     Invariants (tests/runtime/test_wait_queue_random_histories.py):
 
-    - A mode with waiters has a request under way or a time ``due`` for its next one.
-    - ``set_alarm`` was called for each ``due`` that came nearer, so that the registry
-      never wakes a queue later than it is due.
-    - Each waiter that joined gets one result or leaves: ``waiting`` counts the others.
+    - A mode with waiters has a request under way, or a time when the next is ``due``.
+    - Whenever ``due`` became earlier, ``set_alarm`` was called, so that the
+      ``WaitQueueRegistry`` never wakes a queue later than it is due.
+    - Each waiter that joined gets one result or leaves; until then ``waiting`` counts
+      it.
     - A ticket that the store may know when its waiter leaves is withdrawn
       (tests/runtime/test_cancellation.py).
     """
@@ -96,7 +99,9 @@ class WaitQueue:
         runtime: Runtime,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
-        """Make an empty queue. It calls ``set_alarm(self)`` when it plans a poll."""
+        """Make an empty queue. Whenever the queue plans to ask the store again, it
+        calls ``set_alarm(self)``, so that ``look`` is called at the time ``due``.
+        """
         self.resource = resource
         self._runtime = runtime
         self._clock = runtime.clock
@@ -116,7 +121,7 @@ class WaitQueue:
 
     @property
     def due(self) -> float | None:
-        """Local monotonic time of the next poll of the store; None: not planned."""
+        """Local monotonic time of the next request to the store; None: none planned."""
         times = [mode.due for mode in self._modes if mode.due is not None]
         return min(times, default=None)
 
@@ -139,8 +144,8 @@ class WaitQueue:
 
     def leave(self, waiter: TaskWaiter, mode: Mode) -> None:
         """Remove a waiter, and give back what the store may have granted to it. Call
-        this also for a task that is cancelled after its grant came: it would hold a
-        lock without knowing (test_cancellation.py).
+        this also for a task that is cancelled after its grant came: else the grant
+        would stay without an owner (test_cancellation.py).
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
@@ -157,14 +162,16 @@ class WaitQueue:
         self._unwatch_if_idle()
 
     def withdraw(self, waiter: TaskWaiter, mode: Mode) -> Pending[Reply]:
-        """Withdraw the request of a failed waiter, as the store may have granted it."""
+        """Withdraw the request of a waiter that failed, as the store may have granted
+        it. Return the reply to come; a failed withdrawal is repeated.
+        """
         self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
         return self._retried(self._runtime.step(self.resource, withdraw), waiter)
 
     def before(self, waiter: TaskWaiter, mode: Mode) -> int:
-        """Return how many tasks of this process wait before this one in its mode."""
+        """Return how many tasks of this process wait before ``waiter`` in that mode."""
         waiters = self._queue(mode).waiters
         return waiters.index(waiter) if waiter in waiters else 0
 
@@ -173,7 +180,9 @@ class WaitQueue:
         return self._queue(mode).last_reply_to(waiter)
 
     def wake(self, cause: WakeCause = "message") -> None:
-        """Request the lock in every mode that has waiters, as it may be free."""
+        """Request the lock for readers and writers that wait, because it may be free
+        now. ``cause`` is the key under which ``Statistics.wakeups`` counts this call.
+        """
         for queue in self._modes:
             # Also without a queue entry: the wake-up may overtake the answer that
             # confirms the entry, and would be lost then.
@@ -192,7 +201,9 @@ class WaitQueue:
                 self._send(queue, queue.ask())
 
     def release(self, ticket: str, mode: Mode | None = None) -> Pending[Reply]:
-        """Send a release; the same request asks for the lock for the next waiters."""
+        """Send the release of the grant of ``ticket``; return the reply to come. The
+        same request asks for the lock for the next waiters of this process.
+        """
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
@@ -350,7 +361,7 @@ class WakeSignal:
         self._event = anyio.Event()
 
     def clear(self) -> None:
-        """Forget earlier calls of ``wake``: the next ``wait`` waits for a new one."""
+        """Ignore earlier calls of ``wake``: the next ``wait`` waits for a new call."""
         self._event = anyio.Event()
 
     def wake(self) -> None:
@@ -363,9 +374,9 @@ class WakeSignal:
 
 
 class WaitQueueRegistry:
-    """The wait queues of one ``Locks``, and the timer that wakes them. Its alarms are
-    local monotonic times at which a queue is to poll, or a resource may become free
-    because a lease ends. To be used in the event loop's thread.
+    """The wait queues of one ``Locks``, and the timer that wakes them: when a queue is
+    due to ask the store, or when a resource may become free because a lease ends. To be
+    used in the event loop's thread.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -396,7 +407,7 @@ class WaitQueueRegistry:
         self, resource: Resource, seconds: float, cause: WakeCause = "message"
     ) -> None:
         """Let the waiters of a resource request it in ``seconds`` seconds (0: now).
-        The store calls this, as its ``WakeCallback``, when the resource may be free.
+        The store calls this when the resource may be free, now or after that time.
         ``cause``: the key under which ``Statistics.wakeups`` counts this call.
         """
         if self._closed:
@@ -414,14 +425,14 @@ class WaitQueueRegistry:
             queue.wake(cause)
 
     def listen(self, resource: Resource) -> WakeSignal:
-        """Return a signal that is woken whenever ``resource`` may be free."""
+        """Return a signal that gets a ``wake()`` whenever ``resource`` may be free."""
         signal = WakeSignal()
         self._signals.setdefault(resource, set()).add(signal)
         self._runtime.store.watch(resource)
         return signal
 
     def unlisten(self, resource: Resource, signal: WakeSignal) -> None:
-        """Stop waking a signal that ``listen`` returned."""
+        """Stop waking ``signal``, which ``listen(resource)`` returned."""
         signals = self._signals[resource]
         signals.discard(signal)
         if not signals:
