@@ -69,20 +69,20 @@ class DriverExecutor(ABC):
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out a swap; return its outcome and, if refused, what is stored."""
+        """Carry out a swap with its parameters; if refused, return what is stored."""
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Return what is stored for the resource that ``values`` contains."""
+        """Return both stored rows of the resource whose key is in ``values``."""
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return the next resources after the key ``(kind, number)``; [] at the end."""
+        """Return type, id, rows of resources after ``(kind, number)``; [] if none."""
         raise NotImplementedError
 
     @abstractmethod
     async def run_row(self, statement: Statement, connection: Any) -> StatementResult:  # noqa: ANN401 - the driver's
-        """Run one statement on a table of the user's, and commit it."""
+        """Run one statement of a row lock on the user's own table, and commit it."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         pending: Pending[StoredRow] = Pending()
@@ -93,20 +93,21 @@ class DriverExecutor(ABC):
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
-        """Send a batch of ``swap`` or ``look`` requests; return replies in order."""
+        """Send a request ``name`` for each of ``rows``; return replies in order."""
         pendings: list[Pending[StoredRow]] = [Pending() for _ in rows]
         self.driver_loop.spawn(partial(self.answer, name, rows, pendings))
         return pendings
 
     def begin(self, work: Work[T]) -> Pending[T]:
-        """Start ``work(connection)`` in the driver's loop. No caller can cancel it.
+        """Start ``work(connection)`` in the driver's loop; its result is the reply.
 
-        The reply fails with ``BackendError`` or ``ConfigurationError``.
+        Cancelling the caller does not stop it. The reply fails with ``BackendError`` or
+        ``ConfigurationError``.
         """
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run the statements that ``plan`` yields; the reply is the plan's result."""
+        """Run each statement that ``plan`` yields; reply with what it returns."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -121,7 +122,7 @@ class DriverExecutor(ABC):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Carry out requests and resolve ``pendings``. Runs in the driver's loop."""
+        """Carry out requests ``name`` in the driver's loop; resolve ``pendings``."""
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
@@ -148,7 +149,7 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that sends the requests of one thread in batches."""
+    """Collects the requests that one thread makes, and sends them in batches."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]
@@ -156,8 +157,10 @@ class BatchingExecutor:
         """Create an executor without requests.
 
         Args:
-            send: Sends a list of requests of one name; returns their replies in order.
-            soon: Schedules a function in this executor's thread; called before a batch.
+            send: Called with ``swap`` or ``look`` and the parameters of each request;
+                returns their replies in order.
+            soon: Schedules a function in this executor's thread. Called once per batch,
+                with the function that sends the batch.
         """
         self._send = send
         self._soon = soon
@@ -208,7 +211,7 @@ async def answer_in_order(
     pendings: Sequence[Pending[StoredRow]],
     at_once: int,
 ) -> None:
-    """Await ``answer(values, pending)`` for all requests, ``at_once`` at a time."""
+    """Await ``answer(row, pending)`` for each pair, at most ``at_once`` at a time."""
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))
