@@ -53,7 +53,7 @@ class CasContention(BackendUnavailable):
 
 
 class RowLocked(BackendUnavailable):
-    """Raised if a row stayed locked by another transaction; nothing was done."""
+    """Raised if a row stayed locked by another transaction. Sets ``nothing_done``."""
 
 
 class CasStore(Protocol):
@@ -92,7 +92,7 @@ class CasStore(Protocol):
 
         The reply fails with ``BackendError``. Unless ``nothing_done`` is set, the
         failed swap may still be carried out as long as ``state`` is stored. After
-        ``CasContention`` the same swap may succeed if it is sent again.
+        ``CasContention`` a retry may succeed.
 
         Args:
             resource: The resource.

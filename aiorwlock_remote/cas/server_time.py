@@ -71,7 +71,7 @@ class Bounds:
 class ServerTime:
     """Keeps bounds of one server's clock, updated by each answer. Thread-safe.
 
-    Times are microseconds; local times are of the clock since the host's boot.
+    Times are microseconds; local times count from the host's boot.
     """
 
     def __init__(self, now: int, at: int) -> None:

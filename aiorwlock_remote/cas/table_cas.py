@@ -111,7 +111,7 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the other client to notify of our new queue entry, or None."""
+        """Return the id of the client to notify of our new queue entry, or None."""
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
@@ -330,13 +330,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
-    """Ask the server for its time; return the object that estimates it from now on."""
+    """Ask the server for its time; return bounds of its clock, to be updated."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
-    """Compare the server's clock with this host's, for ``rwlock doctor``."""
+    """Return how far the server's clock is ahead of ours, for ``rwlock doctor``."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(

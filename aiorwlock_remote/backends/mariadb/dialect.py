@@ -38,7 +38,10 @@ class MariadbDialect:
         )
 
     def session(self, seconds: float) -> tuple[str, ...]:
-        """Return SQL for a new connection; limits statements to ``seconds``."""
+        """Return the SQL statements to run first on a new connection.
+
+        ``seconds``: time limit of each later statement, set in the server.
+        """
         return (
             "SET NAMES utf8mb4",
             # A name too long must not be cut, and reads must see all rows. The server

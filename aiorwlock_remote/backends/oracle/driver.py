@@ -56,7 +56,7 @@ class Pool(Protocol):
 
 
 class OracleDriver(Driver[Connection]):
-    """Opens and uses connections of python-oracledb in thin mode (without a client)."""
+    """Opens and uses connections of python-oracledb in thin mode, as asyncio needs."""
 
     package = "oracledb"
     pool_hint = (

@@ -42,7 +42,8 @@ _UNKNOWN_SETTING = "08P01"
 class PostgresqlDriver(Driver[Connection]):
     """Opens and uses single connections of asyncpg, without asyncpg's own pool.
 
-    Connections are not reset between requests: no statement leaves session state.
+    That pool wakes the event loop too often. Connections are not reset between
+    requests, because no statement leaves session state.
     """
 
     package = "asyncpg"

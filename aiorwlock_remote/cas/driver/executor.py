@@ -28,7 +28,7 @@ MutexChange = Literal["sit", "move", "leave", "stay"]
 
 
 class DriverExecutor(ABC):
-    """Base of the executors of one database driver (``StatementExecutor``).
+    """Base class: sends swaps and reads over the connections of a database driver.
 
     Invariants, each with a test in ``tests/cas/test_executor.py`` that fails without
     it:
@@ -77,7 +77,10 @@ class DriverExecutor(ABC):
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return type, id, rows of resources after ``(kind, number)``; [] if none."""
+        """Return the next resources in key order, each as type, id and stored rows.
+
+        ``kind`` and ``number``: type and id to begin after. [] if there are no more.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -93,7 +96,7 @@ class DriverExecutor(ABC):
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
-        """Send a request ``name`` for each of ``rows``; return replies in order."""
+        """Send ``rows`` as ``swap`` or ``look`` requests; return replies in order."""
         pendings: list[Pending[StoredRow]] = [Pending() for _ in rows]
         self.driver_loop.spawn(partial(self.answer, name, rows, pendings))
         return pendings
@@ -107,7 +110,7 @@ class DriverExecutor(ABC):
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run each statement that ``plan`` yields; reply with what it returns."""
+        """Run each SQL statement that ``plan`` yields; reply with the plan's result."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -122,7 +125,10 @@ class DriverExecutor(ABC):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Carry out requests ``name`` in the driver's loop; resolve ``pendings``."""
+        """Carry out ``swap`` or ``look`` requests; put replies into ``pendings``.
+
+        Runs in the driver's loop. ``rows`` has the parameters of each request.
+        """
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
@@ -211,7 +217,10 @@ async def answer_in_order(
     pendings: Sequence[Pending[StoredRow]],
     at_once: int,
 ) -> None:
-    """Await ``answer(row, pending)`` for each pair, at most ``at_once`` at a time."""
+    """Await ``answer(values, pending)`` for each request, ``at_once`` at a time.
+
+    ``rows`` has the parameters of each request, ``pendings`` its reply.
+    """
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))

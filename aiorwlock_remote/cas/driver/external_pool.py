@@ -47,7 +47,7 @@ C = TypeVar("C")
 
 
 class ReturnMode(Enum):
-    """Whether a request waits until the user's pool has taken its connection back."""
+    """How long a request waits for the user's pool to take its connection back."""
 
     AWAITED = "until it is back"
     BOUNDED = "until it is back, or ``RETURN_TIMEOUT`` is over"
@@ -59,7 +59,7 @@ class ExternalPool(Protocol[C]):
 
     @property
     def return_mode(self) -> ReturnMode:
-        """How long to wait for the return; ``BACKGROUND`` if it sends a request."""
+        """How long a request waits while the pool takes its connection back."""
 
     @property
     def most(self) -> int | None:

@@ -26,8 +26,8 @@ class ConnectionOptions(TlsOptionsMixin):
     The ``repr`` shows no password.
 
     Args:
-        host: Empty when a user's pool provides the connections.
-        connections: Most connections for requests; renewals have more of their own.
+        host: Name of the server; empty if a user's pool provides the connections.
+        connections: Maximum of connections for requests; renewals use others.
         connect_timeout: Seconds until a connection must be open.
         call_timeout: Seconds after which an unanswered request fails.
         tls: Certificates to use, or None for a connection without TLS.

@@ -330,7 +330,10 @@ class PooledRunner(Generic[C]):
         self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Run ``work(connection)`` within ``call_timeout``; raise our own errors."""
+        """Run ``work(connection)`` on a free connection; return its result.
+
+        After ``call_timeout`` the connection is aborted. Raises this library's errors.
+        """
         driver, broken = self._driver, False
         try:
             connection = await self._source.take()
@@ -385,14 +388,14 @@ def spawn_detached(work: Awaitable[None]) -> None:
 
 
 def none_free(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error of a request for which no connection became free in time."""
+    """Return the error: no connection at ``where`` became free in ``seconds``."""
     return BackendUnavailable(
         what=f"{where}: no connection was free in {seconds:g} s", nothing_done=True
     )
 
 
 def not_connected(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error for a connection that was not opened in time."""
+    """Return the error: no connection to ``where`` was opened in ``seconds``."""
     return BackendUnavailable(
         what=f"{where}: not connected in {seconds:g} s", nothing_done=True
     )

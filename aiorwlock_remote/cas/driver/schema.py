@@ -43,7 +43,10 @@ class ExpectedTables:
             )
 
     def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
-        """Raise ``Unsupported`` if type ``kind`` is wrong, or None (no column)."""
+        """Raise ``Unsupported`` if the column ``name`` is missing or of a wrong type.
+
+        ``kind``: its type in the database, None if it is missing.
+        """
         if kind is None:
             hint = self.hint
             if name in self.added_columns:
