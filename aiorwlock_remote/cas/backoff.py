@@ -25,7 +25,7 @@ GoOn = Callable[[StoredState | None], None]
 
 
 def retry_pause(refusals: int) -> float:
-    """Return a pause in seconds: 0 for the first refusals, then random and longer."""
+    """Return seconds to wait before a retry: 0 after few refusals, later random."""
     if refusals <= IMMEDIATE_RETRIES:
         return 0.0
     ceiling: float = FIRST_PAUSE * 2 ** min(refusals - IMMEDIATE_RETRIES, 10)
@@ -35,16 +35,17 @@ def retry_pause(refusals: int) -> float:
 async def retry_on_conflict(
     work: Callable[[], Awaitable[T]], is_conflict: Callable[[Exception], bool]
 ) -> T:
-    """Return the result of ``work``, repeated while another transaction conflicts.
+    """Await ``work()``, again after each conflict with another transaction.
 
-    After ``MAX_CONFLICT_ATTEMPTS`` the last error is raised. Conflicts occur where a
-    role or a pool asks for REPEATABLE READ or SERIALIZABLE: the second of two
+    Return its result; after ``MAX_CONFLICT_ATTEMPTS`` raise the last error. Conflicts
+    occur if sessions are set to REPEATABLE READ or SERIALIZABLE: the second of two
     concurrent transactions is refused, even a read
     (``tests/cas/in_transaction_suite.py``).
 
     Args:
         work: Runs one statement in a transaction of its own.
-        is_conflict: Returns True if an error of ``work`` is a conflict that undid it.
+        is_conflict: Returns True for an error that means: a conflict with another
+            transaction, nothing was done. Other errors of ``work`` are raised at once.
     """
     for refusals in range(1, MAX_CONFLICT_ATTEMPTS):
         try:
@@ -59,9 +60,9 @@ async def retry_on_conflict(
 class CasBackoff:
     """Delays the retries of a refused swap: no pause at first, then random pauses.
 
-    The first retries follow at once, because the state in a refusal is as new as any
-    other client's. After a pause that state is old, and a swap based on it would be
-    refused again. So the resource is read once more before the retry.
+    The first retries start at once from the current state, which each refusal contains.
+    After a pause that state is old, and a swap based on it would be refused again. So
+    the resource is read once more before the retry.
     """
 
     def __init__(

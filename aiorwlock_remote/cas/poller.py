@@ -29,15 +29,16 @@ SHORTEST_PAUSE, PAUSE_GROWTH = 0.005, 1.1
 MAX_READS_PER_SECOND = 100
 """Upper limit of one process's reads, however many resources it waits for."""
 REPEAT_INTERVAL = 1.0
-"""Seconds until the same reason wakes a waiter again: its attempt may have failed."""
+"""Seconds until the same reason wakes a waiter again: its request may have failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollIntervals:
     """The longest pauses between two reads of one resource, in seconds.
 
-    ``near`` applies while this process is the next in the queue, ``far`` otherwise. The
-    store's claim window must be longer than two of the longest pauses, with jitter.
+    ``near`` is the limit while this process is the next in the queue, ``far`` while
+    others are before it. The store's claim window must be longer than two such pauses,
+    each with its random addition.
     """
 
     near: float = 0.06
@@ -81,10 +82,10 @@ class StatePoller:
             read: Reads the stored state of a resource.
             now_of: Returns the store's time for a state, in microseconds.
             saw: Called with a resource and its state, after each read.
-            client_id: The client whose queue entries are waited for.
-            loop: Runs the polling task and calls the callbacks.
+            client_id: Id of this client, as it is in the client's queue entries.
+            loop: Runs the polling task; all callbacks are called in it.
             wake: Called as ``wake(resource, 0.0)`` when the client may claim.
-            intervals: The longest pauses.
+            intervals: The longest pauses between two reads of a resource.
         """
         self._intervals = intervals
         self._read = read
@@ -98,7 +99,7 @@ class StatePoller:
         self._changed: anyio.Event | None = None
 
     def watch(self, resource: Resource) -> None:
-        """Start to poll the resource; the first read follows at once."""
+        """Poll the resource from now on, until ``unwatch`` or ``close``."""
         self._watched[resource] = _PolledResource(self._clock.now())
         if self._changed is None:
             self._changed = anyio.Event()

@@ -1,4 +1,4 @@
-"""Port of compare-and-set stores, which run no code of this library on their server."""
+"""Port of compare-and-set stores: each step is computed here and stored by a swap."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from aiorwlock_remote.errors import BackendUnavailable
 class StoredState:
     """Value object: one version of the state that a store keeps for one resource.
 
-    ``record`` and ``seat`` are the doorman and the mutex record, or None. ``mark`` is
-    the store's own version: two states with equal marks are the same version.
+    ``record`` is the doorman and ``seat`` the mutex record, None if there is none.
+    ``mark`` is a value that the store alone reads: two states of a resource with equal
+    marks are the same version.
     """
 
     record: Doorman | None
@@ -29,8 +30,9 @@ class StoredState:
 class StepTimes:
     """Value object: the clock readings that one step is computed with, in microseconds.
 
-    ``now``: the store's clock or a lower bound of it. ``wall``: the store's time to
-    show to people. ``floor``: lowest fence of a new phase.
+    ``now``: the store's clock or a lower bound of it, by which leases are judged.
+    ``wall``: the store's wall clock, for times shown to people. ``floor``: the lowest
+    fence that a new phase may get.
     """
 
     now: int
@@ -43,7 +45,7 @@ class StepTimes:
 
 
 class CasContention(BackendUnavailable):
-    """Raised when the store gave up a swap, for example because of another transaction.
+    """Raised when the store gave up a swap, for example in a deadlock; worth a retry.
 
     If ``nothing_done`` is set, the swap was not carried out. Else it may have been, or
     may still be carried out later.
@@ -51,15 +53,15 @@ class CasContention(BackendUnavailable):
 
 
 class RowLocked(BackendUnavailable):
-    """Raised if another transaction locked a row too long; sets ``nothing_done``."""
+    """Raised if a row stayed locked by another transaction. Sets ``nothing_done``."""
 
 
 class CasStore(Protocol):
     """Port: a compare-and-set store, from which ``CasStepper`` makes a ``Store``.
 
-    Every successful swap stores a version that was never used before, also if nothing
-    else changes. From then on the store refuses swaps that start from older versions,
-    even those that were sent before and arrive late.
+    Every successful swap stores a version that was never used before, even if the
+    records stay equal. From then on the store refuses swaps that start from older
+    versions, even if they were sent earlier and arrive late.
     """
 
     def guess(self) -> StoredState:
@@ -69,7 +71,7 @@ class CasStore(Protocol):
         """Return microseconds of a local clock that also runs while the host sleeps."""
 
     def times(self, state: StoredState) -> StepTimes:
-        """Return the clock readings for a step computed from ``state``. No I/O."""
+        """Return the clock readings for a step from ``state``. Sends no request."""
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         """Read the stored state; every swap answered before this call is visible in it.
@@ -90,7 +92,7 @@ class CasStore(Protocol):
 
         The reply fails with ``BackendError``. Unless ``nothing_done`` is set, the
         failed swap may still be carried out as long as ``state`` is stored. After
-        ``CasContention`` another attempt is worthwhile.
+        ``CasContention`` a retry may succeed.
 
         Args:
             resource: The resource.
@@ -101,7 +103,7 @@ class CasStore(Protocol):
             wakes: Ids of clients to notify, if the store can notify.
 
         Returns:
-            Whether the swap was carried out, and the state that is stored now, None if
-            unknown. A store that chooses the fences may have changed those of
-            ``record``.
+            True if the swap was carried out, and the state that is stored now, None if
+            unknown. Its fences may differ from those of ``record``, because some
+            servers choose the fence of a new phase themselves.
         """

@@ -28,7 +28,7 @@ NewerState = Callable[[StoredState | None, StoredState | None], StoredState | No
 
 
 def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
-    """Do nothing: a renewal frees no lock, so no waiting client needs a wake-up."""
+    """Ignore clients to wake after a renewal: a renewal frees no lock."""
 
 
 class CallbackThread:
@@ -49,14 +49,15 @@ class CallbackThread:
         raise NotImplementedError
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Let ``run`` call ``function`` after ``seconds``. Use in ``run``'s thread."""
+        """Let ``run`` call ``function`` after ``seconds``. Call in ``run``'s thread."""
         due = self.clock.now() + seconds
         heapq.heappush(self._timers, (due, next(self._order), function))
 
     def run(self, done: Callable[[], bool], until: float) -> None:
-        """Run queued callbacks and timers until ``done()`` is True or the time is over.
+        """Block, and run queued callbacks and timers, until ``done()`` returns True.
 
-        ``until`` is a time of ``clock.now()``. After ``stop`` the call returns at once.
+        Returns at the latest when ``clock.now()`` reaches ``until``, and after ``stop``
+        at once.
         """
         while not done() and not self._stopped:
             now = self.clock.now()
@@ -100,13 +101,14 @@ class CasRenewer:
         Args:
             thread: Runs the callbacks of the replies, while ``renew`` blocks.
             steps: A stepper used by this renewer alone.
-            known: Returns a resource's state that the event loop's stepper saw last.
+            known: Called in ``renew``'s thread; returns the state of a resource that
+                the user's event loop saw last, or None.
             report: Called in ``renew``'s thread with a resource and its newest state.
-            newer: Returns the later of the states of ``known`` and of ``steps``.
-            close: Closes the connections, if the renewer owns them.
-            ready: Opens a connection; called first in each ``renew``.
-            fit: Called before each batch with its count of resources and time limit in
-                seconds.
+            newer: Returns the later of two states of a resource.
+            close: Called at the end to close the connections, None if they are shared.
+            ready: Opens a connection; called first in each ``renew``, if not None.
+            fit: Called before the swaps of each ``renew`` with the number of resources
+                and the time limit in seconds, to set how long each may wait.
         """
         self._fit = fit
         self._newer = newer
@@ -155,7 +157,10 @@ class CasRenewer:
         return [outcomes[item.resource, item.ticket] for item in batch]
 
     def give_up(self) -> None:
-        """Let ``renew`` return without further replies, now and in all later calls."""
+        """Let ``renew`` not wait for replies any more, now and in later calls.
+
+        Renewals without a reply get ``BackendUnavailable``. Callable in any thread.
+        """
         self._thread.stop()
 
     def close(self) -> None:
@@ -166,9 +171,9 @@ class CasRenewer:
 class TwoLaneRenewer:
     """Renewer in which a row locked by another program delays no other row's renewal.
 
-    The renewer ``quick`` fails at once when a row is locked. From then on the resource
-    is renewed by ``patient``, over connections of its own, which waits for the row as
-    long as the lease allows (test_renewer.py, tests/faults/test_stuck_rows.py).
+    Renewals by ``quick`` fail at once if their row is locked. From then on ``patient``
+    renews the resource, in another thread: it waits for the row as long as the lease
+    allows (test_renewer.py, tests/faults/test_stuck_rows.py).
     """
 
     def __init__(self, quick: CasRenewer, patient: CasRenewer, clock: Clock) -> None:

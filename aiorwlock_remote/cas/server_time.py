@@ -59,8 +59,9 @@ DRIFT_DIVISOR = 2_000
 class Bounds:
     """Value object: bounds of the server's clock at one moment, in microseconds.
 
-    The clock shows ``least`` or more. The server refuses a request that arrives after
-    ``least + slack``, and every lease is made longer by ``slack``.
+    The server's clock shows ``least`` or more. The server refuses a request that
+    arrives when it shows more than ``least + slack``. Every lease is made longer by
+    ``slack``.
     """
 
     least: int
@@ -70,11 +71,11 @@ class Bounds:
 class ServerTime:
     """Keeps bounds of one server's clock, updated by each answer. Thread-safe.
 
-    All times are microseconds; local times are of the boot clock.
+    Times are microseconds; local times count from the host's boot.
     """
 
     def __init__(self, now: int, at: int) -> None:
-        """Start from an answer that said ``now`` and arrived at local time ``at``."""
+        """Start from an answer: server time ``now``, received at local time ``at``."""
         self._lock = threading.Lock()
         self._last = now, at
         self._slack = MIN_SLACK
@@ -89,9 +90,9 @@ class ServerTime:
         return Bounds(now + passed - drift, slack + 2 * drift)
 
     def update(self, now: int, at: int, took: int) -> None:
-        """Take in an answer: server time ``now``, which arrived at local time ``at``.
+        """Use a newer answer: server time ``now``, received at local time ``at``.
 
-        ``took``: time from the computation of the request's bounds until ``at``.
+        ``took``: time from the call of ``bounds`` for the request until ``at``.
         """
         with self._lock:
             self._last = now, at
@@ -102,7 +103,7 @@ class ServerTime:
 
 
 def with_longer_leases(command: Command, slack: int) -> Command:
-    """Return the command with ``slack`` microseconds added to each limited lease."""
+    """Return the command with ``slack`` microseconds added to each lease that ends."""
     if not slack:
         return command
     match command:

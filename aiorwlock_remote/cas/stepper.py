@@ -53,8 +53,8 @@ Pause = Callable[[Resource, int, Callable[[StoredState | None], None]], None]
 class CommandQueue:
     """The unanswered commands for one resource, in order, and its last seen state.
 
-    Only the first command is being carried out; the fields from ``fresh`` on describe
-    that command.
+    Only the first command is being carried out; ``fresh`` and the fields after it
+    describe the first command.
     """
 
     resource: Resource
@@ -95,7 +95,7 @@ AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
 
 
 def may_guess(command: Command) -> bool:
-    """Return True if a first swap may guess, unread, that the resource is unused."""
+    """Return True if the first swap may assume an unused resource, without a read."""
     return isinstance(command, Acquire)
 
 
@@ -105,12 +105,12 @@ def is_repeatable(command: Command) -> bool:
 
 
 def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
-    """Default ``Pause``: retry a refused swap at once, by ``go_on(None)``."""
+    """Retry a refused swap at once, from the state that the refusal returned."""
     go_on(None)
 
 
 def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
-    """Default ``AdjustReply``: return the reply as ``transition`` computed it."""
+    """Return the reply unchanged, as the transition computed it."""
     return reply
 
 
@@ -159,12 +159,12 @@ class CasStepper:
             cas: The store.
             wakes: Called after a step with the resource and ids of clients that may
                 claim.
-            pause: Called as ``pause(resource, refusals, go_on)`` before each new
-                attempt of a step. Calls ``go_on`` later, with a state that was read
+            pause: Called as ``pause(resource, refusals, go_on)`` before a refused step
+                is tried again. Calls ``go_on`` now or later: with a state that was read
                 meanwhile, or with None to continue from the state that the refusal
                 returned.
-            adjust: Called as ``adjust(command, reply, queue)``; returns the reply to
-                send.
+            adjust: Called as ``adjust(command, reply, queue)`` after a command was
+                carried out, with its queue; returns the reply that the caller gets.
         """
         self._cas = cas
         self._wakes = wakes
@@ -188,7 +188,7 @@ class CasStepper:
             queue.seen = state
 
     def known(self, resource: Resource) -> StoredState | None:
-        """Return the last seen state, or None if unknown. Callable in any thread."""
+        """Return the state seen last, or None. Callable in any thread. No I/O."""
         queue = self._queues.get(resource)
         return None if queue is None else queue.seen
 
@@ -409,7 +409,11 @@ class CasStepper:
 
 
 def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
-    """Return the reply of ``step`` with the fences of ``record``, as it was stored."""
+    """Return the reply of ``step`` with its grants as they are in ``record``.
+
+    ``record`` is the doorman as the store stored it, which may have chosen another
+    fence; None if unknown: then the reply stays as computed.
+    """
     reply = step.reply
     if record is None or record is step.record:
         return reply

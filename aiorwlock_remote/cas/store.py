@@ -18,8 +18,8 @@ from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCal
 class CasLockStore:
     """Base of the stores whose steps are swaps and whose waiting tasks poll.
 
-    A subclass sets ``_steps`` (a stepper over its swaps) and ``_watcher`` (a poller
-    over its reads).
+    A subclass sets ``_steps`` (a ``CasStepper``, which sends the swaps) and
+    ``_watcher`` (a ``StatePoller``, which reads the resources that tasks wait for).
     """
 
     capabilities: Capability = (

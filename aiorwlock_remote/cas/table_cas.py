@@ -69,14 +69,14 @@ NO_RESOURCE_VALUES: Values = {
 
 
 class StatementExecutor(Protocol):
-    """Port: sends requests to the database; replies arrive in the caller's thread."""
+    """Port: sends a swap or a read to the database, as one request each."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         """Send the request ``name`` (``swap`` or ``look``) with its parameters by name.
 
-        If the caller is cancelled, the request is still carried out. If the reply fails
-        with a ``BackendError`` without ``nothing_done``, the request may have been
-        carried out.
+        The reply arrives in the caller's thread. If the caller is cancelled, the
+        request is still carried out. If the reply fails with a ``BackendError`` without
+        ``nothing_done``, the request may have been carried out.
         """
 
 
@@ -97,10 +97,11 @@ class ArrivalNotices:
         self._client_id = client_id
 
     def turned(self, record: Doorman) -> Doorman:
-        """Return the record with this process, if it listens, as the client to notify.
+        """Return the record with this client as the one to notify, if it listens.
 
-        Called when the mutex record gets a new holder. The former holder's id is always
-        removed (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
+        Called when a step changes the mutex record. The former holder's client id is
+        always removed
+        (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
         """
         listens = self.hears and record.grants
         ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
@@ -110,7 +111,7 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the id of the other client to notify of a new queue entry, if any."""
+        """Return the id of the client to notify of our new queue entry, or None."""
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
@@ -120,7 +121,7 @@ class ArrivalNotices:
 
 
 def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if the resource is held and the only change is a new queue entry."""
+    """Return True if the resource is held and a step only added a queue entry."""
     if before is None or after.number == before.number:
         return False
     return bool(after.grants) and after.grants == before.grants
@@ -129,9 +130,10 @@ def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
-    """Return True if the commit need not wait for the disk, as its loss does no harm.
+    """Return True if a server crash may undo the step without harm.
 
-    ``stays``: the step does not change the mutex record; ``leaves``: it removes it.
+    ``before`` and ``after``: the doorman before and after the step. ``stays``: the step
+    does not change the mutex record; ``leaves``: the step removes the mutex record.
     """
     # Such a commit need not wait for the disk, which it reaches before any later commit
     # does. No holder, and no next fence, may depend on it (test_durability.py).
@@ -170,10 +172,10 @@ class TableCas:
             executor: Sends the requests to the database.
             clock: The local clock.
             time: Bounds of the server's clock, shared by the whole process.
-            arrivals: Set if the executor can send notifications. Its swaps have more
-                parameters: ``wakes`` (ids of clients that may claim), ``ear`` (id of
-                the client to notify of a new queue entry), ``lazily`` (a server crash
-                may undo the swap) and ``calm`` (a refusal is unlikely).
+            arrivals: Set if the executor can send notifications, else None. Swaps then
+                have more parameters: ``wakes`` (ids of clients that may claim), ``ear``
+                (id of the client to notify of a new queue entry), ``lazily`` (a server
+                crash may undo the swap) and ``calm`` (a refusal is unlikely).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
@@ -328,13 +330,13 @@ def _has_more_members(before: Doorman | None, after: Doorman) -> bool:
 
 
 async def read_server_time(executor: StatementExecutor, clock: Clock) -> ServerTime:
-    """Ask the server for its time; return the first bounds of the server's clock."""
+    """Ask the server for its time; return bounds of its clock, to be updated."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     return ServerTime(micros_of(found.now), micros(clock.now()))
 
 
 async def clock_finding(executor: StatementExecutor, clock: Clock) -> Finding:
-    """Return the finding of ``rwlock doctor`` on the server's clock against ours."""
+    """Return how far the server's clock is ahead of ours, for ``rwlock doctor``."""
     found = await executor.ask("look", NO_RESOURCE_VALUES)
     ahead = micros_of(found.now) / MICROS - clock.wall()
     return Finding(

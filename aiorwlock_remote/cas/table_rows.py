@@ -74,7 +74,7 @@ class StoredRow:
 
 @value
 class VersionMark:
-    """Value object: the stored version and mutex row, compared by the next swap."""
+    """Value object: the stored version and mutex row that the next swap must find."""
 
     version: str | None
     ticket: str | None = field(default=None, repr=False)
@@ -115,7 +115,8 @@ def state_of(found: StoredRow) -> StoredState:
 def load_record(text: str, created: str) -> Doorman:
     """Parse the stored text of a doorman.
 
-    ``created``: the column ``created_at``, which texts of the older format need.
+    ``created``: the row's column ``created_at``; texts of the older format count their
+    fences from it.
 
     Raises:
         BadRecord: The text cannot be read.
@@ -141,7 +142,7 @@ def load_record(text: str, created: str) -> Doorman:
 def with_fence(record: Doorman, fence: int) -> Doorman:
     """Return the record with ``fence`` as the fence of the current phase's grants.
 
-    The ``endings`` keep their fences: they belong to earlier phases.
+    The ``endings`` (notes why grants ended early) keep the fences of earlier phases.
     """
     if fence == record.last:
         return record
@@ -150,7 +151,10 @@ def with_fence(record: Doorman, fence: int) -> Doorman:
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
-    """Return the doorman as text to store, without its fence if a phase ``begins``."""
+    """Return the doorman as text to store in the table, preceded by its last fence.
+
+    ``begins``: a phase begins, so that the server writes the fence.
+    """
     text = dumps(record)
     if len(text) > COMPRESS_FROM_BYTES:
         compressed = zlib.compress(text.encode(), 3)
@@ -170,7 +174,7 @@ def decompress(text: str) -> str:
 
 
 def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
-    """Return the columns ``ticket`` and ``acquired_at`` for a mutex record."""
+    """Return the columns ``ticket`` and ``acquired_at``; both None if ``seat`` is."""
     if seat is None:
         return None, None
     seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
@@ -196,7 +200,7 @@ def _reader_entries(record: Doorman) -> Iterator[str]:
 
 
 def micros_of(text: str) -> int:
-    """Parse a time without zone to microseconds since 1970, or raise ``BadRecord``."""
+    """Parse a UTC time to microseconds since 1970; ``BadRecord`` if it is none."""
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
     except (ValueError, TypeError) as exc:  # TypeError: it has a time zone
@@ -204,7 +208,7 @@ def micros_of(text: str) -> int:
 
 
 def time_text(micros: int) -> str:
-    """Format microseconds since 1970 as ``2026-11-21 19:05:00.000001``."""
+    """Format microseconds since 1970 as UTC, like ``2026-11-21 19:05:00.000001``."""
     return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
 
 

@@ -19,7 +19,7 @@ NO_ROW_LIMIT = 2**64 - 1
 
 
 class MariadbDialect:
-    """SQL of MariaDB 10.6 or later, as far as other servers of its protocol differ."""
+    """SQL that MariaDB 10.6 or later does not share with MySQL and its relatives."""
 
     name: ClassVar[str] = "MariaDB"
     min_version: ClassVar[tuple[int, int]] = (10, 6)
@@ -38,7 +38,10 @@ class MariadbDialect:
         )
 
     def session(self, seconds: float) -> tuple[str, ...]:
-        """Return SQL to set up a session whose statements may each take ``seconds``."""
+        """Return the SQL statements to run first on a new connection.
+
+        ``seconds``: time limit of each later statement, set in the server.
+        """
         return (
             "SET NAMES utf8mb4",
             # A name too long must not be cut, and reads must see all rows. The server

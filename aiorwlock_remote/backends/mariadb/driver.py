@@ -149,7 +149,7 @@ class AsyncmyPool:
 
 
 class MariadbResult(NamedTuple):
-    """Result of one statement: count of changed rows, ``LAST_INSERT_ID``, rows."""
+    """Result of one statement: number of changed rows, ``LAST_INSERT_ID``, rows."""
 
     changed: int
     last_id: int

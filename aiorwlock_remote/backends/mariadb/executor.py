@@ -70,7 +70,7 @@ class MariadbExecutor(DriverExecutor):
         return [(row[0].decode(), row[1], stored_row_of(row[2:])) for row in rows]
 
     async def server(self) -> dict[str, str]:
-        """Return the settings of the server and the session, as a dict by name."""
+        """Return the server variables that the checks need, by name."""
         settings: list[tuple[str, str]] = await self.rows("server")
         return dict(settings)
 

@@ -31,11 +31,12 @@ def step_statements(
     tables: str,
     dialect: MariadbDialect,
 ) -> tuple[str, ...]:
-    """Return the SQL of a swap, which changes both rows only if they are as expected.
+    """Return the SQL of a swap: it changes both rows of a resource, or neither.
 
-    A single statement if the mutex row stays as it is, else a transaction. ``doorman``
-    and ``mutex`` name the change of each row, ``values`` are the swap's parameters, and
-    ``tables`` is the database of the tables; empty for that of the connection.
+    Rows are changed only if they are as the swap expects. A single statement if the
+    mutex row stays as it is, else a transaction. ``doorman`` and ``mutex`` name the
+    change of each row, ``values`` are the swap's parameters, and ``tables`` is the
+    database of the tables; empty for that of the connection.
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)
@@ -55,7 +56,7 @@ def step_statements(
 
 
 def literal(value: object) -> str:
-    """Return a value as SQL text.
+    """Return a value as SQL literal, to be part of a statement.
 
     Texts are written in hexadecimal, because the meaning of quotes, backslashes and
     other characters depends on the session.

@@ -35,7 +35,7 @@ _FLUSH = "innodb_flush_log_at_trx_commit"
 
 
 class MariadbStore(TableStore):
-    """Store whose steps are one request each, and whose waiting tasks poll."""
+    """Locks in MariaDB tables: each step is one request, waiting tasks poll."""
 
     scheme = "mariadb"
     driver_type: ClassVar[type[Driver[Any]]] = MariadbDriver

@@ -56,7 +56,7 @@ class Pool(Protocol):
 
 
 class OracleDriver(Driver[Connection]):
-    """Adapter of python-oracledb in its thin mode, the only mode with asyncio."""
+    """Opens and uses connections of python-oracledb in thin mode, as asyncio needs."""
 
     package = "oracledb"
     pool_hint = (
@@ -146,7 +146,7 @@ class OracleDriver(Driver[Connection]):
 # server. And the process dies (a segmentation fault) if a part of the answer has come
 # that is not read yet. A task can be waited for, and given up.
 class OracleRunner(PooledRunner[Connection]):
-    """Runs each request in a task of its own, which is abandoned if it hangs."""
+    """Runs each request in a task; aborts the connection of a request that hangs."""
 
     def __init__(
         self, source: ConnectionSource[Connection], driver: OracleDriver

@@ -134,9 +134,9 @@ def is_contention(exc: BaseException) -> bool:
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
     """Convert an exception of connecting to this library's; ``where``: the server.
 
-    ``known``: whether the service was available before. If it was, and is not known
-    now, the database probably restarts or fails over: the result is
-    ``BackendUnavailable``, so that callers try again.
+    ``known``: whether this process has reached the service before. If so, and the
+    listener does not know the service now, the database probably restarts or fails
+    over: the result is ``BackendUnavailable``, so that callers try again.
     """
     error = from_driver(exc, where)
     if known and code_of(exc) in _NO_SERVICE:

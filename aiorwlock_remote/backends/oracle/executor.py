@@ -76,8 +76,8 @@ T = TypeVar("T")
 class OracleExecutor(DriverExecutor):
     """Carries out requests on Oracle, by the PL/SQL blocks of ``statements.sql``.
 
-    A batch of requests of one kind executes one block with several sets of binds. That
-    is one round trip, or two if the block is new to the connection. If one of the
+    Several swaps, or several reads, are sent as one block with a list of bind values.
+    That is one round trip, or two if the block is new to the connection. If one of the
     requests fails, the outcome of the others is not known.
     """
 
@@ -97,7 +97,7 @@ class OracleExecutor(DriverExecutor):
         check_version(await self.version(), self._where)
 
     async def rows(self, name: str, values: Values) -> list[Row]:
-        """Run a statement; return its rows, or a row with how many rows it changed."""
+        """Run a statement; return its rows, or ``[(number of changed rows,)]``."""
         text = statement(name, self.driver.options.schema)
 
         async def work(connection: Connection) -> list[Row]:
@@ -113,7 +113,7 @@ class OracleExecutor(DriverExecutor):
         return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """Return the server's version. Fails if the user may not run a swap."""
+        """Return the server's version, or raise if the user may not run swaps."""
         text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:

@@ -28,7 +28,7 @@ MAX_LOOKS_PER_REQUEST = 200
 
 
 class OracleStore(TableStore):
-    """Store whose steps are one PL/SQL block each, and whose waiting tasks poll."""
+    """Locks in Oracle tables: each step is one PL/SQL block, waiting tasks poll."""
 
     scheme = "oracle"
     driver_type: ClassVar[type[Driver[Any]]] = OracleDriver

@@ -40,9 +40,10 @@ _UNKNOWN_SETTING = "08P01"
 
 
 class PostgresqlDriver(Driver[Connection]):
-    """Adapter of asyncpg, without asyncpg's own pool, which wakes the loop too often.
+    """Opens and uses single connections of asyncpg, without asyncpg's own pool.
 
-    Connections are not reset between requests: no statement leaves session state.
+    That pool wakes the event loop too often. Connections are not reset between
+    requests, because no statement leaves session state.
     """
 
     package = "asyncpg"
@@ -76,7 +77,7 @@ class PostgresqlDriver(Driver[Connection]):
         return await ASYNCPG.connect(**self.arguments())
 
     def arguments(self, settings: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return arguments of ``asyncpg.connect``, with ``settings`` of the session."""
+        """Return ``asyncpg.connect``'s arguments, with the session's ``settings``."""
         options = self.options
         return {
             "host": options.host,

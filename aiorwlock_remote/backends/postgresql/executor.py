@@ -187,7 +187,7 @@ async def _fetch(bound: BoundStatement, values: Values, connection: Connection) 
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
-    """Convert a result row of a statement; ``done``: the swap was carried out."""
+    """Convert a result row of ``look`` or of a swap; ``done``: the swap succeeded."""
     return StoredRow(
         done=done,
         now=row["now"],

@@ -47,7 +47,7 @@ WaitedRow = tuple[str, str]
 # listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
 # cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows other processes, by advisory locks, which rows this process waits for."""
+    """Shows by advisory locks for which locked rows of users this process waits."""
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -57,21 +57,24 @@ class RowWaiterPresence:
         self._listening = False
 
     def add(self, row: WaitedRow, wake: Callable[[], object]) -> None:
-        """Show that a task waits for ``row``; call ``wake`` when it may be free."""
+        """Show that a task waits for ``row`` (table and key).
+
+        ``wake()`` is called in the store's loop when the row may be free.
+        """
         self._driver_loop.spawn(partial(self._set, row, wake))
 
     def remove(self, row: WaitedRow) -> None:
         self._driver_loop.spawn(partial(self._set, row, None))
 
     def reset(self) -> None:
-        """Forget the advisory locks: they ended with the connection that had them."""
+        """Note that the connection was lost, and with it all advisory locks."""
         self._locked.clear()
         self._listening = False
 
     async def update(self, connection: Connection) -> bool:
         """Make the advisory locks on ``connection`` match the rows that tasks wait for.
 
-        Return False if a lock is still missing because another session holds it.
+        Return False if the call must be repeated, because another session holds one.
         """
         self.changed.clear()
         for row in self._locked.keys() - self._wakes.keys():
@@ -112,7 +115,7 @@ class RowWaiterPresence:
 
 
 class Listener:
-    """The connection on which one process receives notifications.
+    """Receives the notifications for one process, on a connection of its own.
 
     Invariants, each with the test in ``tests/backends/postgresql`` that fails without
     it:
@@ -163,7 +166,7 @@ class Listener:
         self._ended = False
 
     def start(self) -> None:
-        """Start to connect and listen, once, unless the options switch that off."""
+        """Connect and listen in the background, unless started or switched off."""
         if self._wanted:
             self._wanted = False
             self._driver_loop.spawn(self._run)
@@ -282,7 +285,10 @@ class ArrivalReader:
         self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
     def arrived(self, resource: Resource, version: str) -> None:
-        """Read the resource, unless it was released or ``version`` is the one known."""
+        """Read the resource, of which another process has stored ``version``.
+
+        Nothing is read if it was released or if that version is known already.
+        """
         known = self._known(resource)
         # The grant has ended meanwhile, or the state was seen by another request.
         if known is None or known.seat is None or known.mark.version == version:

@@ -34,8 +34,8 @@ class Options(ConnectionOptions):
         database: Name of the database.
         schema: Schema of the tables; empty for the first of the search path.
         listen: Whether waiting tasks are woken by ``NOTIFY``; else they poll.
-        listen_at: Options of the connection that listens, if these options are for a
-            pooler; None to use these.
+        listen_at: Options of a direct connection, to listen on if ``host`` is a pooler
+            such as PgBouncer; None to listen on ``host``.
         statement_cache: Whether prepared statements can be used again: False behind a
             pooler that changes sessions between requests.
     """

@@ -16,7 +16,7 @@ _VALUE = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class BoundStatement(NamedTuple):
-    """SQL with ``$1``, ``$2``, …, and the function that picks their values by name."""
+    """SQL with ``$1``, ``$2``, …; ``pick(values)`` returns their values in order."""
 
     text: str
     pick: Callable[[Values], tuple[object, ...]]
@@ -53,7 +53,8 @@ def swap_statement(
     """Compose the SQL statement that carries out a swap.
 
     Args:
-        change: What happens to the mutex row.
+        change: What happens to the mutex row: "stay" (nothing), "sit" (insert), "move"
+            (replace) or "leave" (delete).
         schema: Schema of the tables; empty for the first of the search path.
         taken: Whether the swap expects that a mutex row is stored.
         made: Whether the swap expects that a doormans row is stored.
@@ -63,7 +64,7 @@ def swap_statement(
         came: Whether the holder is notified of a new queue entry.
         lazily: Whether the commit does not wait for the disk.
         asks: Whether a refused swap returns what is stored; else it returns no row.
-        waits: Whether the time to wait for a locked row is limited.
+        waits: Whether the time that the statement waits for a locked row is limited.
     """
     expected, changed, done = "", "", "true"
     if change == "stay" or not made:

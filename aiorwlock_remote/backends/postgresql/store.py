@@ -47,7 +47,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.postgresql")
 
 
 class PostgresqlStore(TableStore):
-    """Store whose waiting tasks are woken by ``NOTIFY``; they poll if it is off."""
+    """Locks in PostgreSQL tables; ``NOTIFY`` wakes waiting tasks, else they poll."""
 
     scheme = "postgresql"
     driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver

@@ -28,7 +28,7 @@ MutexChange = Literal["sit", "move", "leave", "stay"]
 
 
 class DriverExecutor(ABC):
-    """Base of the executors of one database driver (``StatementExecutor``).
+    """Base class: sends swaps and reads over the connections of a database driver.
 
     Invariants, each with a test in ``tests/cas/test_executor.py`` that fails without
     it:
@@ -69,20 +69,23 @@ class DriverExecutor(ABC):
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out a swap; return its outcome and, if refused, what is stored."""
+        """Carry out a swap with its parameters; if refused, return what is stored."""
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Return what is stored for the resource that ``values`` contains."""
+        """Return both stored rows of the resource whose key is in ``values``."""
         raise NotImplementedError
 
     async def page(self, kind: str, number: int) -> list[tuple[str, int, StoredRow]]:
-        """Return the next resources after the key ``(kind, number)``; [] at the end."""
+        """Return the next resources in key order, each as type, id and stored rows.
+
+        ``kind`` and ``number``: type and id to begin after. [] if there are no more.
+        """
         raise NotImplementedError
 
     @abstractmethod
     async def run_row(self, statement: Statement, connection: Any) -> StatementResult:  # noqa: ANN401 - the driver's
-        """Run one statement on a table of the user's, and commit it."""
+        """Run one statement of a row lock on the user's own table, and commit it."""
 
     def ask(self, name: str, values: Values) -> Pending[StoredRow]:
         pending: Pending[StoredRow] = Pending()
@@ -93,20 +96,21 @@ class DriverExecutor(ABC):
         return pending
 
     def ask_all(self, name: str, rows: Sequence[Values]) -> list[Pending[StoredRow]]:
-        """Send a batch of ``swap`` or ``look`` requests; return replies in order."""
+        """Send ``rows`` as ``swap`` or ``look`` requests; return replies in order."""
         pendings: list[Pending[StoredRow]] = [Pending() for _ in rows]
         self.driver_loop.spawn(partial(self.answer, name, rows, pendings))
         return pendings
 
     def begin(self, work: Work[T]) -> Pending[T]:
-        """Start ``work(connection)`` in the driver's loop. No caller can cancel it.
+        """Start ``work(connection)`` in the driver's loop; its result is the reply.
 
-        The reply fails with ``BackendError`` or ``ConfigurationError``.
+        Cancelling the caller does not stop it. The reply fails with ``BackendError`` or
+        ``ConfigurationError``.
         """
         return submit(self.driver_loop, partial(self._runner.carry, work))
 
     def run_row_plan(self, plan: Plan[Statement, T]) -> Pending[T]:
-        """Run the statements that ``plan`` yields; the reply is the plan's result."""
+        """Run each SQL statement that ``plan`` yields; reply with the plan's result."""
 
         async def work(connection: Any) -> T:  # noqa: ANN401 - the driver's
             return await run_plan(plan, partial(self.run_row, connection=connection))
@@ -121,7 +125,10 @@ class DriverExecutor(ABC):
     async def answer(
         self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
     ) -> None:
-        """Carry out requests and resolve ``pendings``. Runs in the driver's loop."""
+        """Carry out ``swap`` or ``look`` requests; put replies into ``pendings``.
+
+        Runs in the driver's loop. ``rows`` has the parameters of each request.
+        """
         # A row that stays locked would delay all requests behind it on its connection.
         share = 1 if rows[0].get("wait") else REQUESTS_PER_CONNECTION
         at_once = min(self._source.at_once, -(-len(rows) // share))
@@ -148,7 +155,7 @@ class DriverExecutor(ABC):
 
 
 class BatchingExecutor:
-    """``StatementExecutor`` that sends the requests of one thread in batches."""
+    """Collects the requests that one thread makes, and sends them in batches."""
 
     def __init__(
         self, send: Send, soon: Callable[[Callable[[], object]], object]
@@ -156,8 +163,10 @@ class BatchingExecutor:
         """Create an executor without requests.
 
         Args:
-            send: Sends a list of requests of one name; returns their replies in order.
-            soon: Schedules a function in this executor's thread; called before a batch.
+            send: Called with ``swap`` or ``look`` and the parameters of each request;
+                returns their replies in order.
+            soon: Schedules a function in this executor's thread. Called once per batch,
+                with the function that sends the batch.
         """
         self._send = send
         self._soon = soon
@@ -208,7 +217,10 @@ async def answer_in_order(
     pendings: Sequence[Pending[StoredRow]],
     at_once: int,
 ) -> None:
-    """Await ``answer(values, pending)`` for all requests, ``at_once`` at a time."""
+    """Await ``answer(values, pending)`` for each request, ``at_once`` at a time.
+
+    ``rows`` has the parameters of each request, ``pendings`` its reply.
+    """
     # All workers draw from one iterator: a slow request delays its own worker only
     # (test_one_that_is_not_answered_holds_up_its_own_connection_only).
     left = iter(list(zip(rows, pendings, strict=True)))

@@ -47,7 +47,7 @@ C = TypeVar("C")
 
 
 class ReturnMode(Enum):
-    """Whether a request waits until the user's pool has taken its connection back."""
+    """How long a request waits for the user's pool to take its connection back."""
 
     AWAITED = "until it is back"
     BOUNDED = "until it is back, or ``RETURN_TIMEOUT`` is over"
@@ -59,14 +59,14 @@ class ExternalPool(Protocol[C]):
 
     @property
     def return_mode(self) -> ReturnMode:
-        """How to return a connection: ``BACKGROUND`` if that sends a request."""
+        """How long a request waits while the pool takes its connection back."""
 
     @property
     def most(self) -> int | None:
         """Most connections that can be borrowed at the same time; None if not known."""
 
     async def borrow(self) -> C:
-        """Return a connection that only the caller uses, or raise the pool's error."""
+        """Take a connection for the caller's sole use, or raise the pool's error."""
 
     async def give_back(self, connection: C) -> None: ...
 
@@ -201,10 +201,11 @@ class RequestConnections(Generic[C]):
     def __init__(
         self, connections: BorrowedConnections[C], most: int | None, timeout: float
     ) -> None:
-        """Reserve one connection of ``most`` for renewals, or two of five or more.
+        """Reserve one of ``most`` connections for renewals, or two of five or more.
 
-        The second is for renewals that wait for a locked row. A request fails if no
-        connection that is not reserved becomes free within ``timeout`` seconds.
+        The second is for renewals that wait for a locked row. ``most`` is None if not
+        known. A request fails if none of the other connections becomes free within
+        ``timeout`` seconds.
         """
         if most is None:
             self._free = DEFAULT_REQUEST_CONNECTIONS
@@ -335,10 +336,11 @@ def pool_over(
         given: What the user passed to the backend.
         driver: The driver to which the connections must belong.
         own_pool: Class of the driver's pool, and the function that wraps such a pool.
-        engine_resets: Whether an engine sends a request to the server at each return.
+        engine_resets: Whether a SQLAlchemy engine sends a request to the server when a
+            connection is returned to it.
 
     Raises:
-        ConfigurationError: ``given`` is neither, or belongs to another driver.
+        ConfigurationError: ``given`` is no pool or engine, or is of another driver.
     """
     kind, lend = own_pool
     if isinstance(given, kind):
@@ -424,8 +426,8 @@ class TransactionDriver:
             first row or None.
         in_transaction: Returns True if a transaction is open on a connection.
         is_own: Returns True if an exception is the driver's.
-        map_error: Called with the driver's exception and the place for the message;
-            returns this library's error.
+        map_error: Called with the driver's exception and the server's name for the
+            message; returns this library's error.
         begin_hint: Code that begins a transaction, for error messages.
     """
 

@@ -26,8 +26,8 @@ class ConnectionOptions(TlsOptionsMixin):
     The ``repr`` shows no password.
 
     Args:
-        host: Empty when a user's pool provides the connections.
-        connections: Most connections for requests; renewals have more of their own.
+        host: Name of the server; empty if a user's pool provides the connections.
+        connections: Maximum of connections for requests; renewals use others.
         connect_timeout: Seconds until a connection must be open.
         call_timeout: Seconds after which an unanswered request fails.
         tls: Certificates to use, or None for a connection without TLS.
@@ -57,8 +57,8 @@ def common_options(
         address: The parsed URL.
         store: Name of the store, for error messages.
         port: Port to use if the URL names none.
-        connect_timeout: Value of that field, in seconds.
-        known: Names of options that only this store has.
+        connect_timeout: Seconds; returned as the field ``connect_timeout``.
+        known: URL options of this store that are allowed besides the common ones.
 
     Raises:
         ConfigurationError: An option is unknown or has a bad value.
@@ -97,5 +97,8 @@ def check_name(store: str, pattern: re.Pattern[str], hint: str, name: str) -> st
 
 
 def check_timeout(store: str, seconds: float) -> float:
-    """Return ``seconds`` if from 0.05 to 3600, else raise ``ConfigurationError``."""
+    """Return ``seconds`` if within 0.05 and 3600, else raise ``ConfigurationError``.
+
+    ``store``: name of the store, for the error message.
+    """
     return in_range(f"{store}: call_timeout", seconds, 0.05, 3600.0)

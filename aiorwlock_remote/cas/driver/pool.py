@@ -55,7 +55,7 @@ class Driver(ABC, Generic[C]):
 
     @abstractmethod
     def is_healthy(self, connection: C) -> bool:
-        """Return False if the driver knows that the connection has ended. No I/O."""
+        """Return False if the driver has seen the connection end. Sends nothing."""
 
     def is_broken(self, error: BaseException) -> bool:
         """Return True if a call that failed with ``error`` broke its connection."""
@@ -87,7 +87,7 @@ class Driver(ABC, Generic[C]):
         """Prepare a connection that was borrowed from the user's pool."""
 
     def returning(self, connection: C, *, usable: bool) -> None:
-        """Undo ``borrowed``; ``usable`` is False if the connection will be closed."""
+        """Undo ``borrowed``; ``usable``: False if the connection will be closed."""
 
     def runner(self, source: ConnectionSource[C]) -> PooledRunner[C]:
         """Return the object that runs requests over the connections of ``source``."""
@@ -112,10 +112,10 @@ class ConnectionSource(Protocol[C]):
     async def give_back(self, connection: C) -> None: ...
 
     async def drop(self, connection: C) -> None:
-        """Take back a connection that must not be used again; its call has ended."""
+        """Close and forget a connection that must not be used again, its call ended."""
 
     def abandon(self, connection: C) -> None:
-        """Take back, without waiting, a connection whose call does not end."""
+        """Abort and forget a connection whose call does not end, without waiting."""
 
     async def close(self) -> None:
         """Close our own connections, or wait until borrowed ones are back."""
@@ -199,20 +199,20 @@ class ConnectionPool(Generic[C]):
         self._open_more()
 
     async def connect(self) -> None:
-        """Open one connection in advance, or do nothing if that fails."""
+        """Open a connection before the first request needs one; ignore a failure."""
         # The error is not lost: the first request tries again and raises it.
         with suppress(Exception):
             await self.give_back(await self.take())
 
     def abort(self) -> None:
-        """Abort idle connections now, and those in use when they come back."""
+        """Close the pool: abort idle connections now, others when they are free."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
             self._driver.abort(connection)
 
     async def close(self) -> None:
-        """Close idle connections in order; abort those in use when they come back."""
+        """Close the pool: log out idle connections; abort others when they are free."""
         self._closed = True
         idle, self._idle = self._idle, []
         for connection in idle:
@@ -276,10 +276,10 @@ class ConnectionPool(Generic[C]):
 # their time has come or until they are most of its timers
 # (test_a_call_costs_neither_a_task_nor_a_timer).
 class CallTimeouts(Generic[C]):
-    """Time limits of calls, all of the same length, kept by a single timer."""
+    """Aborts connections whose calls take too long, with one timer for all calls."""
 
     def __init__(self, seconds: float, abort: Callable[[C], object]) -> None:
-        """Set the limit; ``abort(connection)`` is called when a call exceeds it."""
+        """Limit calls to ``seconds``; after that ``abort(connection)`` is called."""
         self._seconds = seconds
         self._abort = abort
         # In the order of their ends, because all calls may take equally long.
@@ -287,13 +287,13 @@ class CallTimeouts(Generic[C]):
         self._timed = False
 
     def begin(self, connection: C) -> None:
-        """Start the time limit of a call, the only one under way on ``connection``."""
+        """Note that a call starts now on ``connection``, which has no other call."""
         loop = asyncio.get_running_loop()
         self._due[connection] = loop.time() + self._seconds
         self._set_timer(loop)
 
     def missed(self, connection: C) -> bool:
-        """Return True if the call took too long and its connection was aborted."""
+        """Return True if ``connection`` was aborted because its call took too long."""
         return connection not in self._due
 
     def cancel(self, connection: C) -> None:
@@ -330,7 +330,10 @@ class PooledRunner(Generic[C]):
         self._timeouts = CallTimeouts(driver.options.call_timeout, driver.abort)
 
     async def carry(self, work: Callable[[C], Awaitable[T]]) -> T:
-        """Run ``work(connection)`` with a time limit; raise this library's errors."""
+        """Run ``work(connection)`` on a free connection; return its result.
+
+        After ``call_timeout`` the connection is aborted. Raises this library's errors.
+        """
         driver, broken = self._driver, False
         try:
             connection = await self._source.take()
@@ -385,21 +388,21 @@ def spawn_detached(work: Awaitable[None]) -> None:
 
 
 def none_free(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error of a request for which no connection became free in time."""
+    """Return the error: no connection at ``where`` became free in ``seconds``."""
     return BackendUnavailable(
         what=f"{where}: no connection was free in {seconds:g} s", nothing_done=True
     )
 
 
 def not_connected(where: str, seconds: float) -> BackendUnavailable:
-    """Return the error for a connection that was not opened in time."""
+    """Return the error: no connection to ``where`` was opened in ``seconds``."""
     return BackendUnavailable(
         what=f"{where}: not connected in {seconds:g} s", nothing_done=True
     )
 
 
 def no_answer(options: ConnectionOptions) -> BackendUnavailable:
-    """Log that a request exceeded ``call_timeout``, and return the error for it."""
+    """Log and return the error of a request that exceeded ``call_timeout``."""
     log_event(
         log,
         "request_timed_out",

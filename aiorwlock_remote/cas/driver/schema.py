@@ -24,9 +24,9 @@ class ExpectedTables:
 
     Args:
         types: For each column its permitted types, the preferred one first.
-        added_columns: Types of the columns that older published tables lack.
-        add_column: Template of the ``ALTER TABLE`` clause that adds a column of a type.
-        hint: Hint of errors for which no better one is known.
+        added_columns: Columns that were added to the tables later, with their types.
+        add_column: ``ALTER TABLE`` clause with ``{}`` for the column and for its type.
+        hint: What to do about a missing or wrong table, for error messages.
     """
 
     types: Mapping[str, Collection[str]]
@@ -35,7 +35,7 @@ class ExpectedTables:
     hint: str
 
     def check_table(self, found: object, name: str, where: str, hint: str = "") -> None:
-        """Raise ``Unsupported`` if the table has no columns (``found`` is empty)."""
+        """Raise ``Unsupported`` if ``found``, the columns of ``name``, is empty."""
         if not found:
             raise Unsupported(
                 what=f"{where}: table {name} does not exist, or is not visible",
@@ -43,7 +43,10 @@ class ExpectedTables:
             )
 
     def check_column(self, table: str, name: str, kind: str | None, where: str) -> None:
-        """Raise ``Unsupported`` if the column's type ``kind`` is None or not valid."""
+        """Raise ``Unsupported`` if the column ``name`` is missing or of a wrong type.
+
+        ``kind``: its type in the database, None if it is missing.
+        """
         if kind is None:
             hint = self.hint
             if name in self.added_columns:

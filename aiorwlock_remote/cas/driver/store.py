@@ -105,13 +105,13 @@ class RenewalLoop(Generic[C]):
         )
 
     def connect(self) -> Pending[None]:
-        """Open a connection; the reply arrives in the lease keeper's thread."""
+        """Try to open a connection; the reply comes in the lease keeper's thread."""
         pending: Pending[None] = Pending()
         self.loop.spawn(partial(self._connect, pending))
         return pending
 
     def end(self) -> None:
-        """Abort the connections, and block until the thread has ended."""
+        """Abort the renewal connections; block until the loop's thread has ended."""
         self.loop.end(self._abort)
 
     def _abort(self) -> None:
@@ -124,7 +124,7 @@ class RenewalLoop(Generic[C]):
 
 
 class TableStore(CasLockStore, ABC):
-    """Base of the stores over ``mutex_locks`` and ``doormans``, by an asyncio driver.
+    """Base of the stores over the SQL tables ``mutex_locks`` and ``doormans``.
 
     Each step is a swap. Waiting tasks poll by plain reads, unless a subclass wakes
     them. Renewals have connections and an event loop of their own; over a user's pool
@@ -272,10 +272,11 @@ class TableStore(CasLockStore, ABC):
 
     @abstractmethod
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
-        """Delete the doorman rows unused for ``seconds`` in one portion of the table.
+        """Delete unused doorman rows in one part of the table, to keep requests short.
 
-        The portion begins after the key ``after``. Return the key after which the next
-        portion begins, or None at the end of the table.
+        A row is deleted if it was last changed more than ``seconds`` ago and its lock
+        is free. The part begins after the key ``after``. Returns the last key of the
+        part, to pass as ``after`` of the next call, or None at the end of the table.
         """
 
     def carry(self, plan: Plan[Statement, T]) -> Pending[T]:
