@@ -66,9 +66,10 @@ _SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for an exception; ``where`` names the cluster.
+    """Return this library's error for an exception that the driver raised.
 
-    Errors that are this library's already are returned unchanged.
+    ``where`` names the cluster in the message. If ``exc`` is an error of this library
+    already, it is returned unchanged.
     """
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc
