@@ -28,7 +28,10 @@ _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
 def stem(resource: Resource) -> str:
-    """Return the common beginning of the names of a resource's two files."""
+    """Return the common beginning of the names of a resource's two files.
+
+    The record file is ``<stem>.doorman``, the mutex file ``<stem>.lock``.
+    """
     key = resource.key
     name = escape(key)
     if len(name) <= MAX_NAME_BYTES:
@@ -37,7 +40,10 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose stem is ``name``; None if it has none or is cut."""
+    """Return the resource whose files' names begin with ``name``, without their suffix.
+
+    Return None if ``name`` is cut, or is not the name of a resource.
+    """
     kind, comma, rest = name.partition(",")
     if not comma:
         return None
@@ -49,7 +55,7 @@ def resource_of_name(name: str) -> Resource | None:
 
 
 def escape(text: str) -> str:
-    """Return ``text`` in the characters of file names, all other bytes as ``%xx``."""
+    """Return ``text`` with the bytes that are unsafe in file names as ``%xx``."""
     pieces: list[str] = []
     at = 0
     for kept in _KEPT.finditer(text):

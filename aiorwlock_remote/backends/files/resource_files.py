@@ -43,7 +43,12 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """Value object: a mutex file's ``ticket,unix seconds``, and the tag of its boot."""
+    """Value object: what a mutex file says.
+
+    ``value`` is its ticket and the time since when the mutex is held, as ``ticket,unix
+    seconds``. ``tag`` (0 to 999,999) is derived from the id of the boot in which the
+    file was made.
+    """
 
     value: str = field(repr=False)
     tag: int
@@ -72,7 +77,11 @@ class ResourceFiles:
     def __init__(
         self, directory: LockDirectory, name: str, decoded: DecodeCache
     ) -> None:
-        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory."""
+        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory.
+
+        ``decoded`` is the cache of decoded records that all files of the directory
+        share.
+        """
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
         # Whether the last steps got so far as to change a file.
@@ -105,7 +114,8 @@ class ResourceFiles:
     ) -> tuple[Doorman | None, MutexRecord | None]:
         """Return the record and the mutex record that are valid at ``now`` (µs).
 
-        After a kill, a power cut or a reboot they differ from the content of the files.
+        ``stored`` and ``present`` are what the two files say, None if a file does not
+        exist. After a kill, a power cut or a reboot the result differs from that.
         """
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
@@ -208,12 +218,12 @@ class ResourceFiles:
 
 
 def tag_of(boot: str) -> int:
-    """Return the tag of a boot: 0 to 999,999, stored as microseconds of file times."""
+    """Return a hash of a boot id: 0 to 999,999, stored as µs of file times."""
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
 def read_mutex_file(path: str) -> MutexFile | None:
-    """Return what the mutex file at ``path`` says; None if it does not exist."""
+    """Return what the mutex file at ``path`` says; None if the file does not exist."""
     try:
         text, since = _read_any_entry(path)
     except FileNotFoundError:
@@ -224,9 +234,10 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """Write a mutex file under the temporary name ``path``; sync it by ``flush``.
+    """Write a mutex file under the temporary name ``path``; call ``flush(descriptor)``.
 
-    Its content is the ticket; its modification time says since when the mutex is held.
+    The content is the ticket of ``seat``. The modification time says since when the
+    mutex is held (seconds), and in its microseconds ``tag``, which identifies the boot.
     """
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -243,7 +254,7 @@ def write_mutex_file(
 
 
 def link_mutex_file(new: str, path: str) -> bool:
-    """Give the file ``new`` the name ``path``; return False if the name is taken."""
+    """Give the file ``new`` the name ``path``, too; return False if that exists."""
     # By ``link``, so that the mutex file is never seen without its content, and a
     # process that is killed leaves none whose owner is unknown.
     try:
@@ -257,7 +268,7 @@ def link_mutex_file(new: str, path: str) -> bool:
 
 
 def remove_mutex_file(path: str) -> None:
-    """Remove a mutex file, directory or link; do nothing if it does not exist."""
+    """Remove a mutex file, directory or link; do nothing if ``path`` has none."""
     try:
         os.unlink(path)  # noqa: PTH108 - at each step
     except FileNotFoundError:
