@@ -1,4 +1,4 @@
-"""Finds the file system that a path is on, where the operating system tells (Linux)."""
+"""Finds the file system that a path is on, if the operating system shows it (Linux)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,7 @@ class Mount:
 
 
 def recovers_lost_locks() -> bool:
-    """Return True if this host's NFS client goes on with file locks that it has lost.
-
-    The kernel's NFS client may lose a lock in an outage. If the result is False, it
-    then fails reads and writes of the file.
-    """
+    """Return True if the NFS client keeps using files whose lock it has lost."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -60,8 +56,8 @@ def mount_of(path: str) -> Mount:
 def find_mount(path: str, table: str) -> Mount:
     """Return the mount that holds a path.
 
-    ``path`` is absolute and without symbolic links, ``table`` the text of
-    ``/proc/…/mountinfo``.
+    ``path`` is absolute, without symbolic links; ``table`` is the text of
+    ``mountinfo``.
     """
     best, found = -1, Mount()
     for line in table.splitlines():

@@ -81,11 +81,6 @@ class EmbeddedStore:
         self._purger = Purger(self._purge, loop.spawn)
 
     async def open(self) -> None:
-        """Open the worker's connection.
-
-        Raises ``ConfigurationError`` if the store is another program's,
-        ``BackendError`` if it is damaged or kept locked.
-        """
         timeout = self._settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
@@ -148,10 +143,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Use ``connection``, which the first renewal opens.
-
-        ``first``, if given, makes the worker wait while a renewal is under way.
-        """
+        """Use ``connection``, opened when needed; ``first`` makes the worker wait."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing
@@ -160,11 +152,6 @@ class ConnectionRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew leases in one batch, and return the outcome of each, in order.
-
-        Waits for locks at most ``timeout`` seconds; for single records that another
-        process has locked, only a moment.
-        """
         # Only for a moment: the keeper learns that the other leases were renewed when
         # the whole batch is done, and they must not run out meanwhile
         # (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).

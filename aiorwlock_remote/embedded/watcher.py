@@ -37,10 +37,7 @@ PAUSE_AFTER_FAILURE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between polls of the store for changes by other processes.
-
-    ``shortest`` if a task of this process is first in a queue, else ``longest``.
-    """
+    """Seconds between polls: ``shortest`` if first in a queue, else ``longest``."""
 
     shortest: float = 0.002
     longest: float = 0.020

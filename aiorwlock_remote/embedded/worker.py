@@ -37,11 +37,7 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """A queued command on the resource ``of``.
-
-    ``kept_since``: when its record was first found locked by another process (monotonic
-    clock, seconds), or None.
-    """
+    """A queued command. ``kept_since``: when its record was found locked, or None."""
 
     of: Resource
     command: Command
@@ -51,7 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """A queued ``call(connection)``, run in order with other jobs of ``of``."""
+    """A queued ``call(connection)``, run in order with jobs of the resource ``of``."""
 
     of: Resource | None
     call: Call
@@ -71,10 +67,7 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Makes a store's worker thread wait while the lease keeper's thread renews leases.
-
-    For stores in which the two threads need the same lock.
-    """
+    """Makes the worker thread wait during renewals of leases, if both need one lock."""
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases
@@ -133,8 +126,7 @@ class Worker:
         """Start the thread ``name``, which uses and closes ``connection``.
 
         ``wakes(resource, client_ids)`` is called in ``loop`` when these clients may
-        claim the resource. ``first``, if given, delays batches while a renewal is under
-        way.
+        claim the resource. ``first``, if given, delays batches while a renewal runs.
         """
         self._connection = connection
         self._first = first
@@ -152,10 +144,7 @@ class Worker:
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue ``function(connection)``; it runs after earlier jobs for ``of``.
-
-        The result is settled in the event loop.
-        """
+        """Queue ``function(connection)`` after earlier jobs of the resource ``of``."""
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:

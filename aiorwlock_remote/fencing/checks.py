@@ -39,10 +39,7 @@ def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
-    """Return column names as a tuple; raise ``ConfigurationError`` for an invalid one.
-
-    A name is valid if ``pattern`` matches the whole of it.
-    """
+    """Return column names that ``pattern`` matches, or raise ``ConfigurationError``."""
     columns = as_tuple("columns", names)
     for name in columns:
         check_name("column", name, pattern)
@@ -61,11 +58,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return ``values`` as a tuple; raise ``ConfigurationError`` for a text.
-
-    A text would become a tuple of its letters. ``what`` names the argument in the
-    error.
-    """
+    """Return ``values`` (called ``what``) as a tuple; raise an error for a text."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

@@ -78,8 +78,7 @@ class FencedFile:
         Raises:
             StaleFence: A higher fence was admitted before.
             WouldDeadlock: This thread is inside ``admitted``, with a lower fence.
-            BadFence, BadRecord, OSError: Bad argument, damaged stored fence, disk
-                error.
+            BadFence, BadRecord, OSError: Bad argument, damaged fence, disk error.
         """
         with self.admitted(fence):
             try:
@@ -93,8 +92,7 @@ class FencedFile:
         Raises:
             StaleFence: A higher fence was admitted before.
             WouldDeadlock: This thread is inside ``admitted``, with a lower fence.
-            BadFence, BadRecord, OSError: Bad argument, damaged stored fence, disk
-                error.
+            BadFence, BadRecord, OSError: Bad argument, damaged fence, disk error.
             ConfigurationError: ``data`` is not ``bytes``.
         """
         if not isinstance(data, bytes | bytearray | memoryview):

@@ -17,10 +17,7 @@ FENCED_GET = _SCRIPTS.joinpath("fenced_get.lua").read_text("utf-8")
 
 
 class RedisClient(Protocol):
-    """A client on which scripts can be run, of redis-py or valkey-py.
-
-    ``redis.asyncio.Redis`` or ``RedisCluster``, or the same classes of Valkey.
-    """
+    """A client for scripts: ``redis.asyncio.Redis``, ``RedisCluster``, or Valkey's."""
 
     def eval(self, script: str, numkeys: int, /, *args: Any) -> Any: ...  # noqa: ANN401 - awaitable
 

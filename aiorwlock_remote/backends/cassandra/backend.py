@@ -21,10 +21,7 @@ LayoutName = Literal["pair", "type"]
 
 
 class DriverSession(Protocol):
-    """The members that this library uses of an untyped driver session.
-
-    The session is a ``cassandra.cluster.Session``.
-    """
+    """Interface of cassandra-driver's ``Session``: the members this library uses."""
 
     @property
     def keyspace(self) -> Any: ...  # noqa: ANN401

@@ -89,11 +89,7 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Use an open table; settle all results in the event loop ``host``.
-
-        ``memory`` caches when this process first saw each version of a row; stores on
-        the same table share one. None: a new cache.
-        """
+        """Settle results in ``host``. Stores on a table share the cache ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -128,11 +124,7 @@ class CassandraCas:
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """Return the state in a row of a table scan.
-
-        When this process first saw the row's version is not cached, unlike after a
-        ``load``.
-        """
+        """Return the state in a row of a table scan; do not cache its version."""
         return _state(rows.parse_row(row))
 
     def swap(
@@ -316,10 +308,7 @@ class CassandraCas:
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Return the state that was written later, of two states of one resource.
-
-    A state that is None does not count; if both are None, the result is None.
-    """
+    """Return the state of a resource that was written later; None if both are None."""
     known = (state for state in (other, one) if state is not None)
     return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
 

@@ -103,11 +103,7 @@ else:
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Return True if the driver Cluster ``of`` is in legacy mode.
-
-    In that mode, settings are attributes of the session, and the driver refuses
-    execution profiles.
-    """
+    """Return True if the driver Cluster ``of`` has legacy settings, not profiles."""
     # The driver has no public way to ask for it.
     modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
     mode: object = getattr(of, "_config_mode")  # noqa: B009

@@ -204,10 +204,7 @@ def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]
 
 
 def whole_ballot(row: Row) -> Ballot:
-    """Return the Paxos timestamp of the transaction that wrote all columns of a row.
-
-    Return None if the columns have different write times.
-    """
+    """Return the Paxos timestamp (write time) of all columns; None if they differ."""
     ballot: Ballot = row["ticket_written"]
     same = all(row[time] == ballot for time in WRITE_TIMES.values())
     return ballot if same else None

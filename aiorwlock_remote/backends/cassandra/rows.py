@@ -139,11 +139,7 @@ def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
 
 
 def counted_from(record: Doorman, ballot: int) -> Doorman:
-    """Return the record with true fences: provisional fence 1 becomes ``ballot``.
-
-    ``ballot`` is the Paxos timestamp of the transaction that made the row, 2 becomes
-    ``ballot`` + 1, and so on.
-    """
+    """Return the record with each fence n of 1, 2, … replaced by ``ballot`` + n - 1."""
 
     def true(fence: int) -> int:
         return fence + ballot - 1 if 0 < fence < PROVISIONAL_LIMIT else fence
@@ -286,10 +282,7 @@ def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
 
 
 def placeholder_until(record: Doorman) -> int:
-    """Return the time (µs, of the row's own clock) until which a row must exist.
-
-    0: the row may be deleted at any time.
-    """
+    """Return until when (the row's own time, µs) the row must not be deleted, or 0."""
     until = dict(record.extra).get(PLACEHOLDER_UNTIL)
     return until if isinstance(until, int) else 0
 

@@ -122,20 +122,16 @@ class SocketReader:
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Make the helper thread look in ``within`` seconds if a connection needs help.
+        """Make the helper thread check all connections in ``within`` seconds.
 
-        A connection needs help if the event loop has left requests unsent or answers
-        unread.
+        It then sends what is unsent, and reads answers that other threads wait for.
         """
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
 
     def later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call ``callback()`` in the helper thread after ``seconds``, unless cancelled.
-
-        The timer that is returned has ``cancel``.
-        """
+        """Call ``callback()`` in the helper thread in ``seconds`` if not cancelled."""
         due = self._now() + seconds
         timer = self._timers.add(due, callback)
         if due < self._wakes_at:

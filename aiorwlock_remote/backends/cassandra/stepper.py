@@ -95,11 +95,6 @@ class LocalGrants:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """Return ``reply``, with the reasons why ``tickets`` were lost corrected.
-
-        "expired" becomes "forced" (another client ended the grant) if the grant cannot
-        have expired yet at ``clock`` (local monotonic clock, microseconds).
-        """
         match reply:
             case Released(held=False, reason=reason):
                 true_reason = self.loss_reason(tickets[0], reason, clock)

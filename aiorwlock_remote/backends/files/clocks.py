@@ -104,9 +104,6 @@ def read_boot_file(path: str) -> BootId | None:
 
 
 def write_boot_file(file: int, boot: BootId) -> None:
-    """Write ``boot`` with one system call into a boot file.
-
-    ``file`` is the descriptor of the file, which the caller has opened and locked.
-    """
+    """Write ``boot`` by one system call to a boot file, by its descriptor ``file``."""
     text = json.dumps({"boot": boot.id, "shift": boot.shift})
     os.pwrite(file, text.encode().ljust(BOOT_FILE_BYTES - 1) + b"\n", 0)

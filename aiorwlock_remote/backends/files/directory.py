@@ -68,7 +68,6 @@ class FileOptions:
 
     @classmethod
     def of(cls, address: Address) -> Self:
-        """Return the options of a ``file:`` URL, or raise ``ConfigurationError``."""
         address.only("create", "shared", "sync")
         elsewhere = address.host not in {"", "localhost"} or address.port is not None
         path = address.path

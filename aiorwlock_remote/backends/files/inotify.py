@@ -25,10 +25,7 @@ class InotifyWakeEvent:
     hears: bool = True
 
     def __init__(self, path: str, ours: bytes) -> None:
-        """Watch the file at ``path``; ignore writes that begin with ``ours``.
-
-        ``ours`` is the mark that this process writes.
-        """
+        """Watch the file at ``path``; ignore our writes, which begin with ``ours``."""
         self._ours = ours
         with ExitStack() as undo:
             self._listener = _listener(path)
@@ -76,8 +73,7 @@ class InotifyWakeEvent:
 def alarm(path: str, ours: bytes) -> WakeEvent:
     """Return an event that is set when another process writes the file at ``path``.
 
-    Writes of bytes that begin with ``ours`` do not count. Without inotify the event is
-    one that changes of the file do not set.
+    Our own writes begin with ``ours``. Without inotify only ``set`` sets the event.
     """
     # The system may have no inotify, or no instance of it left (test_inotify.py:
     # test_where_there_is_none).

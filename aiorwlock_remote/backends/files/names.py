@@ -28,10 +28,7 @@ _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
 def stem(resource: Resource) -> str:
-    """Return the common beginning of the names of a resource's two files.
-
-    The record file is ``<stem>.doorman``, the mutex file ``<stem>.lock``.
-    """
+    """Return the beginning of a resource's file names, before .doorman and .lock."""
     key = resource.key
     name = escape(key)
     if len(name) <= MAX_NAME_BYTES:
@@ -40,10 +37,7 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose files' names begin with ``name``, without their suffix.
-
-    Return None if ``name`` is cut, or is not the name of a resource.
-    """
+    """Return the resource whose ``stem`` is ``name``; None if that cannot be known."""
     kind, comma, rest = name.partition(",")
     if not comma:
         return None

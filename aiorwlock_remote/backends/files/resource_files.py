@@ -43,12 +43,7 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """Value object: what a mutex file says.
-
-    ``value`` is its ticket and the time since when the mutex is held, as ``ticket,unix
-    seconds``. ``tag`` (0 to 999,999) is derived from the id of the boot in which the
-    file was made.
-    """
+    """Value object: a mutex file's ``ticket,unix seconds`` and hash of the boot id."""
 
     value: str = field(repr=False)
     tag: int
@@ -77,11 +72,7 @@ class ResourceFiles:
     def __init__(
         self, directory: LockDirectory, name: str, decoded: DecodeCache
     ) -> None:
-        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory.
-
-        ``decoded`` is the cache of decoded records that all files of the directory
-        share.
-        """
+        """Use ``<name>.doorman`` and ``<name>.lock``; ``decoded`` caches records."""
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
         # Whether the last steps got so far as to change a file.

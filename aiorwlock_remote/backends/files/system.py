@@ -98,10 +98,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Map an ``OSError`` at ``path`` to an error of this library.
-
-    ``nothing_done``: the step that failed had changed nothing yet.
-    """
+    """Map an ``OSError`` at ``path``. ``nothing_done``: the step changed nothing."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

@@ -106,8 +106,7 @@ class SqliteFile:
     def follow(self) -> None:
         """Reopen the file if another file has taken its name since ``open`` was called.
 
-        Raises ``BackendError`` if it is the same file, but its write-ahead log was
-        removed.
+        Raises ``BackendError`` if it is the same file, without its write-ahead log.
         """
         if self.identity is None:
             return
@@ -214,11 +213,7 @@ def statements_of_sqlite() -> tuple[str, ...]:
 
 
 def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
-    """Return "FULL" (the commit waits for the disk) if a command may hand out a fence.
-
-    Otherwise return "NORMAL": the commit need not wait, since only new fences must
-    survive a power cut.
-    """
+    """Return "FULL" (commit on disk) if a command may make a fence, else "NORMAL"."""
     # Only a new fence must survive a power cut. All users of the file are on one host:
     # a power cut ends them, and the next boot ends their grants and queue entries
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
@@ -231,10 +226,10 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Raise ``FenceNeedsSync`` if ``after`` has a newer fence than ``before``.
+    """Raise ``FenceNeedsSync`` for a new fence, unless the commit waits for the disk.
 
-    ``before`` and ``after`` are a resource's record around a step (None: no record). At
-    the ``level`` "FULL" nothing is raised, because the commit waits for the disk.
+    The commit waits at the ``level`` "FULL". ``before`` and ``after`` are a resource's
+    record around a step; None: no record.
     """
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
@@ -242,10 +237,7 @@ def refuse_unsynced_fence(
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action()``; if the file is locked, pause and call it again.
-
-    When ``clock`` shows ``until`` (seconds), the error of the last call is raised.
-    """
+    """Call ``action``; retry while the file is locked, until ``until`` on ``clock``."""
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None

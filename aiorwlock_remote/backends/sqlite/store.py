@@ -59,7 +59,10 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Use the file ``path``. Row locks are for tables in ``rows``, if given."""
+        """Use the file ``path``; the tables for row locks are in the file ``rows``.
+
+        If ``rows`` is empty, they are in the same file.
+        """
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
         # test_relative_path_and_chdir).
