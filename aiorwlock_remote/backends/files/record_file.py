@@ -1,7 +1,7 @@
 """The file of a resource's record: replaced in place, and never read half-written.
 
-A file has three slots of equal size. Each says how often the file was written and has a
-digest of its content; the latest undamaged slot counts::
+A file has three parts (*slots*) of equal size. Each says how often the file was written
+and has a digest of its content; the latest undamaged slot counts::
 
     rwlock1 <number> <y if it is synced, else n> <length> <digest>
     <content>

@@ -2,8 +2,8 @@
 
 The content of a mutex file is the ticket; its modification time says since when the
 mutex is held, in whole seconds. In this library's mutex files the microseconds of that
-time are the *tag* of the boot. After a power cut a removed mutex file may exist again,
-without content; its tag shows that this library made it, in an earlier boot.
+time are a hash of the boot's id (*tag*). After a power cut a removed mutex file may
+exist again, without content; its tag shows that we made it in an earlier boot.
 
 Directories and symbolic links that other programs make as locks, under the name of the
 mutex file, are respected as well.
@@ -63,8 +63,8 @@ class ResourceFiles:
       new one. No mutex file is left that no record explains, and no fence is handed out
       before it is written (test_killed.py: test_killed_at_every_system_call).
     * After a power cut the synced records exist. Names of files may be as they were
-      before: a mutex file of another boot is known by its tag, and is removed
-      (test_power.py: test_fences_go_on_and_nobody_is_blocked).
+      before: a mutex file of another boot is known by its hash of the boot id, and is
+      removed (test_power.py: test_fences_go_on_and_nobody_is_blocked).
     * A mutex file that another program made is never replaced (test_mutex_file.py:
       test_a_foreign_program_that_comes_between).
     """
