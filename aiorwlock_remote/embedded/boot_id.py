@@ -18,7 +18,7 @@ _NEVER_READABLE = FileNotFoundError, NotADirectoryError, PermissionError
 
 @dataclass(frozen=True, slots=True)
 class BootId:
-    """Value object: identifies the boot clock of a host. An empty part is unknown."""
+    """Value object: identifies the boot clock of a host. An empty field is unknown."""
 
     # Changes with each boot of the host.
     id: str = ""
@@ -28,8 +28,9 @@ class BootId:
     def joining(self, kept: BootId | None, path: str) -> BootId:
         """Return the boot id that the store at ``path`` must keep from now on.
 
-        ``kept`` is its id so far. Raises ``ConfigurationError`` if the store's
-        processes have another clock than this one, or only they know their boot.
+        ``self`` is this process's boot, ``kept`` the one in the store (None: none yet).
+        Raises ``ConfigurationError`` if the store's processes have another clock than
+        this one, or if they can read their boot id and this process cannot.
         """
         if kept is None or is_another_boot(kept.id, self.id):
             return self
@@ -50,7 +51,7 @@ class BootId:
 
 
 def this_boot() -> BootId:
-    """Return the boot and clock of this process.
+    """Return the id of the host's current boot and of the clock that this process has.
 
     Raises ``BackendUnavailable`` if the boot id cannot be read at the moment.
     """
@@ -71,7 +72,8 @@ def is_another_boot(written: str, boot: str) -> bool:
 def as_of_boot(record: Doorman, written: str, boot: str, now: int) -> Doorman:
     """Return the record as it is valid in ``boot`` at ``now`` (boot clock, µs).
 
-    If ``written``, the record's boot, is another, grants and queue entries have ended.
+    ``written`` is the id of the boot in which the record was written. If that is an
+    earlier boot, the grants and queue entries have ended, and the result has none.
     """
     over = is_another_boot(written, boot)
     if not (written and boot):

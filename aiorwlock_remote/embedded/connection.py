@@ -32,13 +32,13 @@ class WakeEvent(Protocol):
 
     @property
     def hears(self) -> bool:
-        """Whether changes by other processes set the event: then polling is rare."""
+        """Whether changes by other processes set the event, so polling can be rare."""
 
     def set(self) -> None:
         """Wake the waiting thread, or the next one to wait. For any thread."""
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for ``set`` or a change, or ``seconds``; if None, for ``set`` only."""
+        """Wait for ``set``, a change or ``seconds``; if None, for ``set`` only."""
 
     def close(self) -> None:
         """Release the event's resources. Called when no thread waits any more."""
@@ -77,37 +77,40 @@ class LocalConnection(Protocol):
         """Close the connection; do nothing if it is not open."""
 
     def steps(self, batch: Batch, timeout: float) -> list[Step | Exception]:
-        """Carry out commands, those of one resource in order; return their outcomes.
+        """Carry out commands, those of one resource in order; return all outcomes.
 
-        Waits ``timeout`` seconds for a store that is locked as a whole. If one record
-        is locked, the outcome of its commands is ``KeptLocked`` at once. After a
-        ``BackendError`` it is not known which commands were carried out.
+        Waits ``timeout`` seconds for a store that is locked as a whole. If another
+        process keeps one record locked, the outcome of that record's commands is
+        ``KeptLocked`` at once. After a ``BackendError`` it is not known which commands
+        were carried out.
         """
 
     def look(self, resource: Resource) -> Snapshot:
         """Read one resource; raise ``KeptLocked`` if another process has it locked."""
 
     def scan(self, seen: Seen) -> None:
-        """Add to ``seen`` every resource in the store that is not in it yet.
+        """Add the state of every resource that ``seen`` does not have yet.
 
-        Raises ``KeptLocked`` if some could not be read, after the others were added.
+        ``seen`` maps the store's own names of resources to states. Raises
+        ``KeptLocked`` if some resources could not be read, after the others were added.
         """
 
     def forget(self, memory: float, after: Key = FIRST_KEY) -> Key | None:
         """Delete some records that were not used for ``memory`` seconds.
 
-        Starts after the key ``after``; returns the key for the next call, None at last.
+        Starts after the key ``after``. Return the key to pass to the next call, or None
+        if the end of the store was reached.
         """
 
     def alarm(self) -> WakeEvent:
-        """Return a new event, set by changes of this store if it can notify."""
+        """Return a new event, set by changes of this store if the store can notify."""
 
     def version(self) -> object:
-        """Return a value that changes whenever the store changes; cheap to call."""
+        """Return a value that differs after any change of the store; cheap to call."""
 
 
 class DecodeCache:
-    """Cache of the records that were read or written lately, by their stored text."""
+    """Cache of decoded records by their stored text: those read or written lately."""
 
     def __init__(self) -> None:
         self._records: dict[str, Doorman] = {}
@@ -124,9 +127,10 @@ class DecodeCache:
 
 
 def step_outcome(resource: Resource, carry_out: Callable[[], Step]) -> Step | BadRecord:
-    """Return ``carry_out()``, or ``BadRecord`` if the resource's record is damaged.
+    """Call ``carry_out()`` and return its result, or ``BadRecord`` if that was raised.
 
-    ``carry_out`` must detect the damage before it writes anything.
+    ``BadRecord`` says that the record of ``resource`` is damaged; ``carry_out`` must
+    detect the damage before it writes anything.
     """
     # A damaged record must not fail the commands for other resources in the batch
     # (test_sqlite_hostile.py: test_one_spoilt_record_harms_no_other).

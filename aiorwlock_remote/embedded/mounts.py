@@ -1,4 +1,4 @@
-"""Which file system a file or directory is on, where the system says so (Linux)."""
+"""Finds the file system that a path is on, if the operating system shows it (Linux)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Mount:
 
     @property
     def network(self) -> bool:
-        """Whether the file system is one that other hosts may mount, too."""
+        """Whether this is a network file system, which other hosts may mount, too."""
         return self.kind in _NETWORK
 
 
 def recovers_lost_locks() -> bool:
-    """Return True if the NFS client uses a lock that it lost as if it had kept it."""
+    """Return True if the NFS client keeps using files whose lock it has lost."""
     try:
         return _RECOVERS.read_text().strip() in {"Y", "1"}
     except OSError:
@@ -54,9 +54,10 @@ def mount_of(path: str) -> Mount:
 
 
 def find_mount(path: str, table: str) -> Mount:
-    """Return the mount that holds a path, from the text of ``/proc/…/mountinfo``.
+    """Return the mount that holds a path.
 
-    ``path`` is absolute and without symbolic links.
+    ``path`` is absolute, without symbolic links; ``table`` is the text of
+    ``mountinfo``.
     """
     best, found = -1, Mount()
     for line in table.splitlines():
@@ -74,10 +75,10 @@ def find_mount(path: str, table: str) -> Mount:
 
 
 def check_mount(path: str, mount: Mount, *, shared: bool) -> None:
-    """Refuse a file system whose locks do not exclude other hosts.
+    """Raise an error if locks on the file system do not exclude other hosts.
 
     Raises ``ConfigurationError`` for a network file system unless ``shared`` (the URL
-    says so), and ``Unsupported`` for one whose locks do not reach other hosts.
+    has ``shared=yes``), and ``Unsupported`` for one whose locks are local to each host.
     """
     local = sorted(_LOCAL_LOCKS & mount.options)
     if mount.kind in _NO_LOCKS or (mount.network and local):

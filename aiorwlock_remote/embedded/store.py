@@ -63,8 +63,10 @@ class EmbeddedStore:
     ) -> None:
         """Start the worker thread, called ``name``.
 
-        ``connect`` makes a connection, not yet open, for the worker, the watcher or the
-        lease keeper. ``wake`` is called in ``loop`` when a waiter may be granted.
+        ``connect()`` returns a new connection, not yet open; it is called once for each
+        thread that needs one. ``wake(resource, seconds)`` is called in ``loop`` when a
+        waiter may be granted after so many seconds. ``intervals`` are the watcher's
+        pauses between polls.
         """
         self._connect = connect
         self._loop = loop
@@ -79,7 +81,6 @@ class EmbeddedStore:
         self._purger = Purger(self._purge, loop.spawn)
 
     async def open(self) -> None:
-        """Open the worker's connection; raises what ``LocalConnection.open`` does."""
         timeout = self._settings.connect_timeout
         try:
             await self._worker.call(lambda connection: connection.open(timeout))
@@ -142,7 +143,7 @@ class ConnectionRenewer:
         clock: Clock,
         first: RenewalsFirst | None = None,
     ) -> None:
-        """Open ``connection`` at the first renewal; ``first`` holds the worker up."""
+        """Use ``connection``, opened when needed; ``first`` makes the worker wait."""
         self._connection = connection
         self._clock = clock
         self._renewing = nullcontext if first is None else first.renewing
@@ -151,7 +152,6 @@ class ConnectionRenewer:
     def renew(
         self, batch: Sequence[Renewal], timeout: float
     ) -> Sequence[Grant | NotHeld | Exception]:
-        """Renew leases in one batch; retry briefly those whose record is locked."""
         # Only for a moment: the keeper learns that the other leases were renewed when
         # the whole batch is done, and they must not run out meanwhile
         # (test_kept_locked.py: test_renewals_of_a_batch_do_not_wait_for_one).

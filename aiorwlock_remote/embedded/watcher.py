@@ -37,7 +37,7 @@ PAUSE_AFTER_FAILURE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WatchIntervals:
-    """Seconds between polls: ``shortest`` if our turn is near, else ``longest``."""
+    """Seconds between polls: ``shortest`` if first in a queue, else ``longest``."""
 
     shortest: float = 0.002
     longest: float = 0.020
@@ -59,9 +59,11 @@ class ChangeWatcher:
         wake: WakeCallback,
         intervals: WatchIntervals,
     ) -> None:
-        """Call ``wake`` in the loop when the client ``client_id`` may acquire a lock.
+        """Watch the store for the tasks of the client ``client_id``.
 
-        The thread starts with the first ``watch``, and opens and closes ``connection``.
+        ``wake(resource, seconds)`` is called in ``loop`` when one of them may acquire a
+        lock after so many seconds. The thread starts with the first ``watch``, and
+        opens and closes ``connection``.
         """
         self._intervals = intervals
         self._connection = connection

@@ -37,7 +37,7 @@ Call = Callable[[LocalConnection], Any]
 
 @dataclass(slots=True)
 class StepJob:
-    """A queued command. ``kept_since``: when its record was first found locked."""
+    """A queued command. ``kept_since``: when its record was found locked, or None."""
 
     of: Resource
     command: Command
@@ -47,7 +47,7 @@ class StepJob:
 
 @dataclass(slots=True)
 class CallJob:
-    """A queued ``call(connection)``, run in order with the jobs of resource ``of``."""
+    """A queued ``call(connection)``, run in order with jobs of the resource ``of``."""
 
     of: Resource | None
     call: Call
@@ -67,7 +67,7 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Makes the worker wait while leases are renewed, if both need the same lock."""
+    """Makes the worker thread wait during renewals of leases, if both need one lock."""
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases
@@ -79,7 +79,7 @@ class RenewalsFirst:
 
     @contextmanager
     def renewing(self) -> Iterator[None]:
-        """Context in which the lease keeper's thread renews, and the worker waits."""
+        """Context for a renewal by the lease keeper; the worker waits meanwhile."""
         self._none.clear()
         try:
             yield
@@ -126,7 +126,7 @@ class Worker:
         """Start the thread ``name``, which uses and closes ``connection``.
 
         ``wakes(resource, client_ids)`` is called in ``loop`` when these clients may
-        claim the resource. ``first``, if given, lets renewals go before batches.
+        claim the resource. ``first``, if given, delays batches while a renewal runs.
         """
         self._connection = connection
         self._first = first
@@ -140,11 +140,11 @@ class Worker:
         flush_at_exit(self)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        """Queue a command; the reply is settled in the event loop."""
+        """Queue a command on a resource; the reply is settled in the event loop."""
         return self._queue(StepJob(resource, command, Pending()))
 
     def call(self, function: Call, of: Resource | None = None) -> Pending[Any]:
-        """Queue ``function(connection)``, to run after earlier jobs for ``of``."""
+        """Queue ``function(connection)`` after earlier jobs of the resource ``of``."""
         return self._queue(CallJob(of, function, Pending()))
 
     def close(self) -> Pending[None]:

@@ -27,7 +27,10 @@ def check_fence(fence: int) -> int:
 
 
 def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
-    """Raise ``ConfigurationError``, naming ``kind``, unless ``name`` is valid."""
+    """Raise ``ConfigurationError`` unless ``name`` is a text that ``pattern`` matches.
+
+    ``kind`` says in the error what the name is for, such as "column".
+    """
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise ConfigurationError(
             what=f"{quoted(name)} cannot be used as the name of a {kind}",
@@ -36,7 +39,7 @@ def check_name(kind: str, name: object, pattern: Pattern[str]) -> None:
 
 
 def check_columns(names: Iterable[str], pattern: Pattern[str]) -> tuple[str, ...]:
-    """Return valid column names as a tuple, or raise ``ConfigurationError``."""
+    """Return column names that ``pattern`` matches, or raise ``ConfigurationError``."""
     columns = as_tuple("columns", names)
     for name in columns:
         check_name("column", name, pattern)
@@ -55,7 +58,7 @@ def check_distinct(*names: str) -> None:
 
 
 def as_tuple(what: str, values: Iterable[T]) -> tuple[T, ...]:
-    """Return ``values`` as a tuple; raise an error that names ``what`` for a text."""
+    """Return ``values`` (called ``what``) as a tuple; raise an error for a text."""
     # "body" would otherwise become the columns b, o, d and y (test_types.py).
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigurationError(

@@ -76,7 +76,9 @@ class FencedFile:
         Lower fences are refused from then on.
 
         Raises:
-            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
+            StaleFence: A higher fence was admitted before.
+            WouldDeadlock: This thread is inside ``admitted``, with a lower fence.
+            BadFence, BadRecord, OSError: Bad argument, damaged fence, disk error.
         """
         with self.admitted(fence):
             try:
@@ -88,7 +90,9 @@ class FencedFile:
         """Replace the file's content as a whole; when this returns, it is on the disk.
 
         Raises:
-            StaleFence, WouldDeadlock, BadFence, BadRecord, OSError: As ``admitted``.
+            StaleFence: A higher fence was admitted before.
+            WouldDeadlock: This thread is inside ``admitted``, with a lower fence.
+            BadFence, BadRecord, OSError: Bad argument, damaged fence, disk error.
             ConfigurationError: ``data`` is not ``bytes``.
         """
         if not isinstance(data, bytes | bytearray | memoryview):
@@ -184,7 +188,7 @@ class FileLockHold:
             raise
 
     def end(self) -> None:
-        """Unlock and close the file; do nothing in a child process forked since."""
+        """Unlock and close the file; do nothing in a child process forked meanwhile."""
         _open_holds.discard(self)
         # Negative in a child, whose parent goes on holding the lock.
         if self._file < 0:
@@ -216,9 +220,9 @@ _thread = _ThreadHolds()
 
 @contextmanager
 def exclusively(lock: Path) -> Iterator[FileLockHold]:
-    """Context that excludes other threads and processes by the lock file ``lock``.
+    """Context that excludes other threads and processes by ``flock`` of a file.
 
-    The thread that is inside may enter again at once.
+    A thread that is in the context may enter it again at once.
     """
     holds = _thread.by_path  # of the entering thread, whichever thread leaves
     hold = holds.get(lock)

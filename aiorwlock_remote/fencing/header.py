@@ -20,7 +20,7 @@ _DIGITS = re.compile(r"[0-9]{1,16}")
 
 
 class HasFence(Protocol):
-    """A grant with a fence, such as ``Held``."""
+    """Any object with the fence of a grant, such as ``Held``."""
 
     @property
     def fence(self) -> int: ...

@@ -17,7 +17,7 @@ FENCED_GET = _SCRIPTS.joinpath("fenced_get.lua").read_text("utf-8")
 
 
 class RedisClient(Protocol):
-    """``redis.asyncio.Redis`` or ``RedisCluster``, or the same classes of Valkey."""
+    """A client for scripts: ``redis.asyncio.Redis``, ``RedisCluster``, or Valkey's."""
 
     def eval(self, script: str, numkeys: int, /, *args: Any) -> Any: ...  # noqa: ANN401 - awaitable
 
@@ -63,14 +63,16 @@ async def fenced_get(client: RedisClient, key: str, fence: int) -> Any:  # noqa:
     The key refuses lower fences from then on.
 
     Raises:
-        StaleFence, BadFence, ConfigurationError: As ``fenced_set``.
+        StaleFence: The key has seen a higher fence.
+        BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
+        ConfigurationError: ``fence_key`` refuses the key.
     """
     reply = await client.eval(FENCED_GET, 2, key, fence_key(key), check_fence(fence))
     return _accepted(reply, key, fence)
 
 
 def fence_key(key: str) -> str:
-    """Return the key that keeps the fence, in the same slot of a cluster as ``key``.
+    """Return the key that keeps the fence, in the cluster slot of ``key``.
 
     Raises:
         ConfigurationError: The key is empty, is not a ``str``, or has a brace without

@@ -95,14 +95,15 @@ class FencedTable:
     def read(
         self, cursor: Cursor, row: object, fence: int, columns: Sequence[str]
     ) -> Any:  # noqa: ANN401 - a row is whatever the driver makes of it
-        """Raise a row's fence, then return these columns; None if there is no row.
+        """Raise a row's stored fence, then return columns; None if there is no row.
 
         ``row`` is the value of the key column. The transaction is yours to commit.
 
         Raises:
             StaleFence: The row has seen a higher fence.
             BadFence: ``fence`` is not an int from 0 to 2**53 - 1.
-            ConfigurationError: As ``write``.
+            ConfigurationError: The name of a column cannot be used, or the column of
+                the fence has fewer than 64 bits (then roll back).
         """
         statement = self.select_statement(row, columns)
         if not self.write(cursor, row, fence, {}):
@@ -157,6 +158,7 @@ class FencedTable:
     ) -> Statement:
         """Return the ``UPDATE … WHERE key = … AND fence <= …`` that ``write`` executes.
 
+        ``row`` is the value of the key column, ``values`` maps columns to new values.
         The update changes no row if the row has seen a higher fence, or is missing.
 
         Raises:
@@ -182,6 +184,8 @@ class FencedTable:
 
     def select_statement(self, row: object, columns: Sequence[str]) -> Statement:
         """Return ``SELECT … WHERE key = …``, to be executed after the update.
+
+        ``row`` is the value of the key column.
 
         Raises:
             ConfigurationError: ``columns`` is empty, or a name cannot be used.
@@ -242,8 +246,10 @@ def narrow_column_error(
 ) -> ConfigurationError | None:
     """Return the error for a fence that was too large for its column, else None.
 
-    Drivers do not always say which value was out of range. So the result is also None
-    if one of ``others``, the other values of the statement, may be too large as well.
+    ``error`` is the driver's exception for a statement that wrote ``fence`` into
+    ``table.column``. Drivers do not always say which value was out of range. So the
+    result is also None if one of ``others``, the other values of the statement, may be
+    too large.
     """
     if fence < FITS_EVERY_INTEGER or any(_may_be_large(other) for other in others):
         return None

@@ -21,7 +21,7 @@ LayoutName = Literal["pair", "type"]
 
 
 class DriverSession(Protocol):
-    """The members of an untyped ``cassandra.cluster.Session`` that are used here."""
+    """Interface of cassandra-driver's ``Session``: the members this library uses."""
 
     @property
     def keyspace(self) -> Any: ...  # noqa: ANN401
@@ -33,12 +33,12 @@ class DriverSession(Protocol):
 
 @final
 class CassandraBackend:
-    """Locks over a session of cassandra-driver, used in place of a URL.
+    """Locks over a session of cassandra-driver: pass it to ``connect``, not a URL.
 
-    ``connect(CassandraBackend(session))`` works on asyncio and trio alike. The session
-    is never changed or closed here, and must stay open while locks are in use. Of its
-    settings only the load balancing is used: each request has an execution profile that
-    sets consistency, retries and row format.
+    ``connect(CassandraBackend(session))`` works on asyncio and trio alike. This library
+    never changes or closes the session, which must stay open while locks are in use. Of
+    the session's settings only the load balancing is used: consistency, retries and row
+    format are set for each request by an execution profile of this library.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class CassandraBackend:
         ``CREATE``. Nothing else in this backend changes a schema. If the caller is
         cancelled, the table may still be created.
 
-        ``layout`` "pair" gives each resource a partition of its own. "type", as in the
-        published table, keeps all integer ids of a type in one partition, where their
-        transactions take turns.
+        ``layout`` chooses the primary key. "pair": each resource has a partition of its
+        own. "type", as in the published table: all integer ids of a type are in one
+        partition, where their transactions take turns.
 
         Raises:
             ConfigurationError: ``layout`` is neither of the two.

@@ -53,7 +53,8 @@ class _Swap:
 
     ``unseen``: the swap admits a grant that must be read back before it is reported.
     ``foreign``: the swap removes a mutex record that another program wrote. ``early``:
-    the ballot, if its read was sent right after the transaction, else None.
+    the read of the Paxos timestamp (the fence), if it was sent right after the
+    transaction, without waiting for the transaction's answer; else None.
     """
 
     resource: Resource
@@ -73,21 +74,22 @@ class CassandraCas:
     Invariants, with the test that fails without each:
 
     * A grant in a new row, or of a mutex that was free, is reported only after a read
-      has shown all its cells: the read gives the fence, and shows whether a write of
-      another program hides the grant (test_writes_ahead.py).
+      has shown all columns of the row: the read gives the fence, and shows whether a
+      write of another program hides the grant (test_writes_ahead.py).
     * A grant of a mutex that changes hands needs no read: the transaction compared the
       mutex record with what a client of this library had written, so nothing hid it
       (test_who_takes_over_has_a_higher_fence).
-    * No fence is counted from a provisional fence (``rows.py``)
+    * While a row has a provisional fence (1, because the true fence, a Paxos timestamp,
+      is not known yet), no further fence is counted from it
       (test_who_joins_from_elsewhere_is_told_the_true_fence).
-    * A swap that fails after its transaction leaves no grant in the row
-      (test_what_hides_a_grant_for_an_hour).
+    * If a swap fails after its transaction was carried out, no grant of the swap stays
+      in the row (test_what_hides_a_grant_for_an_hour).
     """
 
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Settle results in loop ``host``. Stores on one table share ``memory``."""
+        """Settle results in ``host``. Stores on a table share the cache ``memory``."""
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -122,7 +124,7 @@ class CassandraCas:
         return map_pending(self._table.ask(self._host, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
-        """Return the state in a row of a table scan, without caching its version."""
+        """Return the state in a row of a table scan; do not cache its version."""
         return _state(rows.parse_row(row))
 
     def swap(
@@ -306,7 +308,7 @@ class CassandraCas:
 def newer_state(
     one: StoredState | None, other: StoredState | None
 ) -> StoredState | None:
-    """Return the later written of two states of one resource; None if both are None."""
+    """Return the state of a resource that was written later; None if both are None."""
     known = (state for state in (other, one) if state is not None)
     return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
 

@@ -33,7 +33,7 @@ _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def connection_class(reader: SocketReader) -> type[ReadConnection]:
-    """Return a connection class for the driver, whose sockets ``reader`` reads."""
+    """Return a connection class for a driver Cluster; ``reader`` reads its sockets."""
     return type("ReadConnection", (ReadConnection,), {"reader": reader})
 
 
@@ -103,7 +103,7 @@ class ReadConnection(Connection):
         return size
 
     def push(self, data: bytes) -> None:
-        """Send an encoded request; the driver calls it in the requesting thread.
+        """Send an encoded request; the driver calls this in the requesting thread.
 
         In the event loop's thread the first request of a turn of the loop is sent at
         once, the others together when the turn ends. Other threads send at once.

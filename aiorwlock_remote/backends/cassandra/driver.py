@@ -74,7 +74,7 @@ if TYPE_CHECKING:
             **kwargs: Any,  # noqa: ANN401
         ) -> int: ...
         def process_io_buffer(self) -> None:
-            """Run the callbacks of requests whose answers ``_iobuf`` has completely."""
+            """Run the callbacks of requests whose answers are whole in ``_iobuf``."""
 
         def defunct(self, exc: BaseException) -> object:
             """Close a broken connection, and fail all its requests with ``exc``."""
@@ -103,7 +103,7 @@ else:
 
 
 def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Return True if the Cluster ``of`` has legacy settings, which exclude profiles."""
+    """Return True if the driver Cluster ``of`` has legacy settings, not profiles."""
     # The driver has no public way to ask for it.
     modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
     mode: object = getattr(of, "_config_mode")  # noqa: B009

@@ -25,9 +25,9 @@ ValueError: legacy parameters         ConfigurationError    no
 "Or later": a coordinator that was paused carries out what is in its socket when it
 resumes. A SERIAL read before does not reveal it (``docs/stores/cassandra.md``).
 
-If a coordinator gives up because other ballots outbid its own, another try is useful;
+If a coordinator gives up because other Paxos rounds outbid its own, a retry is useful;
 only the text of the error says so, and for a SERIAL read not even that. If replicas do
-not answer, another try is useless, and the caller must get the error in time.
+not answer, a retry is useless, and the caller must get the error in time.
 
 A coordinator checks its number of hints again when it commits an agreed change, so "too
 many hints" does not prove that nothing was done.
@@ -66,9 +66,10 @@ _SERIAL = (driver.ConsistencyLevel.SERIAL, driver.ConsistencyLevel.LOCAL_SERIAL)
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Return this library's error for an exception; ``where`` names the cluster.
+    """Return this library's error for an exception that the driver raised.
 
-    Errors that are this library's already are returned unchanged.
+    ``where`` names the cluster in the message. If ``exc`` is an error of this library
+    already, it is returned unchanged.
     """
     if isinstance(exc, BackendUnavailable | Unsupported | ConfigurationError):
         return exc

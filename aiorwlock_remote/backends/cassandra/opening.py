@@ -1,4 +1,4 @@
-"""Opens sessions in a thread, which continues unattended if the caller gives up."""
+"""Opens sessions in a thread, which finishes and closes them if the caller gives up."""
 
 from __future__ import annotations
 

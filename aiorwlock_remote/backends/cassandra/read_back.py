@@ -1,9 +1,9 @@
-"""Reads rows after a grant, for its ballot (the fence) and whether it is visible.
+"""Reads rows after a grant: its Paxos timestamp (the fence), and whether it is visible.
 
 A plain write of another program (no lightweight transaction) has a time of that
 program's clock. If that clock is ahead, the write hides what transactions write to the
-same cells until that time has passed: a cell that was set to null stays null, and a row
-that was deleted is missing, although the transaction was carried out. Such a grant
+same columns until that time has passed: a column that was set to null stays null, and a
+row that was deleted is missing, although the transaction was carried out. Such a grant
 excludes no other client, so its caller gets an error, and what the row shows of the
 grant is removed (``tests/backends/cassandra/test_writes_ahead.py``).
 """
@@ -61,10 +61,11 @@ CLOCK_AHEAD_HINT = (
 
 
 class BallotRequest(NamedTuple):
-    """Request for the Paxos ballot that wrote ``version`` of the row ``key``.
+    """Request for the Paxos timestamp of the transaction that wrote a version of a row.
 
-    ``ballot`` is settled with microseconds since 1970, or with None if a replica does
-    not show that version, or only a part of it.
+    ``key`` is the row's primary key, ``version`` the version. ``ballot`` is settled
+    with the timestamp (µs since 1970), or with None if a replica does not show that
+    version, or only a part of it.
     """
 
     key: Key
@@ -73,12 +74,13 @@ class BallotRequest(NamedTuple):
 
 
 class EarlyReadHeuristic:
-    """Decides whether to send the read of a ballot before its transaction is answered.
+    """Decides whether to send a read right after a transaction, before its answer.
 
-    The kernel sends such an early read when the transaction's answer has arrived (see
-    ``ReadConnection``). But other requests that are sent meanwhile take the read along.
-    Then it is carried out before the transaction, and is useless. Early reads succeed
-    where one process uses one node. Useless reads make them rarer.
+    Such an early read fetches the Paxos timestamp of the transaction. The kernel holds
+    the read back until the transaction's answer has arrived (see ``ReadConnection``),
+    unless another request is sent on the connection meanwhile: then the read leaves
+    with that request, is carried out before the transaction, and is useless. After each
+    useless read, more transactions go without an early read.
     """
 
     def __init__(self) -> None:
@@ -90,16 +92,17 @@ class EarlyReadHeuristic:
         return self._left < 0
 
     def learns(self, *, hit: bool) -> None:
-        """Record whether the last early read came in time (``hit``)."""
+        """Record whether the last early read came after its transaction (``hit``)."""
         self._pause = 0 if hit else min(2 * self._pause + 1, MAX_GRANTS_BETWEEN_TRIES)
         self._left = self._pause
 
 
 class Ballots:
-    """Reads Paxos ballots of granted rows, many with one request. For one thread.
+    """Reads the Paxos timestamps (fences) of granted rows, many with one request.
 
-    Reads that are requested in one turn of the event loop are sent together, to the
-    node that carried out the transactions, which knows their ballots first.
+    For one thread. Reads that are requested in one turn of the event loop are sent
+    together, to the node that carried out the transactions: it knows the timestamps
+    first.
     """
 
     def __init__(self, table: Table, host: EventLoop) -> None:
@@ -114,10 +117,12 @@ class Ballots:
         self._together = True
 
     def early(self, key: Key, version: UUID) -> Pending[Ballot] | None:
-        """Send the read of a ballot right after its transaction, or return None.
+        """Read the Paxos timestamp of a transaction that was only just sent.
 
-        None means that such reads were useless lately, and nothing was sent. The caller
-        reports to ``early_reads.learns`` whether the read was in time.
+        ``key`` is the row's primary key, ``version`` the version that the transaction
+        writes. Return None, and send nothing, if such reads were useless lately.
+        Afterwards the caller reports to ``early_reads.learns`` whether the read came
+        after the transaction.
         """
         if not self.early_reads.tries():
             return None
@@ -126,11 +131,12 @@ class Ballots:
         return wanted.ballot
 
     def read(self, key: Key, version: UUID, node: object) -> Pending[Ballot]:
-        """Read the ballot that wrote a version of a row, at the end of the loop's turn.
+        """Read the Paxos timestamp of the transaction that wrote a version of a row.
 
-        ``node`` is the host that carried out the transaction. The result is None if the
-        version is unknown to the replica, was replaced, or is hidden in part by another
-        program's write. It fails with ``BackendError``.
+        ``key`` is the row's primary key. The request is sent at the end of the event
+        loop's turn, to ``node``, the host that carried out the transaction. The result
+        is None if the version is unknown to the replica, was replaced, or is hidden in
+        part by another program's write. It fails with ``BackendError``.
         """
         if not self._wanted:
             self._soon(self._read_wanted)
@@ -182,7 +188,7 @@ class Ballots:
 
 
 def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]]:
-    """Yield groups of ``ROWS_PER_READ`` requests at most that share a type or an id.
+    """Yield groups of at most ``ROWS_PER_READ`` requests, each with one type or one id.
 
     A request reads every combination of its types and ids, so a group with several
     types and several ids would read rows that no request needs.
@@ -198,7 +204,7 @@ def grouped(wanted: Sequence[BallotRequest]) -> Iterable[Sequence[BallotRequest]
 
 
 def whole_ballot(row: Row) -> Ballot:
-    """Return the Paxos ballot that wrote all cells of the row; None if several did."""
+    """Return the Paxos timestamp (write time) of all columns; None if they differ."""
     ballot: Ballot = row["ticket_written"]
     same = all(row[time] == ballot for time in WRITE_TIMES.values())
     return ballot if same else None
@@ -221,10 +227,11 @@ def _settle_requests(wanted: Sequence[BallotRequest], asked: Pending[Rows]) -> N
 
 
 def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
-    """Return ``row``, with final fences, if it shows all grants of ``new``, else None.
+    """Return what a row shows after a transaction, or None if it hides a grant.
 
-    ``new`` is what a transaction wrote, ``row`` what was read afterwards: perhaps a
-    later version, changed by a client that has seen the mutex record.
+    ``new`` is what the transaction wrote, ``row`` what was read afterwards: the same
+    version, or a later one, by a client that saw the grants. Return ``row``, with final
+    fences, if it shows all grants of ``new``.
     """
     if row is None:
         return None
@@ -244,9 +251,9 @@ def visible_row(new: CassandraRow, row: Row | None) -> CassandraRow | None:
 def is_left_over(new: CassandraRow, row: Row) -> bool:
     """Return True if ``row``, which hides a grant of ``new``, shows parts of ``new``.
 
-    ``new`` is what a transaction wrote. Other clients may have voided its grants, and
-    left the mutex record, which they took for another program's
-    (``test_others_queue_behind_what_is_left``).
+    ``new`` is what a transaction wrote, ``row`` what was read afterwards. Meanwhile
+    other clients may have voided the grants and left the mutex record, because they
+    took it for another program's (``test_others_queue_behind_what_is_left``).
     """
     if row["version"] == new.version:
         return True
@@ -264,7 +271,7 @@ def is_left_over(new: CassandraRow, row: Row) -> bool:
 
 
 def condition_of(row: Row) -> tuple[object, str | None, int | None]:
-    """Return the values that a swap compares: version, ticket, ``acquired_at`` (ms)."""
+    """Return what a swap compares of a row: version, ticket, ``acquired_at`` (ms)."""
     at = row["acquired_at"]
     return row["version"], row["ticket"], None if at is None else millis_of(at)
 
@@ -272,9 +279,11 @@ def condition_of(row: Row) -> tuple[object, str | None, int | None]:
 def hidden_grant_error(
     resource: Resource, row: Row | None, wall: int
 ) -> BackendUnavailable:
-    """Return the error for a grant hidden by another program's write, and removed.
+    """Return the error for a grant that another program's write hid; it was removed.
 
-    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
+    ``row`` is what a read showed after the transaction (None: no row), ``wall`` our
+    wall clock (µs), from which the message counts how far the other program's clock is
+    ahead.
     """
     what = f"{resource.label}: the grant was gone before its fence was read"
     cells, ahead = _hidden_cells(row)
@@ -301,9 +310,10 @@ def hidden_grant_error(
 
 
 def unremoved_seat_error(resource: Resource, row: Row, wall: int) -> BackendUnavailable:
-    """Return the error for a release that could not remove a foreign mutex record.
+    """Return the error for a release that cannot remove a foreign mutex record.
 
-    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs).
+    ``row`` is what a read showed after the transaction, ``wall`` our wall clock (µs),
+    from which the message counts how far the other program's clock is ahead.
     """
     at: int = row["ticket_written"]
     return BackendUnavailable(

@@ -36,11 +36,12 @@ MAX_VERSIONS_CACHED = 4096
 
 @value
 class WrittenAt:
-    """When a version of a row was written, as far as one process knows. Microseconds.
+    """When a version of a row was written, as far as this process knows. Microseconds.
 
-    ``frame`` (the row's own time) and ``wall`` (the writer's wall clock) are stored in
-    the row. ``seen`` is our boot clock when we first knew of the version; for a version
-    that we wrote, the moment before we sent it.
+    ``frame`` (the row's own time) and ``wall`` (the writer's wall clock), both at the
+    write, are stored in the row. ``seen`` is our boot clock when this process first
+    read the version; for a version that this process wrote, the moment before it was
+    sent.
     """
 
     frame: int
@@ -49,9 +50,9 @@ class WrittenAt:
 
 
 class VersionClock:
-    """Thread-safe cache: when this process first saw each version of a row.
+    """Thread-safe cache: when each version of a row was written and first seen here.
 
-    The least recently requested versions are dropped first.
+    If the cache is full, the versions that were not requested for the longest time go.
     """
 
     def __init__(self) -> None:

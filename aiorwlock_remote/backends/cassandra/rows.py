@@ -1,11 +1,12 @@
-"""Rows of the lock table: their meaning for the core, and how they are changed.
+"""Rows of the lock table: parsing of rows, and the statements that change them.
 
 The published mutex record (*seat* in the code) has the value ``ticket,seconds``. In
 rows of the published program the seconds have a fraction; ours are whole.
 
-Fences are counted from the Paxos ballot that made the row
-(``docs/stores/cassandra.md``). The servers choose it, so the first grant has the
-*provisional* fence 1 until a process that knows the ballot computes the true one
+A row's first fence is the Paxos timestamp of the transaction that made the row
+(``ballot`` in the code; ``docs/stores/cassandra.md``); each later one is higher by one.
+The servers choose the timestamp, so the first grant is stored with the *provisional*
+fence 1 until a process that has read the timestamp computes the true fence
 (``settled``).
 """
 
@@ -49,8 +50,9 @@ _MILLI = timedelta(milliseconds=1)
 class CassandraRow:
     """A row of the lock table. If there is no row, every field is None.
 
-    ``ticket`` and ``since`` (ms) are the published mutex record. ``frame`` (the row's
-    own time) and ``record.updated`` say when the row was written, see ``row_time.py``.
+    ``ticket`` and ``since`` (ms since 1970) are the published mutex record. ``frame``
+    (the row's own time) and ``record.updated`` (the writer's wall clock) say when the
+    row was written.
     """
 
     version: UUID | None = None
@@ -68,12 +70,12 @@ class CassandraRow:
 
     @property
     def condition(self) -> tuple[UUID | None, str | None, int | None]:
-        """What each change compares: version, ticket, and ``acquired_at`` (ms)."""
+        """The values that a change compares: version, ticket, ``acquired_at`` (ms)."""
         return self.version, self.ticket, self.since
 
     @property
     def ours(self) -> bool:
-        """Whether this library wrote the mutex record, so that ``record`` names it."""
+        """Whether this library wrote the mutex record: ``record`` names it, too."""
         seat = self.seat
         return (
             seat is not None
@@ -83,7 +85,7 @@ class CassandraRow:
 
     @property
     def settled(self) -> bool:
-        """Whether the record's fences are final, not provisional ones (1, 2, …)."""
+        """Whether the fences are final, not provisional ones (1, 2, …)."""
         return self.record is None or not 0 < self.record.last < PROVISIONAL_LIMIT
 
 
@@ -93,8 +95,9 @@ NO_ROW = CassandraRow()
 def parse_row(row: Row | None) -> CassandraRow:
     """Parse a row as returned by a read, or by a transaction that was refused.
 
-    Provisional fences are replaced by true ones if the row shows its ballot. Raises
-    ``BadRecord`` if the record is damaged or has no time.
+    Provisional fences (1, 2, …) are replaced by true ones if the row shows the Paxos
+    timestamp from which they are counted. Raises ``BadRecord`` if the record is
+    damaged, or if the time at which it was written is missing.
     """
     if row is None or "record" not in row:  # a refusal by an empty row has no columns
         return NO_ROW
@@ -118,11 +121,13 @@ def parse_row(row: Row | None) -> CassandraRow:
 
 
 def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
-    """Return the row with true fences, counted from ``ballot`` (None: still unknown).
+    """Return the row with its provisional fences (1, 2, …) replaced by the true ones.
 
-    ``ballot`` is the time at which the mutex record was written. If another program
-    wrote or removed it, the last fence becomes 0, and our next ballot counts: that
-    program's clock may be ahead, so fences would fall when the row is made anew.
+    ``ballot`` is the Paxos timestamp at which the mutex record was written, from which
+    fences are counted; None: still unknown, so the row is returned unchanged. If
+    another program wrote or removed the mutex record, the last fence becomes 0, and
+    fences start at our next timestamp: that program's clock may be ahead, so fences
+    counted from it would fall when the row is made anew.
     """
     if found.settled or found.record is None:
         return found
@@ -134,7 +139,7 @@ def settled(found: CassandraRow, ballot: int | None) -> CassandraRow:
 
 
 def counted_from(record: Doorman, ballot: int) -> Doorman:
-    """Return the record with true fences: provisional fence 1 becomes ``ballot``."""
+    """Return the record with each fence n of 1, 2, … replaced by ``ballot`` + n - 1."""
 
     def true(fence: int) -> int:
         return fence + ballot - 1 if 0 < fence < PROVISIONAL_LIMIT else fence
@@ -145,14 +150,14 @@ def counted_from(record: Doorman, ballot: int) -> Doorman:
 
 
 def seat_columns(seat: MutexRecord) -> tuple[str, int]:
-    """Return a mutex record as values of columns: ticket, ``acquired_at`` in ms."""
+    """Return the ticket and ``acquired_at`` (ms) to store for a mutex record."""
     ticket, _, seconds = seat.value.rpartition(",")
     whole, _, rest = seconds.partition(".")
     return ticket, int(whole) * 1000 + int(rest or 0)
 
 
 def millis_of(at: datetime) -> int:
-    """Return a time of the driver, which is in UTC, in milliseconds since 1970."""
+    """Return a time in milliseconds since 1970; ``at`` is naive and in UTC."""
     return (at.replace(tzinfo=UTC) - _EPOCH) // _MILLI  # the driver's is naive, in UTC
 
 
@@ -182,9 +187,11 @@ def change_statement(
 ) -> Change:
     """Return the row after a change, the name of the change's statement, its values.
 
-    The statement changes nothing unless the row is still as ``found``. Where nothing
-    remains to store, it deletes the row, or writes a placeholder row. ``now`` is the
-    row's own time, ``wall`` our wall clock at the same moment, in microseconds.
+    ``found`` is the row so far: the statement changes nothing if the row has changed
+    since. ``record`` and ``seat`` (the mutex record, or None) are to be stored. If
+    nothing remains to store, the statement deletes the row, empties this library's
+    columns, or writes a row that has only a version and expires. ``now`` is the row's
+    own time, ``wall`` our wall clock at the same moment, in microseconds.
     """
     record = _keep_placeholder(found, record, now)
     # The frame and the wall clock must be of one moment, whatever else changes, or the
@@ -231,8 +238,10 @@ def removal(
 ) -> Change:
     """Return the row after a deletion, the name of the statement, and its values.
 
-    The statement changes only a row with these values of ``CassandraRow.condition``. If
-    ``micros_left`` is positive, a placeholder row remains for so many microseconds.
+    The statement deletes the row ``key`` only if its version, ticket and
+    ``acquired_at`` are those of ``condition``. If ``micros_left`` is positive, a row
+    that has only a version remains for so many microseconds, so that no late request
+    finds the row absent.
     """
     if micros_left <= 0:
         return NO_ROW, "delete", (*key, *condition)
@@ -261,8 +270,8 @@ def admits(found: CassandraRow, new: CassandraRow) -> bool:
 def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
     """Return True if ``new`` adds no fence to ``found`` and keeps its mutex record.
 
-    Such a change is allowed while the fences of ``found`` are provisional: these are
-    counted from the ballot of the mutex record, so the mutex record must stay.
+    Only such a change is allowed while the fences of ``found`` are provisional (1, 2,
+    …): the true ones are counted from the time at which the mutex record was written.
     """
     before, after = found.record, new.record
     if before is None or after is None:
@@ -273,7 +282,7 @@ def needs_no_fence(found: CassandraRow, new: CassandraRow) -> bool:
 
 
 def placeholder_until(record: Doorman) -> int:
-    """Return the row's own time (µs) before which the row must not be deleted, or 0."""
+    """Return until when (the row's own time, µs) the row must not be deleted, or 0."""
     until = dict(record.extra).get(PLACEHOLDER_UNTIL)
     return until if isinstance(until, int) else 0
 

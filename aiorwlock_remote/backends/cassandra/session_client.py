@@ -34,7 +34,7 @@ LEVELS: Mapping[str, int] = driver.ConsistencyLevel.name_to_value
 
 
 def execution_profile(options: Options) -> dict[str, Any]:
-    """Return the arguments of an execution profile: no retries, and rows as dicts."""
+    """Return the arguments of a driver's execution profile: no retries, dict rows."""
     return {
         # A transaction that is sent twice may be refused because of its first copy.
         "retry_policy": driver.FallthroughRetryPolicy(),
@@ -52,7 +52,8 @@ class Request:
     """A statement with its values, which ``repr`` hides: they may hold a ticket.
 
     ``node`` is the host to send it to; None: one that the driver's policy chooses. If
-    ``behind`` is True, it may be held back until the request before it is answered.
+    ``behind`` is True, the request may be held back until the previous request of this
+    event loop is answered.
     """
 
     statement: driver.Statement
@@ -65,7 +66,7 @@ class Request:
 
 
 class PendingRows(Pending[Rows]):
-    """Pending rows of a request. ``node`` is the host that answered, None before."""
+    """Pending rows of a request. ``node``: the host that has answered, else None."""
 
     __slots__ = ("node",)
 
@@ -75,10 +76,10 @@ class PendingRows(Pending[Rows]):
 
 
 class ReplyHandler:
-    """Settles the ``pending`` rows of one request, in the event loop that awaits them.
+    """Receives the driver's reply to a request, and settles its ``pending`` rows.
 
     The driver calls ``came`` with rows, or ``failed`` with its exception, in any
-    thread.
+    thread; ``pending`` is settled in the event loop that awaits it.
     """
 
     __slots__ = ("_callbacks", "_where", "future", "pending")
@@ -122,9 +123,11 @@ class SessionClient:
         options: Options,
         reader: SocketReader | None = None,
     ) -> None:
-        """Use a connected session; ``reader``, if given, reads its sockets.
+        """Use a connected session; ``options`` say timeout, consistency and its name.
 
-        ``profile`` applies to all requests; None: the session has legacy settings.
+        ``profile`` applies to all requests; None: the session has legacy settings and
+        allows none. ``reader`` reads the session's sockets; None: the driver's own
+        thread does.
         """
         self._session = session
         self._profile = driver.EXEC_PROFILE_DEFAULT if profile is None else profile

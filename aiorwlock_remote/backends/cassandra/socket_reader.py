@@ -86,7 +86,7 @@ class SocketReader:
     """
 
     def __init__(self, host: ReadableEventLoop, loop: int) -> None:
-        """Start the helper thread; ``loop`` is the id of the event loop's thread.
+        """Start the helper thread; ``loop`` is the id of the thread that runs ``host``.
 
         Raises ``BackendUnavailable`` if no thread can be started.
         """
@@ -122,7 +122,10 @@ class SocketReader:
         self.host.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
-        """Make the helper check in ``within`` seconds if it must read or send."""
+        """Make the helper thread check all connections in ``within`` seconds.
+
+        It then sends what is unsent, and reads answers that other threads wait for.
+        """
         self._looks_at = min(self._looks_at, self._now() + within)
         if self._looks_at < self._wakes_at:
             self._changed.set()
@@ -209,13 +212,13 @@ class CallbackQueue:
         self._woken = False
 
     def put(self, function: Callable[[Any], object], answer: object) -> None:
-        """Queue ``function(answer)`` for the loop. Callable in any thread."""
+        """Queue ``function(answer)`` to run in the event loop. For any thread."""
         self._calls.append((function, answer))
         if not self._woken:  # else the loop has not begun to empty the queue yet
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call ``function``, then all queued calls. Only in the loop's thread."""
+        """Call ``function``, then all queued calls. For the event loop's thread."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()
@@ -252,7 +255,7 @@ class Timer:
 
 
 class Timers:
-    """Thread-safe collection of timers, by the time at which they are due (seconds)."""
+    """Thread-safe queue of callbacks, each with the time it is due at (seconds)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -266,7 +269,7 @@ class Timers:
         return timer
 
     def first(self) -> float:
-        """Return when the first timer is due; infinite if there is none."""
+        """Return the time at which the first timer is due, or infinity if none is."""
         with self._lock:
             heap = self._heap
             while heap and heap[0][2].callback is None:

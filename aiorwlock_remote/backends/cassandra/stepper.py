@@ -1,8 +1,8 @@
 """Steps on the table: endless grants are made in two steps, and losses explained.
 
-A request without an answer may be carried out much later, if the row is absent then. So
-no endless grant is made in a new row: a grant that is to last for ever gets a short
-lease first, and is renewed to last once that is confirmed
+A request without an answer may be carried out much later, if the row is absent at that
+time. A grant that never expires must not come to be in that way. So in a new row such a
+grant gets a short lease first; once the grant is confirmed, a renewal makes it endless
 (test_a_lock_for_ever_is_made_from_a_short_one).
 
 The note why a grant ended is deleted with its row, so this process remembers its grants
@@ -50,9 +50,9 @@ PROVISIONAL_LEASE = micros(10)
 
 
 class LocalGrants:
-    """Thread-safe memory of this process's grants and their earliest possible expiry.
+    """Thread-safe memory of this process's grants, with their earliest expiry.
 
-    A grant that is lost before that time was ended by another client.
+    A grant that is lost before its earliest expiry was ended by another client.
     """
 
     def __init__(self) -> None:
@@ -80,8 +80,10 @@ class LocalGrants:
     def loss_reason(self, ticket: str, stored: LossReason, clock: int) -> LossReason:
         """Return why a grant was lost, and forget the grant.
 
-        That is ``stored``, or "forced" if the grant cannot have expired yet. ``clock``
-        is the local monotonic clock in microseconds.
+        ``stored`` is the reason that the store gave. If that is "expired", but the
+        grant cannot have expired yet at ``clock`` (local monotonic clock,
+        microseconds), the result is "forced" (another client ended the grant), else
+        ``stored``.
         """
         with self._lock:
             ends = self._ends.pop(ticket, 0.0)
@@ -93,7 +95,6 @@ class LocalGrants:
                 self._ends.pop(ticket, None)
 
     def corrected(self, reply: Reply, tickets: Sequence[str], clock: int) -> Reply:
-        """Return ``reply`` with the reasons for losing ``tickets`` corrected."""
         match reply:
             case Released(held=False, reason=reason):
                 true_reason = self.loss_reason(tickets[0], reason, clock)
@@ -113,7 +114,7 @@ class LocalGrants:
 
 
 class CassandraStepper(CasStepper):
-    """Carries out commands (``Store.step``) as swaps of rows. For one thread."""
+    """Carries out commands (acquire, renew, release) by swaps. For one thread."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class CassandraStore(CasLockStore):
         )
 
     async def look(self, resource: Resource) -> Snapshot:
-        """Return the state of a resource; if free, without its last fence."""
+        """Return the state of a resource; if it is free, without the last fence."""
         await self._steps.answered(resource)
         return self._snapshot(resource, await self._cas.peek(resource))
 

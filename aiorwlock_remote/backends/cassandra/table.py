@@ -50,9 +50,10 @@ _SAFE_LOGS = ("batch", "group")
 
 
 class Layout(StrEnum):
-    """Which resources share a Paxos partition, so that their transactions take turns.
+    """Primary key of the lock table, which decides which transactions take turns.
 
-    ``PAIR``: none do. ``TYPE``: all integer ids of one type, as in the published table.
+    Transactions in one Paxos partition do. ``PAIR``: each resource has a partition of
+    its own. ``TYPE``: all integer ids of one type share one, as in the published table.
     """
 
     PAIR = "pair"
@@ -64,8 +65,9 @@ class Table:
     """The open lock table, whose schema was checked, with its prepared statements.
 
     Attributes:
-        gc_grace: Seconds for which deleted rows and ballots are remembered.
-        close: Closes the session if it is this library's own. Blocks.
+        gc_grace: Seconds for which Cassandra remembers deleted rows and Paxos
+            timestamps.
+        close: Closes the session if this library opened it. Blocks.
     """
 
     client: SessionClient
@@ -87,7 +89,8 @@ def open_table(
 ) -> Table:
     """Check the schema of the lock table, and prepare all statements. Blocks.
 
-    ``close`` becomes ``Table.close``. Raises ``BackendError``.
+    ``close`` becomes ``Table.close``: called without arguments when the table is no
+    longer used. Raises ``BackendError``.
     """
 
     def look(name: str, *values: object) -> Rows:
@@ -127,10 +130,12 @@ def layout_of(
     keyspaces: Iterable[str],
     options: Options,
 ) -> Layout:
-    """Return the layout of a table, given its rows in ``system_schema``.
+    """Return which primary key a lock table has, or raise ``Unsupported``.
 
-    Raises ``Unsupported`` if ``table`` is None, the keyspace is not in ``keyspaces``,
-    or the table cannot hold locks; the error names what to run.
+    ``columns`` and ``table`` are the table's rows in ``system_schema``, ``keyspaces``
+    the names of all keyspaces. The error says that the keyspace does not exist, that
+    the table does not (``table`` is None), or that it cannot hold locks, and names what
+    to run.
     """
     found = {row["column_name"]: row for row in columns}
     if not found or table is None:
@@ -193,7 +198,7 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 
 
 async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
-    """Yield how settings of cluster and table affect locks, for ``rwlock doctor``."""
+    """Yield what settings of cluster and table mean for locks (``rwlock doctor``)."""
     yield await _version_finding(table, host)
     yield await _paxos_finding(table, host)
     yield await _replication_finding(table, host)

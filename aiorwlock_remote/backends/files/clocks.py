@@ -50,9 +50,9 @@ class BootClock:
 class ServerClock:
     """The clock of the file server, by which grants outlive a reboot of any host.
 
-    It is read by touching the file ``touched``. The time may be late by a tick of the
-    server's kernel, 10 ms at most: a fifth of the default margin by which a holder
-    stops before its lease ends.
+    It is read by touching the file ``touched``. The time may be late by one timer
+    interval of the server's kernel, 10 ms at most: a fifth of the default margin by
+    which a holder stops before its lease ends.
     """
 
     kind: str = SERVER_CLOCK
@@ -75,7 +75,7 @@ class ServerClock:
         )
 
     def times(self) -> tuple[int, int]:
-        """Return the server's time (µs) twice: as boot and as wall clock."""
+        """Return the server's time (µs) twice: in place of boot and wall clock."""
         os.utime(self._touched)  # without times: the server sets its own
         now = os.stat(self._touched).st_mtime_ns // 1000  # noqa: PTH116
         return now, now
@@ -87,6 +87,7 @@ FileClock = BootClock | ServerClock
 def read_boot_file(path: str) -> BootId | None:
     """Return the boot id in the boot file at ``path``; None if the file is blank.
 
+    The boot file says in which boot of the host the times of the records were taken.
     Raises ``BadRecord`` for another content, ``OSError`` if there is no such file.
     """
     text = read_small_file(path, BOOT_FILE_BYTES).strip(b"\0 \n")
@@ -103,6 +104,6 @@ def read_boot_file(path: str) -> BootId | None:
 
 
 def write_boot_file(file: int, boot: BootId) -> None:
-    """Write ``boot`` with one system call into an open, locked boot file."""
+    """Write ``boot`` by one system call to a boot file, by its descriptor ``file``."""
     text = json.dumps({"boot": boot.id, "shift": boot.shift})
     os.pwrite(file, text.encode().ljust(BOOT_FILE_BYTES - 1) + b"\n", 0)

@@ -68,7 +68,6 @@ class FileOptions:
 
     @classmethod
     def of(cls, address: Address) -> Self:
-        """Return the options of a URL, or raise ``ConfigurationError``."""
         address.only("create", "shared", "sync")
         elsewhere = address.host not in {"", "localhost"} or address.port is not None
         path = address.path
@@ -91,7 +90,8 @@ class LockDirectory:
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
         """Use the directory that ``options`` name; ``open`` opens it.
 
-        Changes made by ``client_id`` do not wake that client's own watcher.
+        ``clock`` is the local monotonic clock. Changes that are made through this
+        object do not wake watchers with the same ``client_id``.
         """
         self._ours = blake2b(client_id.encode(), digest_size=8).digest()
         self.path: str = options.path
@@ -157,10 +157,11 @@ class LockDirectory:
     def locked(self, path: str, flags: int, until: float = 0.0) -> Iterator[int]:
         """Open and lock a file, yield its descriptor, then unlock and close the file.
 
-        The lock is exclusive with ``os.O_RDWR`` in ``flags``, otherwise shared with
-        other readers. The kernel ends the lock with the process. Raises ``KeptLocked``
-        if another process still has the lock when the local monotonic clock shows
-        ``until``, ``BadRecord`` for a symbolic link, or ``OSError``.
+        ``flags`` are those of ``os.open``. The lock is exclusive with ``os.O_RDWR``,
+        otherwise shared with other readers. The kernel ends the lock with the process.
+        Raises ``KeptLocked`` if another process still has the lock when the local
+        monotonic clock shows ``until``, ``BadRecord`` for a symbolic link, or
+        ``OSError``.
         """
         how = fcntl.LOCK_EX if flags & os.O_RDWR else fcntl.LOCK_SH
         while True:
@@ -177,12 +178,12 @@ class LockDirectory:
                 unlock(file)
 
     def flush(self, file: int) -> None:
-        """Sync the content of an open file to disk, unless the URL says ``sync=no``."""
+        """Sync the file with this descriptor, unless the URL says ``sync=no``."""
         if self.sync:
             getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
 
     def flush_shared(self, file: int) -> None:
-        """Sync the content of an open file if several hosts use the directory."""
+        """Sync the file with this descriptor if several hosts use the directory."""
         # On one host the boot id shows what was written before a power cut.
         if self.shared:
             self.flush(file)

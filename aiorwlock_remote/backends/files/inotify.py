@@ -20,12 +20,12 @@ _MODIFY = 0x2
 
 
 class InotifyWakeEvent:
-    """``WakeEvent`` that is also set when another process writes a certain file."""
+    """``WakeEvent`` that is also set when another process writes to one file."""
 
     hears: bool = True
 
     def __init__(self, path: str, ours: bytes) -> None:
-        """Watch the file at ``path``; ignore writes that begin with ``ours``."""
+        """Watch the file at ``path``; ignore our writes, which begin with ``ours``."""
         self._ours = ours
         with ExitStack() as undo:
             self._listener = _listener(path)
@@ -71,7 +71,10 @@ class InotifyWakeEvent:
 
 
 def alarm(path: str, ours: bytes) -> WakeEvent:
-    """Return ``InotifyWakeEvent(path, ours)``; a plain event if there is no inotify."""
+    """Return an event that is set when another process writes the file at ``path``.
+
+    Our own writes begin with ``ours``. Without inotify only ``set`` sets the event.
+    """
     # The system may have no inotify, or no instance of it left (test_inotify.py:
     # test_where_there_is_none).
     try:

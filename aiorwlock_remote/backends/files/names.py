@@ -28,7 +28,7 @@ _KEPT = re.compile(r"%[0-9A-F]{2}|%~")
 
 
 def stem(resource: Resource) -> str:
-    """Return the common beginning of the names of a resource's two files."""
+    """Return the beginning of a resource's file names, before .doorman and .lock."""
     key = resource.key
     name = escape(key)
     if len(name) <= MAX_NAME_BYTES:
@@ -37,7 +37,7 @@ def stem(resource: Resource) -> str:
 
 
 def resource_of_name(name: str) -> Resource | None:
-    """Return the resource whose stem is ``name``; None if it has none or is cut."""
+    """Return the resource whose ``stem`` is ``name``; None if that cannot be known."""
     kind, comma, rest = name.partition(",")
     if not comma:
         return None
@@ -49,7 +49,7 @@ def resource_of_name(name: str) -> Resource | None:
 
 
 def escape(text: str) -> str:
-    """Return ``text`` in the characters of file names, all other bytes as ``%xx``."""
+    """Return ``text`` with the bytes that are unsafe in file names as ``%xx``."""
     pieces: list[str] = []
     at = 0
     for kept in _KEPT.finditer(text):

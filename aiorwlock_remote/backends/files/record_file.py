@@ -1,7 +1,7 @@
 """The file of a resource's record: replaced in place, and never read half-written.
 
-A file has three slots of equal size. Each says how often the file was written and has a
-digest of its content; the latest undamaged slot counts::
+A file has three parts (*slots*) of equal size. Each says how often the file was written
+and has a digest of its content; the latest undamaged slot counts::
 
     rwlock1 <number> <y if it is synced, else n> <length> <digest>
     <content>
@@ -37,7 +37,7 @@ _HEADER_BYTES = len(MAGIC) + 20 + 1 + 1 + 1 + 10 + 1 + 32 + 1
 
 
 class Slots:
-    """The three slots of an open record file, which hold its last writes.
+    """The three copies (*slots*) in an open record file, which hold its last writes.
 
     Invariants, each with the test that fails without it (in
     ``tests/backends/files/test_slots.py``):
@@ -47,7 +47,8 @@ class Slots:
       latter even a power cut (test_power_cut_at_any_write).
     * A slot counts only if its digest is right, so a part of a write is never read
       (test_power_cut_at_any_write, test_damaged).
-    * A record of a later version is refused, not overwritten (test_of_another_version).
+    * If a slot was written by a later version of the format, the file is refused, and
+      not overwritten (test_of_another_version).
     """
 
     def __init__(self, file: int) -> None:
@@ -57,7 +58,7 @@ class Slots:
         self._latest = self._synced = 0
 
     def read(self) -> bytes | None:
-        """Return the latest content; None if none was ever completely written."""
+        """Return the content that was written last; None if no write was completed."""
         most = SLOT_COUNT * MAX_SLOT_BYTES
         length = plain_file_length(self._file, most, "the stored record")
         data = os.pread(self._file, length, 0)
@@ -88,9 +89,10 @@ class Slots:
         return _HEADER_BYTES + len(content) < self._size
 
     def write(self, content: bytes, *, synced: bool) -> None:
-        """Write the content into a slot, neither the latest nor the latest synced one.
+        """Write the content over the oldest copy that is no longer needed.
 
-        ``synced``: True if the caller then syncs the file.
+        The latest copy and the latest synced one stay. ``synced``: True if the caller
+        syncs the file afterwards.
         """
         kept = {self._latest, self._synced}
         self._latest = next(index for index in range(SLOT_COUNT) if index not in kept)
@@ -100,9 +102,9 @@ class Slots:
         _write_slot(self._file, slot, self._latest)
 
     def fill(self, content: bytes, number: int = 0) -> None:
-        """Write the first content into a new file; the caller syncs the file.
+        """Write the first content into a new file; the caller then syncs the file.
 
-        ``number``: how often the file that the new one replaces was written.
+        ``number``: how often the older file that this one replaces was written.
         """
         if _HEADER_BYTES + len(content) >= MAX_SLOT_BYTES:
             raise BackendUnavailable(
@@ -134,7 +136,7 @@ class StoredRecord:
 
 
 def pack_record(stored: StoredRecord) -> bytes:
-    """Return the bytes to store: one line of JSON, and one for the record."""
+    """Return the content for a record file: a line of JSON and one of the record."""
     head = {"key": stored.key, "boot": stored.boot}
     if stored.before is not None:
         head["before"] = stored.before
@@ -185,10 +187,10 @@ class RecordFile:
         return None if content is None else unpack_record(content)
 
     def prepare(self, stored: StoredRecord, *, synced: bool) -> Callable[[], None]:
-        """Prepare a write; return the function that carries it out.
+        """Prepare a write of ``stored``; return the function that carries it out.
 
-        ``synced``: the record must survive a power cut. After an ``OSError`` nothing
-        has changed.
+        ``synced``: the record must survive a power cut. If this method raises
+        ``OSError``, nothing has changed.
         """
         content = pack_record(stored)
         if self._slots.fits(content):

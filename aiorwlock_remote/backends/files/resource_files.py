@@ -2,8 +2,8 @@
 
 The content of a mutex file is the ticket; its modification time says since when the
 mutex is held, in whole seconds. In this library's mutex files the microseconds of that
-time are the *tag* of the boot. After a power cut a removed mutex file may exist again,
-without content; its tag shows that this library made it, in an earlier boot.
+time are a hash of the boot's id (*tag*). After a power cut a removed mutex file may
+exist again, without content; its tag shows that we made it in an earlier boot.
 
 Directories and symbolic links that other programs make as locks, under the name of the
 mutex file, are respected as well.
@@ -43,7 +43,7 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """Value object: a mutex file's ``ticket,unix seconds``, and the tag of its boot."""
+    """Value object: a mutex file's ``ticket,unix seconds`` and hash of the boot id."""
 
     value: str = field(repr=False)
     tag: int
@@ -63,8 +63,8 @@ class ResourceFiles:
       new one. No mutex file is left that no record explains, and no fence is handed out
       before it is written (test_killed.py: test_killed_at_every_system_call).
     * After a power cut the synced records exist. Names of files may be as they were
-      before: a mutex file of another boot is known by its tag, and is removed
-      (test_power.py: test_fences_go_on_and_nobody_is_blocked).
+      before: a mutex file of another boot is known by its hash of the boot id, and is
+      removed (test_power.py: test_fences_go_on_and_nobody_is_blocked).
     * A mutex file that another program made is never replaced (test_mutex_file.py:
       test_a_foreign_program_that_comes_between).
     """
@@ -72,7 +72,7 @@ class ResourceFiles:
     def __init__(
         self, directory: LockDirectory, name: str, decoded: DecodeCache
     ) -> None:
-        """Use the files ``<name>.doorman`` and ``<name>.lock`` in the directory."""
+        """Use ``<name>.doorman`` and ``<name>.lock``; ``decoded`` caches records."""
         self.record: str = directory.at(name + RECORD)
         self.seat: str = directory.at(name + SEAT)
         # Whether the last steps got so far as to change a file.
@@ -105,7 +105,8 @@ class ResourceFiles:
     ) -> tuple[Doorman | None, MutexRecord | None]:
         """Return the record and the mutex record that are valid at ``now`` (µs).
 
-        After a kill, a power cut or a reboot they differ from the content of the files.
+        ``stored`` and ``present`` are what the two files say, None if a file does not
+        exist. After a kill, a power cut or a reboot the result differs from that.
         """
         seat = None if present is None else MutexRecord(present.value)
         if stored is None:
@@ -208,12 +209,12 @@ class ResourceFiles:
 
 
 def tag_of(boot: str) -> int:
-    """Return the tag of a boot: 0 to 999,999, stored as microseconds of file times."""
+    """Return a hash of a boot id: 0 to 999,999, stored as µs of file times."""
     return int.from_bytes(blake2b(boot.encode(), digest_size=8).digest()) % 1_000_000
 
 
 def read_mutex_file(path: str) -> MutexFile | None:
-    """Return what the mutex file at ``path`` says; None if it does not exist."""
+    """Return what the mutex file at ``path`` says; None if the file does not exist."""
     try:
         text, since = _read_any_entry(path)
     except FileNotFoundError:
@@ -224,9 +225,10 @@ def read_mutex_file(path: str) -> MutexFile | None:
 def write_mutex_file(
     path: str, seat: MutexRecord, tag: int, flush: Callable[[int], object]
 ) -> None:
-    """Write a mutex file under the temporary name ``path``; sync it by ``flush``.
+    """Write a mutex file under the temporary name ``path``; call ``flush(descriptor)``.
 
-    Its content is the ticket; its modification time says since when the mutex is held.
+    The content is the ticket of ``seat``. The modification time says since when the
+    mutex is held (seconds), and in its microseconds ``tag``, which identifies the boot.
     """
     since = int(seat.value.rpartition(",")[2]) * NANOS + tag * 1000
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -243,7 +245,7 @@ def write_mutex_file(
 
 
 def link_mutex_file(new: str, path: str) -> bool:
-    """Give the file ``new`` the name ``path``; return False if the name is taken."""
+    """Give the file ``new`` the name ``path``, too; return False if that exists."""
     # By ``link``, so that the mutex file is never seen without its content, and a
     # process that is killed leaves none whose owner is unknown.
     try:
@@ -257,7 +259,7 @@ def link_mutex_file(new: str, path: str) -> bool:
 
 
 def remove_mutex_file(path: str) -> None:
-    """Remove a mutex file, directory or link; do nothing if it does not exist."""
+    """Remove a mutex file, directory or link; do nothing if ``path`` has none."""
     try:
         os.unlink(path)  # noqa: PTH108 - at each step
     except FileNotFoundError:

@@ -67,9 +67,10 @@ def open_plain_file(path: str, flags: int) -> int:
 
 
 def plain_file_length(file: int, most: int, what: str) -> int:
-    """Return the length in bytes of an open file; ``what`` names it in errors.
+    """Return the length in bytes of the open file with the descriptor ``file``.
 
-    Raises ``BadRecord`` if it is no plain file, or longer than ``most`` bytes.
+    Raises ``BadRecord``, which calls the file ``what``, if it is no plain file or is
+    longer than ``most`` bytes.
     """
     about = os.fstat(file)
     if not stat.S_ISREG(about.st_mode):
@@ -97,7 +98,7 @@ def read_small_file(path: str, most: int) -> bytes:
 
 
 def map_error(exc: OSError, path: str, *, nothing_done: bool) -> BackendError:
-    """Map an ``OSError`` at ``path``. ``nothing_done``: no change was made before."""
+    """Map an ``OSError`` at ``path``. ``nothing_done``: the step changed nothing."""
     why = exc.strerror or str(exc)
     for codes, kind, what, hint in _MEANINGS:
         if exc.errno in codes:

@@ -55,7 +55,7 @@ def map_error(
 ) -> BackendError | ConfigurationError:
     """Return this library's error for an error of SQLite, with a hint what to do.
 
-    ``made``: the connection would create the file at ``path`` if it is missing.
+    ``made``: the connection would create the file at ``path`` if the file is missing.
     """
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class FenceNeedsSync(Exception):
-    """A fence would be handed out by a commit that does not wait for the disk."""
+    """A transaction that does not wait for the disk was about to hand out a fence."""
 
 
 class SqliteFile:
@@ -104,9 +104,9 @@ class SqliteFile:
             log_event(log, "connection_closed", logging.DEBUG, path=self.path)
 
     def follow(self) -> None:
-        """Reopen the file if another file has taken its name since ``open``.
+        """Reopen the file if another file has taken its name since ``open`` was called.
 
-        Raises ``BackendError`` if it is the same file, but its log was removed.
+        Raises ``BackendError`` if it is the same file, without its write-ahead log.
         """
         if self.identity is None:
             return
@@ -136,10 +136,10 @@ class SqliteFile:
     def atomically(
         self, work: Callable[[], T], until: float, level: SyncLevel = "FULL"
     ) -> T:
-        """Return the result of ``work``, run in one transaction; roll back if it fails.
+        """Return the result of ``work()`` in one transaction; roll back if it fails.
 
         Waits for other processes until the local monotonic clock shows ``until``. At
-        the ``level`` "NORMAL" the commit does not wait for the disk.
+        the ``level`` "NORMAL" the commit does not wait for the disk; at "FULL" it does.
         """
         if level != self.level:
             self._set_level(level, until)
@@ -213,7 +213,7 @@ def statements_of_sqlite() -> tuple[str, ...]:
 
 
 def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
-    """Return "FULL" if a command may hand out a fence, else "NORMAL"."""
+    """Return "FULL" (commit on disk) if a command may make a fence, else "NORMAL"."""
     # Only a new fence must survive a power cut. All users of the file are on one host:
     # a power cut ends them, and the next boot ends their grants and queue entries
     # (``Doorman.after_reboot``). So a commit that hands out no fence need not wait for
@@ -226,14 +226,18 @@ def sync_level_for(commands: Iterable[Command]) -> SyncLevel:
 def refuse_unsynced_fence(
     level: SyncLevel, before: Doorman | None, after: Doorman
 ) -> None:
-    """Raise ``FenceNeedsSync`` if ``after`` has a new fence, unsynced at ``level``."""
+    """Raise ``FenceNeedsSync`` for a new fence, unless the commit waits for the disk.
+
+    The commit waits at the ``level`` "FULL". ``before`` and ``after`` are a resource's
+    record around a step; None: no record.
+    """
     last = 0 if before is None else before.last
     if level != "FULL" and after.last > last:
         raise FenceNeedsSync
 
 
 def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -> None:
-    """Call ``action``; retry while the file is locked, until ``until`` by ``clock``."""
+    """Call ``action``; retry while the file is locked, until ``until`` on ``clock``."""
     # SQLite's own busy handler sleeps up to 100 ms between tries. Many processes that
     # each need the file for less than a millisecond need shorter, random pauses.
     began: float | None = None
@@ -253,7 +257,7 @@ def retry_while_busy(action: Callable[[], object], clock: Clock, until: float) -
 
 
 def identity_of(path: str) -> Identity | None:
-    """Return the file's device and inode; None if it is missing or cannot be seen."""
+    """Return device and inode of the file at ``path``; None if it cannot be seen."""
     try:
         there = os.stat(path)  # noqa: PTH116 - at each step
     except OSError:

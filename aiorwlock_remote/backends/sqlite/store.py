@@ -59,7 +59,10 @@ class SqliteStore(EmbeddedStore):
         settings: StoreSettings,
         rows: str = "",
     ) -> None:
-        """Use the file ``path``; the tables for row locks are in ``rows``, if given."""
+        """Use the file ``path``; the tables for row locks are in the file ``rows``.
+
+        If ``rows`` is empty, they are in the same file.
+        """
         # The watcher and the keeper open the file later, and the process may have
         # another working directory then (test_sqlite_hostile.py:
         # test_relative_path_and_chdir).
@@ -77,9 +80,10 @@ class SqliteStore(EmbeddedStore):
 
 
 class SqlitePlanRunner:
-    """Runs the plans of row locks on the user's own tables, each in one transaction.
+    """Runs row locks' statements on the user's own tables.
 
-    The tables are in the file of the locks, or in the one that ``?rows=`` names.
+    All statements of one operation (a ``Plan`` yields them) are one transaction. The
+    tables are in the file of the locks, or in the one that ``?rows=`` names.
     """
 
     # With a thread of its own, since the user's transactions may lock the file for a
