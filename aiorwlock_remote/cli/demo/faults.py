@@ -28,7 +28,10 @@ demo is interrupted. A worker that is killed then leaves a grant or a queue entr
 
 
 class DemoWorker(WorkerProcess):
-    """A worker process of the demo; ``ledger``: the name of the ledger it works on."""
+    """Controls a worker process of the demo.
+
+    ``ledger``: name of the list of account balances that the worker reads and changes.
+    """
 
     ledger: str = ""
 
@@ -40,12 +43,15 @@ class DemoWorker(WorkerProcess):
         return worker
 
     async def hold(self) -> HoldReport:
-        """Let the worker pause in its next write, holding the lock; wait until then."""
+        """Order the worker to pause in its next write while it holds the lock.
+
+        Wait until the worker has paused; return the grant that it holds.
+        """
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
     async def go_on(self) -> None:
-        """Let the worker continue the write in which ``hold`` made it pause."""
+        """Order the worker to continue the write in which ``hold`` made it pause."""
         await self.send(GO_ON)
 
 
@@ -76,7 +82,11 @@ class WorkerPool:
         await self._end()
 
     async def finish(self) -> None:
-        """Let all workers end, and wait; ``CommandFailed`` if one fails or is late."""
+        """Order all workers to finish, and wait until they have ended.
+
+        Raise ``CommandFailed`` if a worker fails or does not end in ``FINISH_TIMEOUT``
+        s.
+        """
         with within(FINISH_TIMEOUT, "the workers", "finish"):
             for worker in self.workers:
                 await worker.dismiss()
@@ -114,7 +124,9 @@ STOP_AT, KILL_AT = 0.2, 0.5
 class Victim:
     """A worker that was stopped or killed while it held the lock.
 
-    ``lease_end``: when its lease ran out in the store, in nanoseconds of ``now()``.
+    ``ledger``: the data that the lock protects; ``holder``: its grant in the recorded
+    history; ``lease_end``: when its lease ran out in the store, in nanoseconds of
+    ``now()``; None: not known.
     """
 
     name: str
@@ -125,14 +137,16 @@ class Victim:
 
 @dataclass(slots=True)
 class InjectedFaults:
-    """The worker that was stopped and the one that was killed; None until then."""
+    """The worker that was stopped and the one that was killed; None: not yet."""
 
     stopped: Victim | None = None
     killed: Victim | None = None
 
 
 class FaultPlan:
-    """Stops a worker that holds a lock, later kills another; prints the effects."""
+    """Stops a worker while it holds a lock, later kills another, and prints what
+    follows.
+    """
 
     def __init__(
         self,
@@ -150,7 +164,11 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Inject both faults in ``seconds``, or longer if leases take longer to end."""
+        """Stop one worker and kill another in the course of ``seconds``, and await the
+        effects.
+
+        Takes longer than ``seconds`` if the leases of the two take longer to end.
+        """
         began = anyio.current_time()
         workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)

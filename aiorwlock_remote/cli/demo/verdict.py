@@ -1,4 +1,6 @@
-"""The verdict of a demo, judged by the recorded history and the ledgers' book."""
+"""The verdict of a demo: did the locks exclude, and did the injected faults take
+effect?
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a demo: the judged history, and violations by kind with an example.
+    """The result of a demo: the judged history of the locks, and all violations.
 
-    ``killed``, ``stopped``: what the history shows of that fault, or None if nothing.
-    ``reads``: grants of readers. ``broken``: the locks were switched off.
+    ``counts`` and ``examples``: number of violations and the first one, by their names
+    in ``KINDS``. ``killed``, ``stopped``: what followed when that was done to a worker;
+    None: the history does not show it. ``reads``: number of grants to readers.
+    ``broken``: the demo ran without locks.
     """
 
     verdict: Verdict
@@ -83,7 +87,14 @@ def report(
     *,
     broken: bool,
 ) -> Report:
-    """Judge a demo by recorded events, the ledgers' book and the injected faults."""
+    """Judge a demo.
+
+    Args:
+        events: What the workers recorded about their locks.
+        book: All accesses to the protected data, as recorded with the data.
+        injected: The workers that were stopped and killed.
+        broken: True if the demo ran without locks.
+    """
     verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]
