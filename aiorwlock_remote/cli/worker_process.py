@@ -49,9 +49,10 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
-        """Start a process that runs ``module``, and send it the plan as its first line.
+        """Start a process ``python -m module``, and send it ``plan`` as its first line.
 
-        ``name`` is for messages to the user; stderr is written to the file ``errors``.
+        ``name``: the worker in messages to the user; ``errors``: file that gets its
+        stderr.
         """
         # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:
@@ -131,7 +132,10 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def within(seconds: float, name: str, verb: str) -> Iterator[None]:
-    """Limit the time of a block; raise ``CommandFailed("NAME did not VERB in …")``."""
+    """Context that limits the time of a block, whose end it names in the error.
+
+    When it takes longer, raise ``CommandFailed("NAME did not VERB in … s")``.
+    """
     try:
         with anyio.fail_after(seconds):
             yield

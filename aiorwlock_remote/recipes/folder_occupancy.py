@@ -1,9 +1,10 @@
 """Objects occupied by files in a folder, also on a mount that several hosts share.
 
 Each object has a folder in the user's folder, which contains the folders ``pending``
-and ``using``; a record is an empty file. The file's name is a label, the process and
-128 random bits, separated by commas. Creating a file and renaming it from one folder to
-the other are atomic on a local disk and on NFS.
+and ``using``: an empty file in ``pending`` says that a process wants the object, one in
+``using`` that a process uses it. The file's name is a label, the process and 128 random
+bits, separated by commas. Creating a file and renaming it from one folder to the other
+are atomic on a local disk and on NFS.
 
 A file's age is its time of change compared with that of the file that the reader has
 just created: both are times of the file server, so the hosts' clocks do not matter. The
@@ -61,13 +62,14 @@ def occupancies(
 ) -> Occupancies:
     """Return ``Occupancies`` whose records are files in an existing folder; no I/O.
 
-    All programs that occupy the same objects must use the same ages.
+    All programs that occupy the same objects must use the same ages. Both ages are
+    seconds since the record was written or extended.
 
     Args:
         folder: The folder; it is never created here.
-        pending_age: Seconds after which the record of an attempt counts as dead.
-        using_age: Seconds after which a user's record counts as dead; None: never,
-            unless its process is proved to have ended.
+        pending_age: Age from which a record of who wants an object counts as dead.
+        using_age: Age from which a record of who uses an object counts as dead; None:
+            never, unless its process is proved to have ended.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -287,7 +289,8 @@ _STATE, _THREADS, _START = 0, 17, 19
 
 
 def own_process_proof() -> str:
-    """Return an id by which others can prove later that this process has ended.
+    """Return an id of this process, from which others can later prove that it has
+    ended.
 
     Return "" if the system offers no such proof: it needs Linux's ``/proc``.
     """
@@ -295,10 +298,11 @@ def own_process_proof() -> str:
 
 
 def is_proved_dead(process: str) -> bool:
-    """Return True if the process with this ``own_process_proof`` has certainly ended.
+    """Return True if the process has certainly ended; ``process``: its proof id.
 
-    False does not mean that it lives: it may belong to another host or container, or be
-    hidden from this user (test_only_proof_is_proof).
+    The id is what ``own_process_proof`` returned in it. False does not mean that it
+    lives: it may belong to another host or container, or be hidden from this user
+    (test_only_proof_is_proof).
     """
     namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")

@@ -1,4 +1,4 @@
-"""Exclusive use of objects that other programs may be using (layout S4).
+"""Exclusive use of objects that other programs may be using, without locks.
 
 For programs that cannot put a lock around every access: a program occupies an object
 before touching it. The first program obtains the object; a program that finds it in use
@@ -144,9 +144,12 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy an object; return None if it is in use or not obtained in time.
 
-        Arguments and other errors as ``occupy``.
+        ``thing``: a pair of kind and id, or an object of the store's library;
+        ``timeout``: seconds, None: until a program obtains the object; ``who``: the
+        name that other programs are shown. Raises what ``occupy`` raises, except
+        ``LockBusy`` and ``LockTimeout``.
         """
         name = self._named(thing)
         return await Occupancy(self, name).try_occupy(timeout, who=who)
@@ -164,7 +167,8 @@ class Occupancies:
             thing: Plain function of the call's arguments; returns the object.
             busy: Plain function; called with the ``LockBusy`` if the object is in use,
                 it returns the result of the call. None: ``LockBusy`` is raised.
-            timeout: Seconds, as ``occupy``.
+            timeout: Seconds to compete with programs that try at the same moment; None:
+                until one of them obtains the object.
 
         Raises (when it decorates):
             ConfigurationError: the decorated function is no coroutine function, or
@@ -208,7 +212,7 @@ class Occupancies:
         return decorate
 
     async def holders(self, thing: object) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead ones too.
+        """Return the names of the programs that use ``thing``, dead programs too.
 
         Raises:
             BackendError: the store failed.
@@ -216,12 +220,19 @@ class Occupancies:
         return await Occupancy(self, self._named(thing)).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return ``holders`` of the object whose name in the store is ``name``."""
+        """Return the names of the programs that use an object, dead programs too.
+
+        ``name``: the object's name in the store, ``kind:id``.
+        """
         look = partial(self.store.usings, name, "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object with this name in the store; errors as ``occupy``."""
+        """Occupy an object; ``name``: its name in the store, ``kind:id``.
+
+        Args and errors are those of ``occupy``: ``timeout`` in seconds, None: no limit;
+        ``who``: the name that other programs are shown, "": host and process.
+        """
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -266,7 +277,9 @@ class Occupancies:
             await anyio.sleep(rest)
 
     async def aclose(self) -> None:
-        """Give all objects back, and abort attempts, whose callers get ``Closed``."""
+        """Give all objects back, and abort attempts under way: their callers get
+        ``Closed``.
+        """
         self._closed = True
         loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
@@ -319,7 +332,9 @@ class Occupancy:
     ) -> OccupyAcquisition:
         """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        Arguments and errors as ``Occupancies.occupy``.
+        ``timeout``: seconds to compete with programs that try at the same moment, None:
+        until one obtains the object; ``who``: the name that other programs are shown.
+        Errors as ``Occupancies.occupy``: ``LockBusy`` at once if the object is in use.
         """
         check_seconds("timeout", timeout)
         enter = partial(self._occupancies.enter, self._name, timeout, who)
@@ -328,9 +343,10 @@ class Occupancy:
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy the object; return None if it is in use or not obtained in time.
 
-        Arguments and other errors as ``Occupancies.occupy``.
+        ``timeout``: seconds to compete with programs that try at the same moment, None:
+        until one obtains the object; ``who``: the name that other programs are shown.
         """
         try:
             return await self.occupy(timeout, who=who)
@@ -338,7 +354,7 @@ class Occupancy:
             return None
 
     async def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead ones too."""
+        """Return the names of the programs that use the object, dead programs too."""
         return await self._occupancies.holders_of(self._name)
 
     def __repr__(self) -> str:

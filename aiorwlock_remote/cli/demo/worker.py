@@ -166,16 +166,11 @@ HOLD, GO_ON = b"hold\n", b"go on\n"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What a worker shall do.
+    """What a worker shall do; ``name``: the worker in messages and events.
 
-    Args:
-        name: The worker's name in events and messages.
-        folder: Contains the ledgers' file and the events of all workers.
-        ledger: Name of the list of balances that it reads and changes.
-        url: The store with the locks; None: use no locks.
-        resource: Type and id of the ledger's lock.
-        lease: Seconds.
-        loop: ``asyncio`` or ``trio``.
+    ``folder``: contains the data and event files; ``ledger``: which list of balances to
+    use; ``url``: the store with the locks, None: use no locks; ``resource``: type and
+    id of the ledger's lock; ``lease``: seconds; ``loop``: ``asyncio`` or ``trio``.
     """
 
     name: str
