@@ -67,10 +67,8 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Summary of one measured operation, for a line of the table; times are seconds.
-
-    ``p90``: 90 % of the times are not longer. ``ratio``: the median divided by the
-    median of a plain request. None: not measured.
+    """Times of one operation in seconds; ``ratio``: its median / that of a plain
+    request.
     """
 
     name: str
@@ -159,11 +157,7 @@ Act = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of ``rwlock bench``.
-
-    ``seconds``: duration of all measurements together; ``tasks``: number of tasks that
-    use a lock at the same time; ``loop``: ``asyncio`` or ``trio``.
-    """
+    """The options of ``rwlock bench``; ``seconds``: duration of all parts together."""
 
     url: str
     tasks: int

@@ -61,10 +61,7 @@ def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What the second process connects to: the store's URL, and the mutex in it.
-
-    ``lease``: seconds; ``loop``: ``asyncio`` or ``trio``.
-    """
+    """What the second process connects to; ``lease``: seconds; ``loop``: event loop."""
 
     url: str
     resource: tuple[str, str]
@@ -74,10 +71,7 @@ class PeerPlan:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurns:
-    """Order to the second process: hold the mutex for ``hold`` s, repeatedly.
-
-    ``seconds``: for how long this is repeated.
-    """
+    """Order: hold the mutex for ``hold`` s, again and again for ``seconds`` s."""
 
     hold: float
     seconds: float

@@ -177,11 +177,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
 
 
 def nothing(resource_type: str | None, found: str) -> str:
-    """Return a message such as "nothing of type TYPE is held", if ``found`` is "is
-    held".
-
-    Without a ``resource_type`` the message is "nothing is held".
-    """
+    """Return "nothing FOUND" or "nothing of type TYPE FOUND"; found: like "is held"."""
     if resource_type is None:
         return f"nothing {found}"
     text = f"nothing of type {quoted(resource_type)} {found}"

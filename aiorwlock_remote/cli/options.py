@@ -153,11 +153,7 @@ def resource_argument(function: F) -> F:
 
 
 def check_whole(target: tuple[str, str]) -> tuple[str, str]:
-    """Return ``target`` unchanged, unless it was copied from a place that cuts long
-    names.
-
-    Raise ``click.UsageError`` then: the cut name would name another resource.
-    """
+    """Return ``target``; raise ``click.UsageError`` if its name was cut for display."""
     # Long names are shown cut: a copy of one is the name of another resource
     # (test_a_name_too_long_to_be_shown).
     if any(map(is_cut, target)):

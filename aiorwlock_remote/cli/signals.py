@@ -77,10 +77,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Let the event loop call ``handler`` for each signal from now on.
-
-        ``handler(signal, from_terminal)``: True if the terminal sent it, not a process.
-        """
+        """From now on call ``handler(signal, from_terminal)`` in the event loop."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(

@@ -132,10 +132,7 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def within(seconds: float, name: str, verb: str) -> Iterator[None]:
-    """Context that limits the time of a block, whose end it names in the error.
-
-    When it takes longer, raise ``CommandFailed("NAME did not VERB in … s")``.
-    """
+    """Limit the time of a block; raise ``CommandFailed("NAME did not VERB in …")``."""
     try:
         with anyio.fail_after(seconds):
             yield

@@ -44,9 +44,10 @@ PARAMETER_TYPES: dict[str, ParameterType] = {
 
 @dataclass(frozen=True, slots=True)
 class PathParameter:
-    """A parameter of the path, written ``{name}`` or ``{name:int}`` in a template.
+    """A parameter in a lock name, written ``{name}`` or ``{name:int}``.
 
-    ``kind``: the type its text is converted to; ``bare``: the template names no type.
+    ``kind``: the type to which its text in the path is converted; ``bare``: True if it
+    is written without a type.
     """
 
     name: str
@@ -170,7 +171,7 @@ class PathNamesNoLock(Exception):
 
 
 class HoldSpec:
-    """The arguments of a ``hold``; creating it raises if one of them is not valid."""
+    """The checked arguments of a ``hold`` decorator; invalid ones raise on creation."""
 
     def __init__(
         self,

@@ -198,8 +198,8 @@ class RowLockManagers(Generic[S]):
 
         Raise ``RuntimeError`` outside of asyncio. ``database``: key of the database,
         unique while the runner lives that ``make_runner`` returns for a new manager.
-        ``checked_kinds``: kinds of rows whose columns are known not to truncate
-        lock marks; the manager adds more.
+        ``checked_kinds``: tables and columns (a ``RowIdentity`` without key) known to
+        store lock marks untruncated; the manager adds more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)
@@ -212,4 +212,6 @@ class RowLockManagers(Generic[S]):
 
 
 def _never_closed() -> None:
-    """Refuse no request: the connections belong to the user, who closes them."""
+    """Do nothing: these requests use the user's connections, which only the user
+    closes.
+    """

@@ -62,14 +62,13 @@ def occupancies(
 ) -> Occupancies:
     """Return ``Occupancies`` whose records are files in an existing folder; no I/O.
 
-    All programs that occupy the same objects must use the same ages. Both ages are
-    seconds since the record was written or extended.
+    All programs that occupy the same objects must use the same ages.
 
     Args:
         folder: The folder; it is never created here.
-        pending_age: Age from which a record of who wants an object counts as dead.
-        using_age: Age from which a record of who uses an object counts as dead; None:
-            never, unless its process is proved to have ended.
+        pending_age: Seconds after which a record of an attempt counts as dead.
+        using_age: Seconds without ``extend`` after which a record of use counts as
+            dead; None: never, unless its process is proved to have ended.
 
     Raises:
         ConfigurationError: an argument is not valid.

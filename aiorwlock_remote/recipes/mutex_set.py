@@ -211,12 +211,7 @@ class SetAcquirers:
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """Return the ``SetAcquirer`` of the mutex set ``name``, shared by the whole
-        process.
-
-        ``store``: contains the set; ``look_every``: seconds between polls by waiting
-        tasks.
-        """
+        """Return a set's ``SetAcquirer``; ``look_every``: seconds between polls."""
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)

@@ -144,12 +144,10 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy an object; return None if it is in use or not obtained in time.
+        """Occupy the object; return None if it is in use or not obtained in ``timeout``
+        s.
 
-        ``thing``: a pair of kind and id, or an object of the store's library;
-        ``timeout``: seconds, None: until a program obtains the object; ``who``: the
-        name that other programs are shown. Raises what ``occupy`` raises, except
-        ``LockBusy`` and ``LockTimeout``.
+        ``who``: the name that other programs are shown. Other errors as ``occupy``.
         """
         name = self._named(thing)
         return await Occupancy(self, name).try_occupy(timeout, who=who)
@@ -220,19 +218,12 @@ class Occupancies:
         return await Occupancy(self, self._named(thing)).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return the names of the programs that use an object, dead programs too.
-
-        ``name``: the object's name in the store, ``kind:id``.
-        """
+        """Return who uses the object that is named ``kind:id`` in the store."""
         look = partial(self.store.usings, name, "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy an object; ``name``: its name in the store, ``kind:id``.
-
-        Args and errors are those of ``occupy``: ``timeout`` in seconds, None: no limit;
-        ``who``: the name that other programs are shown, "": host and process.
-        """
+        """Occupy the object named ``kind:id`` in the store, as ``occupy`` does."""
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -332,9 +323,9 @@ class Occupancy:
     ) -> OccupyAcquisition:
         """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        ``timeout``: seconds to compete with programs that try at the same moment, None:
-        until one obtains the object; ``who``: the name that other programs are shown.
-        Errors as ``Occupancies.occupy``: ``LockBusy`` at once if the object is in use.
+        Arguments and errors as ``Occupancies.occupy``: ``timeout`` in seconds, and
+        ``who`` is the name that other programs are shown. ``LockBusy`` if the object is
+        in use.
         """
         check_seconds("timeout", timeout)
         enter = partial(self._occupancies.enter, self._name, timeout, who)
@@ -345,8 +336,8 @@ class Occupancy:
     ) -> Occupied | None:
         """Occupy the object; return None if it is in use or not obtained in time.
 
-        ``timeout``: seconds to compete with programs that try at the same moment, None:
-        until one obtains the object; ``who``: the name that other programs are shown.
+        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
+        shown.
         """
         try:
             return await self.occupy(timeout, who=who)

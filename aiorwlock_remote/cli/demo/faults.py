@@ -28,10 +28,7 @@ demo is interrupted. A worker that is killed then leaves a grant or a queue entr
 
 
 class DemoWorker(WorkerProcess):
-    """Controls a worker process of the demo.
-
-    ``ledger``: name of the list of account balances that the worker reads and changes.
-    """
+    """Controls a worker of the demo; ``ledger``: name of the data that it works on."""
 
     ledger: str = ""
 
@@ -43,10 +40,7 @@ class DemoWorker(WorkerProcess):
         return worker
 
     async def hold(self) -> HoldReport:
-        """Order the worker to pause in its next write while it holds the lock.
-
-        Wait until the worker has paused; return the grant that it holds.
-        """
+        """Order a pause in the next write, and await it; return the grant held then."""
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
@@ -82,11 +76,7 @@ class WorkerPool:
         await self._end()
 
     async def finish(self) -> None:
-        """Order all workers to finish, and wait until they have ended.
-
-        Raise ``CommandFailed`` if a worker fails or does not end in ``FINISH_TIMEOUT``
-        s.
-        """
+        """Let all workers end, and wait; ``CommandFailed`` if one fails or is late."""
         with within(FINISH_TIMEOUT, "the workers", "finish"):
             for worker in self.workers:
                 await worker.dismiss()
@@ -124,9 +114,8 @@ STOP_AT, KILL_AT = 0.2, 0.5
 class Victim:
     """A worker that was stopped or killed while it held the lock.
 
-    ``ledger``: the data that the lock protects; ``holder``: its grant in the recorded
-    history; ``lease_end``: when its lease ran out in the store, in nanoseconds of
-    ``now()``; None: not known.
+    ``holder``: its grant in recorded events; ``lease_end``: when its lease ran out in
+    the store, in nanoseconds of ``now()``; None: not known.
     """
 
     name: str
@@ -164,10 +153,8 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Stop one worker and kill another in the course of ``seconds``, and await the
-        effects.
-
-        Takes longer than ``seconds`` if the leases of the two take longer to end.
+        """Stop one worker and kill another; takes ``seconds``, or more until leases
+        end.
         """
         began = anyio.current_time()
         workers = self._pool.workers

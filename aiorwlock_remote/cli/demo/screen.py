@@ -42,11 +42,7 @@ def short(fence: int) -> str:
 
 @dataclass(slots=True)
 class ActiveHolder:
-    """A holder, as the workers' recorded events describe it; times are ns of ``now()``.
-
-    ``at``: when the lock was granted; ``until``: when the lease ends by the worker's
-    clock, None: never.
-    """
+    """A holder in recorded events; ``until``: end of its lease in ns of ``now()``."""
 
     process: str
     mode: EventMode
@@ -57,11 +53,7 @@ class ActiveHolder:
 
 @dataclass(slots=True)
 class LedgerState:
-    """Who holds and who waits for the lock of one ledger, computed from recorded
-    events.
-
-    ``fence``: the highest so far; ``waits``: durations of the last waits, nanoseconds.
-    """
+    """Who holds and waits for the lock of one ledger, computed from recorded events."""
 
     holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
     waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])

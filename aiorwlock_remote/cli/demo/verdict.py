@@ -87,13 +87,9 @@ def report(
     *,
     broken: bool,
 ) -> Report:
-    """Judge a demo.
+    """Judge a demo by the workers' events and by ``book``, the record of all accesses.
 
-    Args:
-        events: What the workers recorded about their locks.
-        book: All accesses to the protected data, as recorded with the data.
-        injected: The workers that were stopped and killed.
-        broken: True if the demo ran without locks.
+    ``injected``: the workers stopped and killed; ``broken``: there were no locks.
     """
     verdict = check_history(events)
     found: list[tuple[str, str]]

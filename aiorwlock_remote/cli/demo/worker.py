@@ -74,10 +74,7 @@ class BookEntry:
 
 
 def create_ledgers(path: Path, names: Iterable[str]) -> None:
-    """Create an SQLite file with a ledger (list of account balances) for each name.
-
-    Each account begins with ``DEPOSIT``.
-    """
+    """Create an SQLite file with a list of accounts, all ``DEPOSIT``, for each name."""
     with closing(_open(path)) as db:
         db.executescript(_SCHEMA)
         for name in names:
@@ -86,10 +83,7 @@ def create_ledgers(path: Path, names: Iterable[str]) -> None:
 
 
 class Ledger:
-    """One list of account balances in an SQLite file, which refuses old fences.
-
-    ``access`` reads or changes the balances; it blocks for about a millisecond.
-    """
+    """A list of account balances in an SQLite file, which refuses old fences."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._db = _open(path)
@@ -107,12 +101,8 @@ class Ledger:
         """Set the balances in ``changed``, if any, and return all balances.
 
         Return None, and change nothing, if an access with a higher fence came before.
-
-        Args:
-            fence: The fence of the caller's grant.
-            holder: The caller's name for this grant, recorded with the access.
-            mode: ``R`` or ``W``, recorded as well.
-            changed: New balances by account number; empty: the ledger is only read.
+        ``holder`` (name of a grant) and ``mode`` (R or W) are recorded with the access;
+        ``changed``: new balances by account number.
         """
         # The block commits, or rolls back. IMMEDIATE takes the write lock before the
         # read, so that no access of another process comes between the two.
@@ -245,10 +235,7 @@ Enter = Callable[["EventMode"], "AbstractAsyncContextManager[Held | Unlocked]"]
 
 @asynccontextmanager
 async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
-    """Connect to the plan's store; yield a function that acquires the ledger's lock.
-
-    Without a store (``url`` None) the function locks nothing.
-    """
+    """Connect to the plan's store, if any; yield a function that acquires its lock."""
     if plan.url is None:
         unlocked = Unlocked(plan.lease)
 

@@ -53,10 +53,7 @@ class StoreScanner:
         self._file_id: tuple[int, int] | None = None
 
     async def scan(self) -> list[LockInfo]:
-        """Return the resources that are held or waited for.
-
-        Raise ``BackendError`` or ``ConfigurationError`` if the store cannot be used.
-        """
+        """Return the resources held or waited for; raise if the store fails."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -104,10 +101,7 @@ class Clock:
 
 
 class LineOutput(WatchOutput):
-    """Writes each change as one line to a file or pipe.
-
-    ``form``: makes the line of a change and its time; ``fd``: the file descriptor.
-    """
+    """Writes each change as a line, made by ``form``, to the file descriptor ``fd``."""
 
     def __init__(self, form: Callable[[Change, datetime], str], fd: int) -> None:
         self._form = form

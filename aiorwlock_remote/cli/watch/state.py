@@ -200,10 +200,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Record that a scan failed at the time ``when``, with the text ``error``.
-
-        Return the change "unavailable", or nothing if the scan before failed as well.
-        """
+        """Record a failed scan; return a change unless the scan before failed, too."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:

@@ -40,7 +40,9 @@ class RunsPlans(Protocol[S_contra]):
     """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run a whole plan, also if the caller is cancelled; reply with its result."""
+        """Run the plan to its end, even if the caller is cancelled; reply with its
+        result.
+        """
 
 
 class RowRequests(Generic[S]):
