@@ -52,11 +52,10 @@ Keys of the JSON (times are seconds):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Durations of one repeated operation, in seconds.
+    """Durations of one repeated operation, in seconds; ``meaning``: text for users.
 
     ``times``: of each repetition; ``took``: of all together, from which a rate follows,
-    or None if each repetition was made to last a given time. ``meaning``: text for
-    users.
+    or None if each repetition was made to last a given time.
     """
 
     name: str
@@ -67,9 +66,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Times of one operation in seconds; ``ratio``: its median / that of a plain
-    request.
-    """
+    """Times of one operation, in seconds; ``ratio``: median / median plain request."""
 
     name: str
     meaning: str

@@ -357,9 +357,7 @@ def _command(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command
 )
 def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
-    """Run a command under a lock and return its exit code; ``_HELP`` is the users'
-    text.
-    """
+    """Run a command under a lock and return its exit code; users read ``_HELP``."""
     check_seconds("grace", options["grace"])
     job = LockedCommandOptions(**options)
     # The receiver blocks its signals before the event loop starts any thread.

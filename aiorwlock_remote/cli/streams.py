@@ -27,8 +27,7 @@ def discard_stdout() -> None:
 def reader_may_leave() -> Iterator[None]:
     """Context for a block that prints: no error if the reader of stdout has gone.
 
-    What is printed after that is discarded; the command still ends with its own exit
-    code.
+    Further output is discarded, so the command still ends with its own exit code.
     """
     try:
         yield

@@ -51,7 +51,7 @@ class WorkerProcess:
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
         """Start a process ``python -m module``, and send it ``plan`` as its first line.
 
-        ``name``: the worker in messages to the user; ``errors``: file that gets its
+        ``name``: the worker in messages to the user; ``errors``: the file for its
         stderr.
         """
         # A file: a pipe, read at the end only, could fill up and block the worker.

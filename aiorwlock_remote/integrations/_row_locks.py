@@ -212,6 +212,4 @@ class RowLockManagers(Generic[S]):
 
 
 def _never_closed() -> None:
-    """Do nothing: these requests use the user's connections, which only the user
-    closes.
-    """
+    """Do nothing: the connections belong to the user, and only the user closes them."""

@@ -288,8 +288,7 @@ _STATE, _THREADS, _START = 0, 17, 19
 
 
 def own_process_proof() -> str:
-    """Return an id of this process, from which others can later prove that it has
-    ended.
+    """Return an id by which others can prove later that this process has ended.
 
     Return "" if the system offers no such proof: it needs Linux's ``/proc``.
     """
@@ -297,11 +296,11 @@ def own_process_proof() -> str:
 
 
 def is_proved_dead(process: str) -> bool:
-    """Return True if the process has certainly ended; ``process``: its proof id.
+    """Return True if a process has certainly ended.
 
-    The id is what ``own_process_proof`` returned in it. False does not mean that it
-    lives: it may belong to another host or container, or be hidden from this user
-    (test_only_proof_is_proof).
+    ``process``: what ``own_process_proof`` returned in that process. False does not
+    mean that it lives: it may belong to another host or container, or be hidden from
+    this user (test_only_proof_is_proof).
     """
     namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")

@@ -27,8 +27,7 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 @final
 class MutexSet:
-    """A group of interchangeable mutexes, as licences: take one by its name, or any
-    free one.
+    """Interchangeable mutexes, as licences: take one by its name, or any free one.
 
     Creating the object does no I/O. The Redis key is the prefix and the set's name. A
     member of the set is a mutex; its score is the time of its last acquire or update in

@@ -144,10 +144,10 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None if it is in use or not obtained in ``timeout``
-        s.
+        """Occupy the object; return None if it is in use or not obtained in time.
 
-        ``who``: the name that other programs are shown. Other errors as ``occupy``.
+        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
+        shown. Other errors as ``occupy``.
         """
         name = self._named(thing)
         return await Occupancy(self, name).try_occupy(timeout, who=who)
@@ -268,9 +268,7 @@ class Occupancies:
             await anyio.sleep(rest)
 
     async def aclose(self) -> None:
-        """Give all objects back, and abort attempts under way: their callers get
-        ``Closed``.
-        """
+        """Give all objects back, and abort attempts: their callers get ``Closed``."""
         self._closed = True
         loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
@@ -323,9 +321,9 @@ class Occupancy:
     ) -> OccupyAcquisition:
         """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        Arguments and errors as ``Occupancies.occupy``: ``timeout`` in seconds, and
-        ``who`` is the name that other programs are shown. ``LockBusy`` if the object is
-        in use.
+        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
+        shown. Raises ``LockBusy`` if the object is in use, and what
+        ``Occupancies.occupy`` raises.
         """
         check_seconds("timeout", timeout)
         enter = partial(self._occupancies.enter, self._name, timeout, who)
@@ -336,8 +334,7 @@ class Occupancy:
     ) -> Occupied | None:
         """Occupy the object; return None if it is in use or not obtained in time.
 
-        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
-        shown.
+        ``timeout``: seconds; None: no limit; ``who``: the name that others are shown.
         """
         try:
             return await self.occupy(timeout, who=who)

@@ -96,8 +96,7 @@ async def run_beyond_cancellation(
 
 
 async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
-    """Remove what one attempt has recorded; return True if the object was obtained by
-    it.
+    """Remove the records of one attempt; return True if it had obtained the object.
 
     If the connection is lost, the removal is sent once more (after a restart of the
     server a pool is full of dead connections), and the result is True: a record that

@@ -133,9 +133,7 @@ class InjectedFaults:
 
 
 class FaultPlan:
-    """Stops a worker while it holds a lock, later kills another, and prints what
-    follows.
-    """
+    """Stops a worker that holds a lock, later kills another; prints what follows."""
 
     def __init__(
         self,
@@ -153,9 +151,7 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Stop one worker and kill another; takes ``seconds``, or more until leases
-        end.
-        """
+        """Stop one worker and kill another; takes ``seconds``, or until leases end."""
         began = anyio.current_time()
         workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)

@@ -1,6 +1,4 @@
-"""The verdict of a demo: did the locks exclude, and did the injected faults take
-effect?
-"""
+"""The verdict of a demo: whether locks excluded, and what the injected faults did."""
 
 from __future__ import annotations
 

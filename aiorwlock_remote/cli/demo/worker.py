@@ -63,9 +63,7 @@ class LedgerPage:
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """A recorded access to a ledger: who read or changed it, and all balances
-    afterwards.
-    """
+    """A recorded access to a ledger: the grant, its mode, and all balances then."""
 
     ledger: str
     holder: str
@@ -197,9 +195,7 @@ class WorkerOrders:
         return self._stdin.readline()
 
     def take_new(self) -> bool:
-        """Read the orders that have arrived, without waiting; return False if stdin
-        ended.
-        """
+        """Read the orders that have arrived, without waiting; False at stdin's end."""
         while select.select([self._stdin], [], [], 0)[0]:
             order = self.line()
             if not order:

@@ -42,9 +42,7 @@ PIPE_RETRY_INTERVAL = 0.05
 
 
 class StoreScanner:
-    """Lists the resources of a store; connects anew if the file at its URL was
-    replaced.
-    """
+    """Lists a store's resources; connects anew if the file at its URL was replaced."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
         self._url = url

@@ -71,9 +71,7 @@ def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text; if it is wider than ``width`` columns, cut, with ``…`` at its
-    end.
-    """
+    """Return the text, cut and with ``…`` at its end if it is wider than ``width``."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + "…" if width > 1 else text[:width]

@@ -54,8 +54,7 @@ class ChangeDetector:
         self._longest: dict[tuple[Resource, str], float] = {}
 
     def since(self, found: Iterable[LockInfo], at: float) -> list[Change]:
-        """Return what differs from the scan of the previous call; on the first call,
-        all.
+        """Return what differs from the previous call's scan; the first time, all.
 
         ``found``: the resources of this scan; ``at``: its time, in monotonic seconds.
         """
@@ -158,8 +157,7 @@ MAX_CHANGES = 16
 
 
 class WatchState:
-    """What a user is shown of a store: the last scan, recent changes, and why scans
-    fail.
+    """What a user sees of a store: the last scan, changes, and why scans fail.
 
     ``found``: resources of the last successful scan; ``as_of``: time of that scan;
     ``asked_at``: start of the scan under way, None if none is; ``trouble``: why scans

@@ -114,8 +114,7 @@ def occupancies(
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """Return model name and primary key of a saved row; return a (kind, id) pair as it
-    is.
+    """Return model name and key of a saved row; return a (kind, id) pair as it is.
 
     Raises:
         ConfigurationError: the row is not saved yet, or ``thing`` is no row or pair.

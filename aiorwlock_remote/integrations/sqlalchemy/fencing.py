@@ -35,8 +35,7 @@ Change = TypeVar("Change", bound=Update | Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
-    """Return ``change``, restricted to rows that have seen no fence higher than
-    ``fence``.
+    """Return ``change``, restricted to rows that have seen no higher fence.
 
     An UPDATE also stores ``fence`` in the rows. If the statement changes no row, no row
     matches or the row has a higher fence.

@@ -257,10 +257,9 @@ class RowLockStatements:
         return change.ordered_values(*zip(columns, new, strict=True))
 
     def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
-        """Return the row as ``RowLock`` needs it, whose statements are committed at
-        once.
+        """Return the row as ``RowLock`` needs it; each statement commits at once.
 
-        ``dialect``: SQLAlchemy's name of the database; ``lease``: seconds; None: no
+        ``dialect``: SQLAlchemy's name of the database; ``lease``: seconds, None: no
         lease.
         """
         columns = [self._key, self._mark, self._count, self._reason]

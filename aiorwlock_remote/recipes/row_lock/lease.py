@@ -129,8 +129,7 @@ class RowLease(Generic[S]):
 async def renew_until_over(
     held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
 ) -> None:
-    """Renew a lease each time a third has passed, until it is released, lost or
-    abandoned.
+    """Renew a lease each third of its length, until it is released, lost or abandoned.
 
     ``renew`` sends one renewal. A renewal that got no answer is repeated after a tenth
     of the usual pause (``RENEWAL_RETRIES``); the lease is lost only at its deadline.

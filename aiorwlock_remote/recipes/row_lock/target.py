@@ -337,15 +337,11 @@ class RowTarget(Generic[S]):
 
     @property
     def identity(self) -> RowIdentity:
-        """Table, columns and key: equal for two locks exactly if they exclude each
-        other.
-        """
+        """Table, columns and key: equal for two locks if and only if they exclude."""
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the row's state from a refused request; raise ``BadRecord`` if
-        damaged.
-        """
+        """Return the state that refused a request; ``BadRecord`` for damaged grants."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
