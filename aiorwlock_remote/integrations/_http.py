@@ -246,7 +246,7 @@ def check_connecting(given: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The HTTP response to an error; ``body`` is JSON, of the type ``PROBLEM``."""
+    """HTTP response to an error; ``body`` is of type ``application/problem+json``."""
 
     status: int
     headers: dict[str, str]

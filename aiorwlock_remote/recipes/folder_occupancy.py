@@ -78,7 +78,10 @@ def occupancies(
 
 
 class FolderOccupancyStore:
-    """``OccupancyStore`` of files in the folder ``root``; file I/O runs in threads."""
+    """Keeps records of who uses which object as files in the folder ``root``.
+
+    File operations run in threads.
+    """
 
     # A mount may show a folder as it was a moment ago: the last look is repeated after
     # a change of one's own (test_an_old_look_is_found_out).

@@ -153,7 +153,9 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """An ``OccupancyStore`` in the table of a model; each step is one SQL statement."""
+    """Keeps records of who uses which object in a model's table; steps are one
+    statement.
+    """
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

@@ -165,7 +165,9 @@ _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """An ``OccupancyStore`` in a user's table; each step is one SQL statement."""
+    """Keeps records of who uses which object in a user's table; steps are one
+    statement.
+    """
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

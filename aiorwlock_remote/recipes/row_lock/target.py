@@ -138,7 +138,9 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return the SQL text ``free_row``, ``clear_grants`` or ``insert_row``."""
+        """Return SQL that repairs the row: ``free_row``, ``clear_grants``,
+        ``insert_row``.
+        """
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -195,7 +197,9 @@ class PublishedStrategy(Generic[S]):
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return a plan that unlocks the row and stores ``reason`` in it."""
+        """Return a plan that undoes the attempt's lock and stores ``reason`` in the
+        row.
+        """
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
@@ -296,12 +300,12 @@ Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 @dataclass(frozen=True, slots=True)
 class RowTarget(Generic[S]):
-    """A row to be locked: its names, the plans that lock it, and its error messages.
+    """A row to be locked: its names, the SQL that locks it, and its error messages.
 
     Args:
         sql: Names and statements of the row.
         key: The row's key as text.
-        strategy: Makes the plans, with or without a lease.
+        strategy: Makes the plans (generators of SQL), with or without a lease.
         watch: Reports releases by other processes; None: the store cannot.
     """
 
