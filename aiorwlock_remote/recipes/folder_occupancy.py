@@ -78,10 +78,7 @@ def occupancies(
 
 
 class FolderOccupancyStore:
-    """Keeps records of who uses which object as files in the folder ``root``.
-
-    File operations run in threads.
-    """
+    """Records of who uses which object, as files in ``root``; I/O runs in threads."""
 
     # A mount may show a folder as it was a moment ago: the last look is repeated after
     # a change of one's own (test_an_old_look_is_found_out).

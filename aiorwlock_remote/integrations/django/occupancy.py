@@ -153,9 +153,7 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """Keeps records of who uses which object in a model's table; steps are one
-    statement.
-    """
+    """Records of who uses which object, in a model's table; one statement per step."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

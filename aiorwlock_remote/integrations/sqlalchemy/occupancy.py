@@ -165,9 +165,7 @@ _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """Keeps records of who uses which object in a user's table; steps are one
-    statement.
-    """
+    """Records of who uses which object, in a user's table; one statement per step."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

@@ -138,9 +138,7 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return SQL that repairs the row: ``free_row``, ``clear_grants``,
-        ``insert_row``.
-        """
+        """Return the repair SQL ``free_row``, ``clear_grants`` or ``insert_row``."""
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -197,9 +195,7 @@ class PublishedStrategy(Generic[S]):
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return a plan that undoes the attempt's lock and stores ``reason`` in the
-        row.
-        """
+        """Return a plan that undoes the attempt's lock and stores ``reason``."""
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
