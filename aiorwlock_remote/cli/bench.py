@@ -52,10 +52,10 @@ Keys of the JSON (times are seconds):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Durations of one repeated operation, in seconds.
+    """Durations of one repeated operation, in seconds; ``meaning``: text for users.
 
-    ``times``: of each repetition; ``took``: of the whole measurement. ``took`` is None
-    if the repetitions had a fixed length, as a rate would then say nothing.
+    ``times``: of each repetition; ``took``: of all together, from which a rate follows,
+    or None if each repetition was made to last a given time.
     """
 
     name: str
@@ -78,12 +78,12 @@ class Figure:
 
 
 def quantile(times: Sequence[float], part: float) -> float:
-    """Return the quantile ``part`` (0 to 1) of the times."""
+    """Return the time that the share ``part`` (0 to 1) of the times do not exceed."""
     return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
-    """Summarize each measurement; the first must be the one of the plain request."""
+    """Return a summary of each measurement; the first must be of the plain request."""
     floor = quantile(measured[0].times, 0.5)
     return [_figure(one, floor) for one in measured]
 
@@ -285,9 +285,9 @@ class Benchmark:
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:
-    """Call each function repeatedly for ``seconds``, with one task for each function.
+    """Call the functions for ``seconds``: each in a task of its own, again and again.
 
-    Return the duration of each call, and of the whole run, in seconds.
+    Return the duration of every call, and the duration of the whole run, in seconds.
     """
     times: list[float] = []
     began = time.perf_counter()

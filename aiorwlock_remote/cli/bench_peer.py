@@ -1,7 +1,8 @@
 """The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-It reads lines of JSON from stdin: a ``PeerPlan``, then orders, each a ``TakeTurns``. It
-answers each order by one line, the list of its turns. The end of stdin ends it at once.
+It reads lines of JSON from stdin: first a ``PeerPlan`` (which lock in which store),
+then orders, each a ``TakeTurns`` (hold the lock repeatedly). To each order it answers
+one line: when it got and released the lock. The end of stdin ends it at once.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ Turn = tuple[float, float]
 
 
 async def take_turns(lock: Mutex, hold: float, seconds: float) -> list[Turn]:
-    """Hold a mutex for ``hold`` s, again and again for ``seconds`` s; return the turns.
+    """Hold a mutex for ``hold`` s, again and again for ``seconds`` s.
 
-    ``hold`` must be so long that the other process is waiting when it ends; otherwise
-    the mutex is never handed over.
+    Return for each time when it was granted and when its release began. ``hold`` must
+    be so long that the other process is waiting for the mutex when it is released;
+    otherwise this process gets the mutex again at once.
     """
     turns: list[Turn] = []
     until = time.perf_counter() + seconds
@@ -59,7 +61,7 @@ def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """Plan of the second process: store, mutex, lease in seconds, and event loop."""
+    """What the second process connects to; ``lease``: seconds; ``loop``: event loop."""
 
     url: str
     resource: tuple[str, str]
@@ -69,7 +71,7 @@ class PeerPlan:
 
 @dataclass(frozen=True, slots=True)
 class TakeTurns:
-    """The order to take turns; its fields are the arguments of ``take_turns``."""
+    """Order: hold the mutex for ``hold`` s, again and again for ``seconds`` s."""
 
     hold: float
     seconds: float
@@ -79,7 +81,7 @@ class TakeTurns:
 
 
 async def main(plan: PeerPlan) -> None:
-    """Connect to the plan's store, and obey each ``TakeTurns`` until stdin ends."""
+    """Connect to the plan's store, and carry out the orders from stdin to its end."""
     async with (
         connect(plan.url, lease=plan.lease) as locks,
         anyio.create_task_group() as group,

@@ -104,7 +104,7 @@ def fence_of(holder: Holder) -> str:
 
 
 def who(one: Holder | Queued) -> str:
-    """Return ``host/pid: reason`` of a holder or waiter, as far as they are known."""
+    """Return ``host/pid: reason`` of a holder or waiter, without what is not known."""
     place = f"{one.host}/{one.pid}" if one.host else ""
     if not one.host and getattr(one, "foreign", False):
         place = "a foreign program"
@@ -165,7 +165,7 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
     """Print resources in the order of their names, as JSON or as a table.
 
-    ``none``: the message on stderr if there are no resources and no JSON is wanted.
+    ``none``: message to print on stderr if a table was wanted and there is no resource.
     """
     found = sorted(found, key=lambda seen: seen.target.label)
     if as_json:
@@ -188,7 +188,7 @@ def nothing(resource_type: str | None, found: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, a line for each row.
+    """Print a heading line and a line for each row, in aligned columns.
 
     At a terminal that is too narrow the last column is printed below its line,
     indented. Holders and fences are never cut, as ``rwlock break`` takes them whole.

@@ -58,8 +58,9 @@ class ChildProcess:
     ) -> None:
         """Start the command; raise ``OSError`` if that fails.
 
-        ``mask``: signals that are blocked in the command; ``on_end``: called in the
-        event loop when the command has ended.
+        ``environment``: its variables; ``mask``: signals that are blocked in the
+        command; ``on_end``: called without arguments in the event loop when the command
+        has ended.
         """
         self._loop, self._on_end = asyncio.get_running_loop(), on_end
         self.code: int | None = None
@@ -128,7 +129,7 @@ class LockedCommandOptions:
 
 
 class LockedCommand:
-    """Acquires the lock, runs one command and releases the lock; see ``rwlock run``."""
+    """Acquires a lock, runs one command under it, and releases the lock at its end."""
 
     def __init__(self, job: LockedCommandOptions, signals: SignalReceiver) -> None:
         self._job = job
@@ -356,7 +357,7 @@ def _command(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command
 )
 def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
-    """Run the command and return the exit code; ``_HELP`` is the text for users."""
+    """Run a command under a lock and return its exit code; users read ``_HELP``."""
     check_seconds("grace", options["grace"])
     job = LockedCommandOptions(**options)
     # The receiver blocks its signals before the event loop starts any thread.

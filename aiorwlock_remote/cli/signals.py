@@ -16,18 +16,18 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return those signals that this process does not ignore (nohup ignores SIGHUP)."""
+    """Return those of the signals that this process does not ignore."""
     return [s for s in numbers if signal.getsignal(s) != signal.SIG_IGN]
 
 
 class Interrupt:
-    """Waits for a signal that ends a command; ``by``: the signal received, or None."""
+    """Waits for a signal that ends this program; ``by``: the one received, or None."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
 
     async def listen(self, scope: anyio.CancelScope) -> None:
-        """Wait for a signal, then cancel ``scope``, in which the command works."""
+        """Wait for a signal that ends this program, then cancel ``scope``."""
         numbers = not_ignored(INTERRUPTS)
         # No signal can end the command (test_where_all_are_ignored_nothing_ends_it).
         if not numbers:
@@ -77,7 +77,7 @@ class SignalReceiver:
         self.handler: Handler = _ignore
 
     def start(self, handler: Handler) -> None:
-        """Set ``self.handler``; from now on the event loop calls it for each signal."""
+        """From now on call ``handler(signal, from_terminal)`` in the event loop."""
         self.handler = handler
         loop = asyncio.get_running_loop()
         threading.Thread(

@@ -99,10 +99,10 @@ _user = click.option(
     help="Statements for a published table that exists already.",
 )
 def cassandra(*, keyspace: str | None, table: str, layout: str, widen: bool) -> None:
-    """Print CQL.
+    """Print CQL that makes the table of the locks.
 
-    With the pair as key no resource waits for another. With the type, all integer ids
-    of one type take turns.
+    With the pair (type, id) as partition key no resource waits for another. With the
+    type, all integer ids of one type take turns.
     """
     name = _shown(check_name("table", table))
     if keyspace is not None:
@@ -117,7 +117,7 @@ def cassandra(*, keyspace: str | None, table: str, layout: str, widen: bool) -> 
 )
 @_user
 def oracle(*, owner: str, user: str) -> None:
-    """Print SQL of Oracle 12.2 and later."""
+    """Print SQL for Oracle 12.2 and later that makes the lock tables."""
     _print(statements_of(check_schema(owner), check_schema(user)))
 
 
@@ -125,7 +125,7 @@ def oracle(*, owner: str, user: str) -> None:
 @click.option("--schema", "owner", metavar="NAME", default="", help="Of the tables.")
 @_user
 def postgresql(*, owner: str, user: str) -> None:
-    """Print SQL of PostgreSQL 12 and later."""
+    """Print SQL for PostgreSQL 12 and later that makes the lock tables."""
     check = postgresql_options.check_schema
     _print(postgresql_schema.statements_of(check(owner), check(user)))
 
@@ -134,14 +134,14 @@ def postgresql(*, owner: str, user: str) -> None:
 @click.option("--database", metavar="NAME", default="", help="Of the tables.")
 @_user
 def mariadb(*, database: str, user: str) -> None:
-    """Print SQL of MariaDB 10.6 and later."""
+    """Print SQL for MariaDB 10.6 and later that makes the lock tables."""
     check = mariadb_options.check_name
     _print(mariadb_schema.statements_of(check(database), check(user)))
 
 
 @schema.command()
 def sqlite() -> None:
-    """Print SQL of SQLite, whose file connect() makes by itself."""
+    """Print SQL for SQLite that makes the lock tables, as connect() does by itself."""
     _print(statements_of_sqlite())
 
 

@@ -49,9 +49,10 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, name: str, module: str, plan: str, errors: Path) -> Self:
-        """Start a process that runs ``module``, and send it the plan as its first line.
+        """Start a process ``python -m module``, and send it ``plan`` as its first line.
 
-        ``name`` is for messages to the user; stderr is written to the file ``errors``.
+        ``name``: the worker in messages to the user; ``errors``: the file for its
+        stderr.
         """
         # A file: a pipe, read at the end only, could fill up and block the worker.
         with errors.open("wb") as file:

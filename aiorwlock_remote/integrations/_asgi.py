@@ -216,13 +216,16 @@ class LocksMiddleware:
 
 
 def request_locks_of(scope: Scope) -> RequestLocks:
-    """Return a request's ``RequestLocks``; raise if ``add_locks`` was not called."""
+    """Return the ``RequestLocks`` of the request or websocket with this ASGI ``scope``.
+
+    Raise ``ConfigurationError`` if ``add_locks`` was not called.
+    """
     here = scope.get(KEY)
     return here if isinstance(here, RequestLocks) else _raise_no_locks()
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """Return the app's ``AppLocks``; raise if ``add_locks`` was not called."""
+    """Return the app's ``AppLocks``; ``ConfigurationError`` if it has none."""
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()
 

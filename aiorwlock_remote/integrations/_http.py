@@ -44,9 +44,10 @@ PARAMETER_TYPES: dict[str, ParameterType] = {
 
 @dataclass(frozen=True, slots=True)
 class PathParameter:
-    """A parameter of the path, written ``{name}`` or ``{name:int}`` in a template.
+    """A parameter in a lock name, written ``{name}`` or ``{name:int}``.
 
-    ``kind``: the type its text is converted to; ``bare``: the template names no type.
+    ``kind``: the type to which its text in the path is converted; ``bare``: True if it
+    is written without a type.
     """
 
     name: str
@@ -170,7 +171,7 @@ class PathNamesNoLock(Exception):
 
 
 class HoldSpec:
-    """The arguments of a ``hold``; creating it raises if one of them is not valid."""
+    """The checked arguments of a ``hold`` decorator; invalid ones raise on creation."""
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ def check_connecting(given: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The HTTP response to an error; ``body`` is JSON, of the type ``PROBLEM``."""
+    """HTTP response to an error; ``body`` is of type ``application/problem+json``."""
 
     status: int
     headers: dict[str, str]

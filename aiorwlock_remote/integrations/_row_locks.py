@@ -196,10 +196,10 @@ class RowLockManagers(Generic[S]):
     ) -> RowLockManager[S]:
         """Return the manager for a database in the running asyncio loop.
 
-        Raise ``RuntimeError`` outside of asyncio. ``database``: key of the database,
-        unique while the runner lives that ``make_runner`` returns for a new manager.
-        ``checked_kinds``: kinds of rows whose columns are known not to truncate
-        lock marks; the manager adds more.
+        Raise ``RuntimeError`` outside of asyncio. ``database``: identifies the
+        database, and no other one as long as its runner lives; ``make_runner``: called
+        for a new manager, returns what runs the SQL; ``checked_kinds``: tables and
+        columns known to store lock marks untruncated, to which the manager adds more.
         """
         key = id(asyncio.get_running_loop()), database
         manager = self._managers.get(key)
@@ -212,4 +212,4 @@ class RowLockManagers(Generic[S]):
 
 
 def _never_closed() -> None:
-    """Refuse no request: the connections belong to the user, who closes them."""
+    """Do nothing: the connections belong to the user, and only the user closes them."""

@@ -132,7 +132,7 @@ def get_held(request: web.Request) -> Held:
 
 
 def get_fence(request: web.Request) -> int:
-    """Return the fence in the request's header ``Lock-Fence``; see ``read_fence``.
+    """Return the fence in the request's header ``Lock-Fence``, which the client sets.
 
     Raises:
         BadFence: the header is missing or no fence. Answered by 400.

@@ -162,7 +162,7 @@ LocksDep = Annotated[Locks, Depends(_locks)]
 
 
 def get_fence(request: Request) -> int:
-    """Return the fence in the request's header ``Lock-Fence``; see ``read_fence``.
+    """Return the fence in the request's header ``Lock-Fence``, which the client sets.
 
     Raises:
         BadFence: the header is missing or no fence. Answered by 400.

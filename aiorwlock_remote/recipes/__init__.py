@@ -1,7 +1,8 @@
-"""Locks on published layouts other than the mutex record, each for some stores.
+"""Locks in documented stored forms other than the mutex record, each for some stores.
 
-Mutex sets (S1), row locks (S2) and occupied objects (S4); S3 is an ``RWLock`` on other
-keys. A store that cannot hold one raises ``Unsupported`` before a request is sent.
+Mutex sets (named mutexes in a sorted set of Redis), row locks (in columns of the locked
+row itself) and occupied objects (records of who uses an object and who wants it). A
+store that cannot hold one raises ``Unsupported`` before a request is sent.
 """
 
 from __future__ import annotations

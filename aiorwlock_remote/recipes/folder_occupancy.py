@@ -1,9 +1,10 @@
 """Objects occupied by files in a folder, also on a mount that several hosts share.
 
 Each object has a folder in the user's folder, which contains the folders ``pending``
-and ``using``; a record is an empty file. The file's name is a label, the process and
-128 random bits, separated by commas. Creating a file and renaming it from one folder to
-the other are atomic on a local disk and on NFS.
+and ``using``: an empty file in ``pending`` says that a process wants the object, one in
+``using`` that a process uses it. The file's name is a label, the process and 128 random
+bits, separated by commas. Creating a file and renaming it from one folder to the other
+are atomic on a local disk and on NFS.
 
 A file's age is its time of change compared with that of the file that the reader has
 just created: both are times of the file server, so the hosts' clocks do not matter. The
@@ -65,9 +66,9 @@ def occupancies(
 
     Args:
         folder: The folder; it is never created here.
-        pending_age: Seconds after which the record of an attempt counts as dead.
-        using_age: Seconds after which a user's record counts as dead; None: never,
-            unless its process is proved to have ended.
+        pending_age: Seconds after which a record of an attempt counts as dead.
+        using_age: Seconds without ``extend`` after which a record of use counts as
+            dead; None: never, unless its process is proved to have ended.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -77,7 +78,7 @@ def occupancies(
 
 
 class FolderOccupancyStore:
-    """``OccupancyStore`` of files in the folder ``root``; file I/O runs in threads."""
+    """Records of who uses which object, as files in ``root``; I/O runs in threads."""
 
     # A mount may show a folder as it was a moment ago: the last look is repeated after
     # a change of one's own (test_an_old_look_is_found_out).
@@ -295,10 +296,11 @@ def own_process_proof() -> str:
 
 
 def is_proved_dead(process: str) -> bool:
-    """Return True if the process with this ``own_process_proof`` has certainly ended.
+    """Return True if a process has certainly ended.
 
-    False does not mean that it lives: it may belong to another host or container, or be
-    hidden from this user (test_only_proof_is_proof).
+    ``process``: what ``own_process_proof`` returned in that process. False does not
+    mean that it lives: it may belong to another host or container, or be hidden from
+    this user (test_only_proof_is_proof).
     """
     namespace, _, rest = process.partition(".")
     number, _, start = rest.partition(".")

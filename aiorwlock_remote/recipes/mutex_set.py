@@ -1,4 +1,4 @@
-"""Many mutexes in one sorted set of Redis: take one by its name, or any (layout S1)."""
+"""Groups of mutexes, each in a sorted set of Redis: take one by its name, or any."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 @final
 class MutexSet:
-    """Named mutexes in one set, as licences: take one by its name, or any free one.
+    """Interchangeable mutexes, as licences: take one by its name, or any free one.
 
     Creating the object does no I/O. The Redis key is the prefix and the set's name. A
     member of the set is a mutex; its score is the time of its last acquire or update in
@@ -63,7 +63,7 @@ class MutexSet:
 
     @property
     def name(self) -> str:
-        """The set's name, without the prefix of its Redis key."""
+        """The set's name, without the prefix that its Redis key has."""
         return self._name
 
     async def create(self, name: str) -> bool:
@@ -196,10 +196,10 @@ class MutexSet:
 
 
 class SetAcquirers:
-    """Keeps one ``SetAcquirer`` (gets mutexes for waiting tasks) for each mutex set.
+    """Keeps one ``SetAcquirer``, which gets mutexes for waiting tasks, per mutex set.
 
-    A ``SetAcquirer`` lives as long as a ``MutexSet`` or a waiting task refers to it, so
-    that all tasks of a process share one queue for a set (test_set_idle.py).
+    It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all tasks
+    of a process share one queue for a set (test_set_idle.py).
     """
 
     def __init__(self, session: Session) -> None:
@@ -210,7 +210,7 @@ class SetAcquirers:
     def pool(
         self, store: SupportsMutexSets, name: str, look_every: float
     ) -> SetAcquirer:
-        """Return the set's ``SetAcquirer``; ``look_every``: seconds between polls."""
+        """Return a set's ``SetAcquirer``; ``look_every``: seconds between polls."""
         acquirer = self._acquirers.get((name, look_every))
         if acquirer is None:
             members = partial(store.members, name)

@@ -1,4 +1,4 @@
-"""Exclusive use of objects that other programs may be using (layout S4).
+"""Exclusive use of objects that other programs may be using, without locks.
 
 For programs that cannot put a lock around every access: a program occupies an object
 before touching it. The first program obtains the object; a program that finds it in use
@@ -144,9 +144,10 @@ class Occupancies:
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy the object; return None if it is in use or not obtained in time.
 
-        Arguments and other errors as ``occupy``.
+        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
+        shown. Other errors as ``occupy``.
         """
         name = self._named(thing)
         return await Occupancy(self, name).try_occupy(timeout, who=who)
@@ -164,7 +165,8 @@ class Occupancies:
             thing: Plain function of the call's arguments; returns the object.
             busy: Plain function; called with the ``LockBusy`` if the object is in use,
                 it returns the result of the call. None: ``LockBusy`` is raised.
-            timeout: Seconds, as ``occupy``.
+            timeout: Seconds to compete with programs that try at the same moment; None:
+                until one of them obtains the object.
 
         Raises (when it decorates):
             ConfigurationError: the decorated function is no coroutine function, or
@@ -208,7 +210,7 @@ class Occupancies:
         return decorate
 
     async def holders(self, thing: object) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead ones too.
+        """Return the names of the programs that use ``thing``, dead programs too.
 
         Raises:
             BackendError: the store failed.
@@ -216,12 +218,12 @@ class Occupancies:
         return await Occupancy(self, self._named(thing)).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
-        """Return ``holders`` of the object whose name in the store is ``name``."""
+        """Return who uses the object that is named ``kind:id`` in the store."""
         look = partial(self.store.usings, name, "")
         return _shown(await run_beyond_cancellation(self._event_loop(), look))
 
     async def enter(self, name: str, timeout: float | None, who: str) -> Occupied:
-        """Occupy the object with this name in the store; errors as ``occupy``."""
+        """Occupy the object named ``kind:id`` in the store, as ``occupy`` does."""
         loop = self._event_loop()
         label = check_label(who) or f"{platform.node()}/{os.getpid()}"
         begun, attempts = loop.clock.now(), 0
@@ -266,7 +268,7 @@ class Occupancies:
             await anyio.sleep(rest)
 
     async def aclose(self) -> None:
-        """Give all objects back, and abort attempts, whose callers get ``Closed``."""
+        """Give all objects back, and abort attempts: their callers get ``Closed``."""
         self._closed = True
         loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
@@ -319,7 +321,9 @@ class Occupancy:
     ) -> OccupyAcquisition:
         """Return an attempt to use the object alone: ``await`` it, or enter it.
 
-        Arguments and errors as ``Occupancies.occupy``.
+        ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
+        shown. Raises ``LockBusy`` if the object is in use, and what
+        ``Occupancies.occupy`` raises.
         """
         check_seconds("timeout", timeout)
         enter = partial(self._occupancies.enter, self._name, timeout, who)
@@ -328,9 +332,9 @@ class Occupancy:
     async def try_occupy(
         self, timeout: float | None = None, *, who: str = ""
     ) -> Occupied | None:
-        """Occupy the object; return None for ``LockBusy`` and ``LockTimeout``.
+        """Occupy the object; return None if it is in use or not obtained in time.
 
-        Arguments and other errors as ``Occupancies.occupy``.
+        ``timeout``: seconds; None: no limit; ``who``: the name that others are shown.
         """
         try:
             return await self.occupy(timeout, who=who)
@@ -338,7 +342,7 @@ class Occupancy:
             return None
 
     async def holders(self) -> tuple[str, ...]:
-        """Return the names of the programs that use the object, dead ones too."""
+        """Return the names of the programs that use the object, dead programs too."""
         return await self._occupancies.holders_of(self._name)
 
     def __repr__(self) -> str:

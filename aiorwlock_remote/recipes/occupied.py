@@ -63,10 +63,10 @@ async def wait_settled(pending: Pending[Any]) -> None:
 async def run_beyond_cancellation(
     loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
 ) -> T:
-    """Run ``function`` in its own task, which cancelling the caller does not cancel.
+    """Run ``function`` in a task of its own, which is not cancelled with the caller.
 
     Return its result or raise its error. A cancelled caller waits ``CLEANUP_TIMEOUT``
-    seconds at most for the end of ``function``, whose error is logged then.
+    seconds at most for the end of ``function``, whose error is only logged then.
     """
     pending: Pending[T] = Pending()
 
@@ -96,7 +96,7 @@ async def run_beyond_cancellation(
 
 
 async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
-    """Remove the records of one contender; return True if one was a using record.
+    """Remove the records of one attempt; return True if it had obtained the object.
 
     If the connection is lost, the removal is sent once more (after a restart of the
     server a pool is full of dead connections), and the result is True: a record that
@@ -159,7 +159,7 @@ class OccupyAttempt:
             raise
 
     async def call_off(self, loop: TaskEventLoop) -> None:
-        """Abort the attempt, give the object back if it was obtained, wait for both.
+        """Abort the attempt, or give the object back if it was obtained; wait for that.
 
         No error is raised if the removal of the records fails.
         """
@@ -418,10 +418,10 @@ class Occupied:
 
 
 def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
-    """Return the time from which other programs may treat a using record as dead.
+    """Return when other programs may begin to treat the object's user as dead.
 
-    Return None if this store's using records never expire. ``sent_at``: when the record
-    was requested or renewed. Both times: seconds of the local monotonic clock.
+    Return None if that never happens in this store. ``sent_at``: when the record of the
+    use was requested or extended. Both times: seconds of the local monotonic clock.
     """
     age = store.ages.using
     return None if age is None else local_deadline(sent_at, age, None)

@@ -1,1 +1,1 @@
-"""``rwlock demo``: processes share ledgers under locks, and faults are injected."""
+"""``rwlock demo``: processes share data under locks, and faults are injected."""

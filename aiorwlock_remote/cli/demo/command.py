@@ -1,4 +1,4 @@
-"""``rwlock demo``: ledgers, workers, faults and a verdict, from start to end."""
+"""``rwlock demo``: starts worker processes, injects faults and prints a verdict."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ demo is interrupted. A worker that is killed then leaves a grant or a queue entr
 
 
 class DemoWorker(WorkerProcess):
-    """A worker process of the demo; ``ledger``: the name of the ledger it works on."""
+    """Controls a worker of the demo; ``ledger``: name of the data that it works on."""
 
     ledger: str = ""
 
@@ -40,12 +40,12 @@ class DemoWorker(WorkerProcess):
         return worker
 
     async def hold(self) -> HoldReport:
-        """Let the worker pause in its next write, holding the lock; wait until then."""
+        """Order a pause in the next write, and await it; return the grant held then."""
         await self.send(HOLD)
         return HoldReport(**json.loads(await self.receive()))
 
     async def go_on(self) -> None:
-        """Let the worker continue the write in which ``hold`` made it pause."""
+        """Order the worker to continue the write in which ``hold`` made it pause."""
         await self.send(GO_ON)
 
 
@@ -114,7 +114,8 @@ STOP_AT, KILL_AT = 0.2, 0.5
 class Victim:
     """A worker that was stopped or killed while it held the lock.
 
-    ``lease_end``: when its lease ran out in the store, in nanoseconds of ``now()``.
+    ``holder``: its grant in recorded events; ``lease_end``: when its lease ran out in
+    the store, in nanoseconds of ``now()``; None: not known.
     """
 
     name: str
@@ -125,14 +126,14 @@ class Victim:
 
 @dataclass(slots=True)
 class InjectedFaults:
-    """The worker that was stopped and the one that was killed; None until then."""
+    """The worker that was stopped and the one that was killed; None: not yet."""
 
     stopped: Victim | None = None
     killed: Victim | None = None
 
 
 class FaultPlan:
-    """Stops a worker that holds a lock, later kills another; prints the effects."""
+    """Stops a worker that holds a lock, later kills another; prints what follows."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class FaultPlan:
         self.injected: InjectedFaults = InjectedFaults()
 
     async def inject(self, seconds: float) -> None:
-        """Inject both faults in ``seconds``, or longer if leases take longer to end."""
+        """Stop one worker and kill another; takes ``seconds``, or until leases end."""
         began = anyio.current_time()
         workers = self._pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)

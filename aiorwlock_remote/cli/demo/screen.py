@@ -35,14 +35,14 @@ RATE_WINDOW_NS = 1_000_000_000
 
 
 def short(fence: int) -> str:
-    """Return a long fence as ``…`` and its last digits: the first rarely change."""
+    """Return the fence as text; a long one as ``…`` and its last six digits."""
     text = str(fence)
     return text if len(text) <= 7 else f"…{text[-6:]}"
 
 
 @dataclass(slots=True)
 class ActiveHolder:
-    """A holder in the recorded history; ``until``: its local deadline in ns."""
+    """A holder in recorded events; ``until``: end of its lease in ns of ``now()``."""
 
     process: str
     mode: EventMode
@@ -53,7 +53,7 @@ class ActiveHolder:
 
 @dataclass(slots=True)
 class LedgerState:
-    """The holders, waiters and grants of one ledger, computed from recorded events."""
+    """Who holds and waits for the lock of one ledger, computed from recorded events."""
 
     holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
     waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])
@@ -97,9 +97,11 @@ class LedgerState:
 
 
 class DemoState:
-    """The state of all ledgers, and all events in the order in which they were read.
+    """What the workers of a demo have recorded so far.
 
-    ``marks``: maps a worker's name to its present state: ``stopped`` or ``killed``.
+    ``ledgers``: who holds and waits for the lock of each ledger, by its name.
+    ``events``: all events, in the order in which they were read. ``marks``: maps a
+    worker's name to ``stopped`` or ``killed``, if that was done to it.
     """
 
     def __init__(self, files: Iterable[Path], ledgers: Iterable[str]) -> None:
@@ -109,7 +111,7 @@ class DemoState:
         self._read = dict.fromkeys(files, 0)
 
     def read(self) -> None:
-        """Read the events that the workers have recorded since the last call."""
+        """Read what the workers have added to their event files since the last call."""
         for path, done in self._read.items():
             if not path.exists():
                 continue
@@ -134,7 +136,7 @@ WIDE_COLUMNS = 100
 
 
 class PlainOutput:
-    """Prints each event as a line, and the state of all ledgers once a second."""
+    """Prints each text as a line, and who holds which lock once a second."""
 
     def __init__(self, console: Console, state: DemoState) -> None:
         self._console = console
@@ -164,7 +166,7 @@ class PlainOutput:
 
 
 class TableOutput:
-    """Draws the state of all ledgers as a table below the lines about events."""
+    """Draws a table of who holds and waits for each lock, below the printed texts."""
 
     def __init__(self, console: Console, state: DemoState) -> None:
         self._console = console

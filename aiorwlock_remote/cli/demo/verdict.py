@@ -1,4 +1,4 @@
-"""The verdict of a demo, judged by the recorded history and the ledgers' book."""
+"""The verdict of a demo: whether locks excluded, and what the injected faults did."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a demo: the judged history, and violations by kind with an example.
+    """The result of a demo: the judged history of the locks, and all violations.
 
-    ``killed``, ``stopped``: what the history shows of that fault, or None if nothing.
-    ``reads``: grants of readers. ``broken``: the locks were switched off.
+    ``counts`` and ``examples``: number of violations and the first one, by their names
+    in ``KINDS``. ``killed``, ``stopped``: what followed when that was done to a worker;
+    None: the history does not show it. ``reads``: number of grants to readers.
+    ``broken``: the demo ran without locks.
     """
 
     verdict: Verdict
@@ -83,7 +85,10 @@ def report(
     *,
     broken: bool,
 ) -> Report:
-    """Judge a demo by recorded events, the ledgers' book and the injected faults."""
+    """Judge a demo by the workers' events and by ``book``, the record of all accesses.
+
+    ``injected``: the workers stopped and killed; ``broken``: there were no locks.
+    """
     verdict = check_history(events)
     found: list[tuple[str, str]]
     found = [(v.kind, f"{v.resource}: {v.text}") for v in verdict.violations]

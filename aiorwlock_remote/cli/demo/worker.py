@@ -1,14 +1,14 @@
 """A worker of the demo: ``python -m aiorwlock_remote.cli.demo.worker``.
 
-A worker reads its plan and then orders from stdin. ``hold``: in the next write, report
-that the lock is held and pause, after reading and before writing. ``go on``: end that
-pause. The end of stdin is the order to finish.
+A worker reads from stdin a ``WorkerPlan`` and then orders. ``hold``: in the next write,
+report that the lock is held and pause, after reading and before writing. ``go on``: end
+that pause. The end of stdin is the order to finish.
 
-The locks protect ledgers in an SQLite file. Each access is one transaction that
-presents a fence. A fence smaller than the highest seen is refused, on reads as well. An
-accepted access gets the next serial number of its ledger and a row in the table
-``book``, with all balances as that access saw or left them. So the file itself shows
-afterwards whether money was lost, or a reader saw balances change.
+The locks protect ledgers: lists of account balances in an SQLite file. Each access is
+one transaction that presents a fence. A fence smaller than the highest seen is refused,
+on reads as well. An accepted access gets the next serial number of its ledger and a row
+in the table ``book``, with all balances as that access saw or left them. So the file
+itself shows afterwards whether money was lost, or a reader saw balances change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CREATE TABLE book (
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Result of an access: its serial number, and the balances it saw or left."""
+    """An access to a ledger: its serial number, and all balances as it left them."""
 
     serial: int
     balances: list[int]
@@ -63,7 +63,7 @@ class LedgerPage:
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """Row of the table ``book``: an accepted access, the balances it saw or left."""
+    """A recorded access to a ledger: the grant, its mode, and all balances then."""
 
     ledger: str
     holder: str
@@ -72,7 +72,7 @@ class BookEntry:
 
 
 def create_ledgers(path: Path, names: Iterable[str]) -> None:
-    """Create an SQLite file of ledgers, in which each account contains ``DEPOSIT``."""
+    """Create an SQLite file with a list of accounts, all ``DEPOSIT``, for each name."""
     with closing(_open(path)) as db:
         db.executescript(_SCHEMA)
         for name in names:
@@ -81,7 +81,7 @@ def create_ledgers(path: Path, names: Iterable[str]) -> None:
 
 
 class Ledger:
-    """Access to one ledger of the SQLite file. Calls block for about a millisecond."""
+    """A list of account balances in an SQLite file, which refuses old fences."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._db = _open(path)
@@ -96,9 +96,11 @@ class Ledger:
     def access(
         self, fence: int, holder: str, mode: str, changed: Mapping[int, int] = _NOTHING
     ) -> LedgerPage | None:
-        """Set some balances and return all; return None if the fence is refused.
+        """Set the balances in ``changed``, if any, and return all balances.
 
-        ``changed``: new balances by account; empty: the ledger is only read.
+        Return None, and change nothing, if an access with a higher fence came before.
+        ``holder`` (name of a grant) and ``mode`` (R or W) are recorded with the access;
+        ``changed``: new balances by account number.
         """
         # The block commits, or rolls back. IMMEDIATE takes the write lock before the
         # read, so that no access of another process comes between the two.
@@ -127,7 +129,7 @@ class Ledger:
 
 
 def read_book(path: Path) -> list[BookEntry]:
-    """Return all accepted accesses, sorted by ledger and serial number."""
+    """Return all accesses in the ledgers' file, sorted by ledger and serial number."""
     with closing(_open(path)) as db:
         rows = db.execute(
             "SELECT ledger, holder, mode, balances FROM book ORDER BY ledger, serial"
@@ -152,7 +154,12 @@ HOLD, GO_ON = b"hold\n", b"go on\n"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What a worker shall do; ``url`` None: use no locks; ``lease``: in seconds."""
+    """What a worker shall do; ``name``: the worker in messages and events.
+
+    ``folder``: contains the data and event files; ``ledger``: which list of balances to
+    use; ``url``: the store with the locks, None: use no locks; ``resource``: type and
+    id of the ledger's lock; ``lease``: seconds; ``loop``: ``asyncio`` or ``trio``.
+    """
 
     name: str
     folder: str
@@ -167,7 +174,8 @@ class WorkerPlan:
 class HoldReport:
     """A worker's report that it has paused while it holds the lock, as ordered.
 
-    ``holder``: name of the attempt in the history; ``grant``: its holder in the store.
+    ``holder``: its name for this grant in recorded events; ``grant``: the public holder
+    id in the store.
     """
 
     holder: str
@@ -176,7 +184,7 @@ class HoldReport:
 
 
 class WorkerOrders:
-    """Reads the demo's orders from stdin; ``hold``: True if the next write pauses."""
+    """Reads orders from stdin; ``hold``: True if the next write shall pause."""
 
     def __init__(self) -> None:
         # Unbuffered: select() sees only what no buffer has read yet.
@@ -196,7 +204,7 @@ class WorkerOrders:
         return True
 
     def report(self, holding: HoldReport) -> None:
-        """Print a report that the lock is held; block until the next order arrives."""
+        """Print that the lock is held; block until the next order arrives on stdin."""
         self.hold = False
         print(json.dumps(asdict(holding)), flush=True)
         self.line()
@@ -207,7 +215,7 @@ class WorkerOrders:
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """Replaces ``Held`` if the locks are switched off: never lost, always fence 1."""
+    """Replaces ``Held`` if the demo runs without locks: never lost, always fence 1."""
 
     expires_in: float | None
     fence: int = 1
@@ -247,7 +255,7 @@ PAUSE_RANGE = (0.002, 0.008)
 
 
 class Worker:
-    """Accesses one ledger again and again, at random as a reader or as a writer."""
+    """Reads or changes one ledger under its lock, repeatedly and at random."""
 
     def __init__(
         self,
@@ -330,7 +338,7 @@ def _moved(balances: list[int]) -> dict[int, int]:
 
 
 async def main(plan: WorkerPlan, orders: WorkerOrders) -> None:
-    """Open the plan's ledger, history and store, and work until the order to finish."""
+    """Read and change the plan's ledger under its lock until the order to finish."""
     folder = Path(plan.folder)
     with (
         Ledger(folder / "ledger.db", plan.ledger) as ledger,

@@ -42,7 +42,7 @@ PIPE_RETRY_INTERVAL = 0.05
 
 
 class StoreScanner:
-    """Lists a store's resources; connects anew if the store's file was replaced."""
+    """Lists a store's resources; connects anew if the file at its URL was replaced."""
 
     def __init__(self, url: str, resource_type: str | None) -> None:
         self._url = url
@@ -51,7 +51,7 @@ class StoreScanner:
         self._file_id: tuple[int, int] | None = None
 
     async def scan(self) -> list[LockInfo]:
-        """Return resources that are held or waited for; errors as ``connect``."""
+        """Return the resources held or waited for; raise if the store fails."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -99,7 +99,7 @@ class Clock:
 
 
 class LineOutput(WatchOutput):
-    """Writes each change as one line to a file or pipe."""
+    """Writes each change as a line, made by ``form``, to the file descriptor ``fd``."""
 
     def __init__(self, form: Callable[[Change, datetime], str], fd: int) -> None:
         self._form = form
@@ -132,9 +132,9 @@ async def poll_loop(
 ) -> None:
     """Scan the store every ``every`` seconds and show the result; never return.
 
-    A store that does not answer is shown as unavailable. Raise ``BackendError`` or
-    ``ConfigurationError`` if the first scan fails, and ``BrokenPipeError`` if the
-    reader of the output has left.
+    ``view`` records each result and ``output`` shows it. A store that does not answer
+    is shown as unavailable. Raise ``BackendError`` or ``ConfigurationError`` if the
+    first scan fails, and ``BrokenPipeError`` if the reader of the output has left.
     """
     while True:
         output.check()

@@ -39,7 +39,8 @@ COLUMN_GAP, INDENT = "  ", "    "
 def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[str]]]:
     """Return the heading line, and for each row its lines, none wider than ``width``.
 
-    Columns in ``MOVABLE`` move to lines below their row until the others fit.
+    ``head``: a heading for each column. If the columns do not fit side by side, those
+    in ``MOVABLE`` are printed on further lines below their row.
     """
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
@@ -70,7 +71,7 @@ def lay_out(head: Row, rows: Sequence[Row], width: int) -> tuple[str, list[list[
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text, cut to ``width`` columns of the terminal."""
+    """Return the text, cut and with ``…`` at its end if it is wider than ``width``."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + "…" if width > 1 else text[:width]
@@ -118,8 +119,8 @@ def render(
 ) -> list[Line]:
     """Return the lines of the screen, as many and as wide as fit.
 
-    ``title``: text for the first line; ``every``: seconds between scans; ``now``:
-    present time on the clock that ``view`` uses, in seconds.
+    ``view``: what is shown; ``title``: text for the first line; ``every``: seconds
+    between scans; ``now``: present time in seconds of the monotonic clock.
     """
     width, height = size
     top = [Line(_title(view, title)), *_trouble(view, now)]
@@ -209,9 +210,10 @@ def _time(when: datetime) -> str:
 
 
 class ScreenOutput(WatchOutput):
-    """Draws the state on the terminal's alternate screen, which is left at the end.
+    """Draws the terminal's alternate screen, and closes that screen at the end.
 
-    Resizing that screen leaves no traces. At the end the last picture is printed on the
+    ``draw`` returns the lines for a terminal of a given size. The alternate screen
+    leaves no traces when it is resized. At the end the last picture is printed on the
     ordinary screen, so that names can be copied from it.
     """
 

@@ -45,7 +45,7 @@ class Change:
 
 
 class ChangeDetector:
-    """Compares each scan of a store with the scan before."""
+    """Finds what changed between the successive scans of a store."""
 
     def __init__(self) -> None:
         self._seen: dict[Resource, LockInfo] | None = None
@@ -54,9 +54,9 @@ class ChangeDetector:
         self._longest: dict[tuple[Resource, str], float] = {}
 
     def since(self, found: Iterable[LockInfo], at: float) -> list[Change]:
-        """Return the changes since the last call's scan; on the first call, all found.
+        """Return what differs from the previous call's scan; the first time, all.
 
-        ``found``: the resources of this scan; ``at``: its time in seconds.
+        ``found``: the resources of this scan; ``at``: its time, in monotonic seconds.
         """
         now = {seen.target: seen for seen in found}
         changes: list[Change] = []
@@ -157,9 +157,11 @@ MAX_CHANGES = 16
 
 
 class WatchState:
-    """The last scan (``found``, at ``as_of``), recent changes, and the store's health.
+    """What a user sees of a store: the last scan, changes, and why scans fail.
 
-    ``asked_at``: start of the scan under way; ``trouble``: why scans fail now, or "".
+    ``found``: resources of the last successful scan; ``as_of``: time of that scan;
+    ``asked_at``: start of the scan under way, None if none is; ``trouble``: why scans
+    fail now, or ""; ``log``: the last changes and their times.
     """
 
     def __init__(self) -> None:
@@ -196,7 +198,7 @@ class WatchState:
         return back + changes
 
     def failed(self, error: str, when: datetime) -> list[Change]:
-        """Record a failed scan; return a change if the scan before did not fail."""
+        """Record a failed scan; return a change unless the scan before failed, too."""
         self.asked_at = None
         first, self.trouble = not self.trouble, error
         if not first:
@@ -214,7 +216,7 @@ class WatchState:
 
 
 class WatchOutput:
-    """Shows the user what ``rwlock watch`` finds; this base class shows nothing."""
+    """Base of the outputs of ``rwlock watch``; this class itself shows nothing."""
 
     def check(self) -> None:
         """Raise ``BrokenPipeError`` if the reader of the output has left."""

@@ -60,7 +60,7 @@ WIDTH = 200
 
 
 class OccupancyRecord(models.Model):
-    """Abstract model of the records; derive your model from it.
+    """Abstract model of the records of who uses an object; derive your model from it.
 
     ``since``: microseconds of Unix time by the database's clock. If another program
     leaves it NULL, the record's age counts from when this library first reads it.
@@ -74,7 +74,7 @@ class OccupancyRecord(models.Model):
     )
 
     class Meta:
-        """Django's options: only derived models have tables."""
+        """Django's options: only models that derive from this one have tables."""
 
         abstract = True
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -102,8 +102,9 @@ def occupancies(
         model: Has the fields of ``OccupancyRecord``.
         database: An alias in ``DATABASES``; None: where the routers write the model,
             asked at each step.
-        pending_age: Seconds after which the record of an attempt counts as dead.
-        using_age: Seconds after which a user's record counts as dead; None: never.
+        pending_age: Seconds after which a record of an attempt counts as dead.
+        using_age: Seconds without ``extend`` after which a record of use counts as
+            dead; None: never.
 
     Raises:
         ConfigurationError: a field is missing, or an age is not valid.
@@ -113,7 +114,7 @@ def occupancies(
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """Return model and primary key of a saved row; return a pair unchanged.
+    """Return model name and key of a saved row; return a (kind, id) pair as it is.
 
     Raises:
         ConfigurationError: the row is not saved yet, or ``thing`` is no row or pair.
@@ -152,7 +153,7 @@ def _now() -> _Now:
 
 
 class ModelOccupancyStore:
-    """An ``OccupancyStore`` in the table of a model; each step is one SQL statement."""
+    """Records of who uses which object, in a model's table; one statement per step."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

@@ -66,7 +66,7 @@ else:
 
 
 class _LockField:
-    """A field whose column ``save()`` leaves alone.
+    """Base of the lock's fields, which ``save()`` does not write.
 
     An instance that was loaded before the row was locked would write the old mark over
     the lock (test_saving_leaves_the_lock_alone).
@@ -92,7 +92,7 @@ class LockTextField(_LockField, _Text):
 
 
 class RowLockFields(models.Model):
-    """Abstract base of your model: adds the three published columns of a row lock."""
+    """Abstract base of your model: the columns of a row lock (mark, count, reason)."""
 
     lock_mark: LockMarkField = LockMarkField(
         max_length=9, default=UNLOCK, editable=False
@@ -101,14 +101,15 @@ class RowLockFields(models.Model):
     lock_reason: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta:
-        """Django's options: only derived models have tables."""
+        """Django's options: only models that derive from this one have tables."""
 
         abstract = True
 
     def row_lock(self, *, lease: float | None = None) -> RowLock:
         """Return the lock of this row in the database that ``save()`` would write to.
 
-        ``lease``: seconds, or None for no lease. Errors as the function ``row_lock``.
+        ``lease``: seconds; None: grants never expire. Raise ``ConfigurationError`` if
+        the row is not saved yet, ``lease`` is not valid, or no asyncio loop is running.
         """
         database = router.db_for_write(type(self), instance=self)
         return row_lock(type(self), self.pk, lease=lease, database=database)
@@ -120,7 +121,7 @@ class RowLeaseFields(RowLockFields):
     lock_grants: LockTextField = LockTextField(null=True, blank=True, editable=False)
 
     class Meta(RowLockFields.Meta):
-        """Django's options: only derived models have tables."""
+        """Django's options: only models that derive from this one have tables."""
 
         abstract = True
 

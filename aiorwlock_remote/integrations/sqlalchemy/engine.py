@@ -70,7 +70,7 @@ async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
-    """Return a runner that gives each plan a connection of its own; no I/O."""
+    """Return a ``PlanRunner`` that gives each plan a connection of its own; no I/O."""
     check_pool(engine)
     where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
     return PlanRunner(where, partial(_run_plan, engine, where), timeout=CALL_TIMEOUT)
@@ -89,7 +89,7 @@ async def _run_plan(engine: AsyncEngine, where: str, plan: Plan[Statement, T]) -
 async def execute(
     where: AsyncConnection | AsyncSession, statement: Statement
 ) -> StatementResult:
-    """Execute a statement in ``where``; return its rows or number of changed rows."""
+    """Execute a statement; return its rows, or the number of rows that it changed."""
     result: Any = await where.execute(statement)
     if result.returns_rows:
         return StatementResult(rows=tuple(tuple(row) for row in result))

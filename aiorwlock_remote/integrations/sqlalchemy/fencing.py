@@ -23,7 +23,7 @@ from aiorwlock_remote.fencing.sql import narrow_column_error
 
 
 class FencedRow:
-    """Mixin for mapped classes: column ``fence``, the highest fence that used a row."""
+    """Mixin for mapped classes: column ``fence``, the highest fence a row has seen."""
 
     fence: Mapped[int] = mapped_column(
         BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
@@ -35,7 +35,7 @@ Change = TypeVar("Change", bound=Update | Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
-    """Return the statement, restricted to rows whose fence is not higher.
+    """Return ``change``, restricted to rows that have seen no higher fence.
 
     An UPDATE also stores ``fence`` in the rows. If the statement changes no row, no row
     matches or the row has a higher fence.

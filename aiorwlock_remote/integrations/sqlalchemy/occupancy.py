@@ -73,7 +73,7 @@ WIDTH = 200
 
 
 def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
-    """Return a table for the records, added to ``metadata``.
+    """Return a table for the records of who uses an object, added to ``metadata``.
 
     Its columns are ``object``, ``who``, ``status``, and ``since``: microseconds of Unix
     time by the database's clock. If another program leaves ``since`` NULL, the record's
@@ -109,8 +109,9 @@ def occupancies(
     Args:
         engine: The engine whose connections are used.
         table: The table, or the mapped class, that contains the records.
-        pending_age: Seconds after which the record of an attempt counts as dead.
-        using_age: Seconds after which a user's record counts as dead; None: never.
+        pending_age: Seconds after which a record of an attempt counts as dead.
+        using_age: Seconds without ``extend`` after which a record of use counts as
+            dead; None: never.
 
     Raises:
         ConfigurationError: a column is missing, an age is not valid, or the engine is
@@ -127,7 +128,7 @@ def occupancies(
 
 
 def name_of(thing: object) -> tuple[str, ResourceId]:
-    """Return table and primary key of a loaded row; return a pair unchanged.
+    """Return table and primary key of a loaded row; return a (kind, id) pair as it is.
 
     Raises:
         ConfigurationError: the row has no primary key, or ``thing`` is no row or pair.
@@ -164,7 +165,7 @@ _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 class TableOccupancyStore:
-    """An ``OccupancyStore`` in a user's table; each step is one SQL statement."""
+    """Records of who uses which object, in a user's table; one statement per step."""
 
     # A database shows what is committed: no look is older than one's own change.
     confirms: bool = False

@@ -94,7 +94,7 @@ LOCK_COLUMNS = RowTable("t")
 
 
 class RowLockColumns:
-    """Mixin for a mapped class: the three published columns of a row lock."""
+    """Mixin for a mapped class: the columns of a row lock (mark, readers, reason)."""
 
     lock_mark: Mapped[str] = mapped_column(
         String(9), default=UNLOCK, server_default=UNLOCK
@@ -110,11 +110,11 @@ class RowLeaseColumns(RowLockColumns):
 
 
 class RowLockStatements:
-    """The published statements for one row, for transactions of your own.
+    """The UPDATEs that lock and unlock one row, for transactions of your own.
 
     They take effect for other connections on commit; until then the transaction itself
     keeps other programs from the row. ``take`` and ``give`` execute one statement and
-    raise if it changed no row. Arguments as ``row_lock``.
+    raise if it changed no row. Table, key and column names are those of ``row_lock``.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class RowLockStatements:
         return self.lock(Mode.READ, reason)
 
     def read_unlock(self, reason: str = "") -> Update:
-        """Return the UPDATE that unlocks one reader."""
+        """Return the UPDATE that unlocks one reader; ``rowcount`` 0: none held it."""
         return self.unlock(Mode.READ, reason)
 
     def write_lock(self, reason: str = "") -> Update:
@@ -208,11 +208,11 @@ class RowLockStatements:
         return self.lock(Mode.WRITE, reason)
 
     def write_unlock(self, reason: str = "") -> Update:
-        """Return the UPDATE that unlocks the writer."""
+        """Return the UPDATE that unlocks the writer; ``rowcount`` 0: none held it."""
         return self.unlock(Mode.WRITE, reason)
 
     def look(self) -> Select[Any]:
-        """Return the SELECT of mark, count and reason."""
+        """Return the SELECT of the row's mark, number of readers and reason."""
         found = select(self._mark, self._count, self._reason)
         return found.where(self._key == self._id)
 
@@ -257,9 +257,10 @@ class RowLockStatements:
         return change.ordered_values(*zip(columns, new, strict=True))
 
     def row(self, dialect: str, lease: float | None = None) -> RowTarget[Statement]:
-        """Return the row as a target of ``RowLock``, whose steps are committed at once.
+        """Return the row as ``RowLock`` needs it; each statement commits at once.
 
-        ``dialect``: SQLAlchemy's name; ``lease``: seconds, or None for no lease.
+        ``dialect``: SQLAlchemy's name of the database; ``lease``: seconds, None: no
+        lease.
         """
         columns = [self._key, self._mark, self._count, self._reason]
         if self._grants is not None:
@@ -320,8 +321,7 @@ def row_lock(
         mark: Name of the column for ``Unlock``, ``ReadLock`` or ``WriteLock``.
         count: Name of the column for the number of readers.
         reason: Name of the column for the reason.
-        lease: Seconds that a grant lives without renewal; None: for ever, as the
-            published statements do.
+        lease: Seconds after which a grant that is not renewed ends; None: never.
         grants: Name of the column for leases; unused without ``lease``.
 
     Raises:

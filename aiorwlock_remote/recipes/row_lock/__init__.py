@@ -1,1 +1,1 @@
-"""Readers-writer locks in the resource's own row of a database (layout S2)."""
+"""Readers-writer locks in columns of the locked row itself, in SQL databases."""

@@ -92,7 +92,7 @@ class RowLease(Generic[S]):
         return "expired" if self.left <= 0 else "forced"
 
     def blocks_own_task(self) -> bool:
-        """Return True if the holding task could never lock this row a second time."""
+        """Return True if the holding task would wait for itself for ever."""
         # A dropped lease ends by itself, so its task may wait for the row again
         # (test_who_dropped_it_may_ask_again).
         ends = self.dropped and self.grant is not None
@@ -129,10 +129,10 @@ class RowLease(Generic[S]):
 async def renew_until_over(
     held: RowLease[S], renew: Callable[[], Pending[RowOutcome]]
 ) -> None:
-    """Renew a lease when a third has passed, until it is released, lost or abandoned.
+    """Renew a lease each third of its length, until it is released, lost or abandoned.
 
-    ``renew`` sends one renewal. A renewal without an answer is repeated
-    ``RENEWAL_RETRIES`` times as often; the lease is lost only at its deadline.
+    ``renew`` sends one renewal. A renewal that got no answer is repeated after a tenth
+    of the usual pause (``RENEWAL_RETRIES``); the lease is lost only at its deadline.
     """
     row, lease, now = held.row, held.row.strategy.lease, held.loop.clock.now
     assert lease is not None

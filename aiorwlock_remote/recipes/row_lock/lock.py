@@ -81,7 +81,11 @@ class RowLock:
         return self._acquisition(Mode.READ, reason, timeout)
 
     def write(self, reason: str = "", timeout: float | None = None) -> RowAcquisition:
-        """Return an attempt to lock the row alone; arguments and errors as ``read``."""
+        """Return an attempt to lock the row alone: ``await`` it, or use ``async with``.
+
+        Arguments and errors are those of ``read``: ``reason`` is stored in the row,
+        ``timeout`` is seconds to wait, None: for ever; 0: one attempt.
+        """
         return self._acquisition(Mode.WRITE, reason, timeout)
 
     async def try_read(self, reason: str = "") -> RowHeld | None:
@@ -99,10 +103,13 @@ class RowLock:
         return await self._try(Mode.WRITE, reason)
 
     async def look(self) -> RowState:
-        """Return mark, number of readers and last reason as stored in the row.
+        """Return the row's mark, number of readers and last reason.
 
         Raises:
-            ConfigurationError, BadRecord, BackendError, Closed: as ``read``.
+            ConfigurationError: the row does not exist, or several rows have its key.
+            BadRecord: the columns contain what no row lock writes.
+            BackendError: the store failed.
+            Closed: the ``Locks`` is closed, forked or of another event loop.
         """
         return await self._manager.look(self._row)
 
@@ -157,7 +164,7 @@ class RowHeld:
 
     @property
     def fence(self) -> int | None:
-        """A number that rises with each writer and each batch of readers.
+        """A number that is higher for each later writer or batch of readers.
 
         A batch: readers that hold the row at the same time. None without a lease.
         """
@@ -376,7 +383,7 @@ def _lock_lost(lease: RowLease[Any], reason: LossReason) -> LockLost:
 
 
 class SessionRowLocks(RowLockManager[Statement]):
-    """The ``RowLockManager`` of one ``Locks``: its rows are in the store's database."""
+    """Acquires row locks in the database of a ``Locks``, on behalf of its tasks."""
 
     def __init__(self, session: Session, store: SupportsRowLocks) -> None:
         super().__init__(store, session.loop, session.check)

@@ -57,7 +57,7 @@ FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.5
 class RowWaiters:
     """The tasks of this process that wait for one row.
 
-    ``turns``: for each mode a lock that is held by the one task that polls the row.
+    ``turns``: for each mode a lock, held by the task that polls the row for that mode.
     ``changed``: set, and replaced by a new event, when the row may be free.
     """
 
@@ -72,7 +72,7 @@ class RowWaiters:
         """Context in which a task polls the row.
 
         While any task is inside, ``watch`` (None: the store has none) calls ``wake``
-        whenever the row may be free.
+        whenever another process may have freed the row.
         """
         self._polling += 1
         if self._polling == 1 and watch is not None:
@@ -97,7 +97,8 @@ class RowLockManager(Generic[S]):
         store: Runs the SQL statements.
         loop: The event loop, whose tasks acquire the locks.
         check: Called before each request; raises if the ``Locks`` is closed.
-        checked_kinds: Kinds of rows known not to truncate marks; the manager adds more.
+        checked_kinds: Tables and columns known to store lock marks untruncated; the
+            manager adds more.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class RowLockManager(Generic[S]):
     async def acquire(
         self, row: RowTarget[S], mode: Mode, reason: str, timeout: float | None
     ) -> RowLease[S] | RowState:
-        """Lock the row and return its lease, or its state if it is not free in time.
+        """Lock the row and return its lease; return its state if it stays locked.
 
-        ``timeout``: seconds to wait; None: for ever; 0: one attempt.
+        ``reason`` is stored in the row; ``timeout``: seconds to wait; None: for ever;
+        0: one attempt. Raise ``WouldDeadlock`` if this task holds the row.
         """
         self._check()
         task = self.loop.current_task()
@@ -206,7 +208,7 @@ class RowLockManager(Generic[S]):
         return grants
 
     def close(self) -> None:
-        """Release all rows without waiting; waiting tasks get ``Closed``."""
+        """Send the release of all rows that are held; waiting tasks get ``Closed``."""
         self.wake()
         self._requests.close()
         task = self.loop.current_task()
@@ -219,7 +221,7 @@ class RowLockManager(Generic[S]):
         await self._requests.wait_closed()
 
     async def extend(self, held: RowLease[S]) -> bool:
-        """Renew a lease now; return False if the lock is lost."""
+        """Renew the lease of ``held`` now; return False if its lock is lost."""
         self._check()
         sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
         assert lease is not None
@@ -238,7 +240,7 @@ class RowLockManager(Generic[S]):
         return os.getpid() != self._pid
 
     def wake(self, identity: RowIdentity | None = None) -> None:
-        """Wake the tasks that wait for this row; None: for any row."""
+        """Let tasks that wait for this row (None: for any row) ask for it again now."""
         for each, waiters in list(self._waiters.items()):
             if identity in (None, each):
                 waiters.wake()

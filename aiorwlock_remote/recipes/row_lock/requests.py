@@ -40,7 +40,7 @@ class RunsPlans(Protocol[S_contra]):
     """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run a whole plan, also if the caller is cancelled; reply with its result."""
+        """Run the whole plan, even if the caller is cancelled; return its result."""
 
 
 class RowRequests(Generic[S]):

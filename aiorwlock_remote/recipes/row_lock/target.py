@@ -138,7 +138,7 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return the SQL text ``free_row``, ``clear_grants`` or ``insert_row``."""
+        """Return the repair SQL ``free_row``, ``clear_grants`` or ``insert_row``."""
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -185,14 +185,17 @@ class PublishedStrategy(Generic[S]):
         self.statements = statements
 
     def take(self, attempt: RowAttempt[S], *, check: bool) -> Plan[S, RowOutcome]:
-        """Return a plan that locks the row; ``check``: and verifies the stored mark."""
+        """Return a plan that locks the row.
+
+        ``check``: it also reads the row back, and unlocks it if the mark was truncated.
+        """
         mode, reason = attempt.mode, attempt.reason
         plan = lock_plan(self.statements, mode, reason, check=check, alone=check)
         step = yield from plan
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return a plan that unlocks the row and stores ``reason`` in it."""
+        """Return a plan that undoes the attempt's lock and stores ``reason``."""
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 
@@ -227,7 +230,7 @@ class LeasedStrategy(Generic[S]):
         return (yield from self._swapped(ReleaseRow(attempt.ticket, reason)))
 
     def keep(self, attempt: RowAttempt[S]) -> Plan[S, RowOutcome]:
-        """Return the plan that renews the lease of the attempt's ticket."""
+        """Return a plan that renews the lease, if the row has the attempt's ticket."""
         return (yield from self._swapped(RenewRow(attempt.ticket, self._lease)))
 
     def list(self) -> Plan[S, tuple[tuple[RowGrant, ...], RowOutcome]]:
@@ -293,12 +296,12 @@ Strategy = PublishedStrategy[S] | LeasedStrategy[S]
 
 @dataclass(frozen=True, slots=True)
 class RowTarget(Generic[S]):
-    """A row to be locked: its names, the plans that lock it, and its error messages.
+    """A row to be locked: its names, the SQL that locks it, and its error messages.
 
     Args:
         sql: Names and statements of the row.
         key: The row's key as text.
-        strategy: Makes the plans, with or without a lease.
+        strategy: Makes the plans (generators of SQL), with or without a lease.
         watch: Reports releases by other processes; None: the store cannot.
     """
 
@@ -329,16 +332,16 @@ class RowTarget(Generic[S]):
 
     @property
     def kind(self) -> RowIdentity:
-        """Names of table and columns: they decide whether a mark is truncated."""
+        """Name of the table and of the lock's columns, without the row's key."""
         return self.sql.name, *self.sql.columns
 
     @property
     def identity(self) -> RowIdentity:
-        """A value that is equal for two locks exactly if they exclude each other."""
+        """Table, columns and key: equal for two locks if and only if they exclude."""
         return *self.kind, self.key
 
     def found(self, got: RowOutcome) -> RowState:
-        """Return the state that refused a request; raise if the grants are damaged."""
+        """Return the state that refused a request; ``BadRecord`` for damaged grants."""
         if got.damaged:
             raise BadRecord(
                 what=f"{self.label}: the text in column {self.sql.grants} was not "
@@ -348,7 +351,7 @@ class RowTarget(Generic[S]):
         return self.state(got.step)
 
     def state(self, step: RowStep) -> RowState:
-        """Return the state of the lock that a request found in the row.
+        """Return mark, readers and reason that a request found in the row.
 
         Raises:
             ConfigurationError: no row has this key, or several rows have it.
@@ -382,7 +385,7 @@ class RowTarget(Generic[S]):
         return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
     def explained(self, exc: LockError) -> LockError:
-        """Return a store's error, with a hint that speaks of the user's own table.
+        """Return a store's error with a hint that names the user's own table.
 
         A store knows only the library's tables: its hints would name columns and GRANTs
         that have nothing to do with the user's table (test_a_table_that_is_not_fit).
