@@ -194,7 +194,7 @@ def object_key(kind: str, object_id: ResourceId) -> str:
 
 
 def check_pattern(what: str, pattern: object) -> str:
-    """Return a pattern of record names if it has one ``%s`` (an object); else raise."""
+    """Return a name pattern if it has one ``%s``, for the object's name; else raise."""
     if not isinstance(pattern, str) or pattern.count("%s") != 1:
         raise ConfigurationError(
             what=f"{what}={quoted(pattern)} does not name each object",

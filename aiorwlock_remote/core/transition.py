@@ -279,7 +279,7 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return what ``transition`` would if only one writer is involved, else None."""
+    """Return the result of ``transition`` for a writer without rivals, else None."""
     # Most locks have no waiters, and then this gives the full transition's result in a
     # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:

@@ -350,7 +350,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """The mutexes of one set, as used by one group of tasks of this client."""
+    """Takes mutexes of one mutex set (interchangeable mutexes) for tasks of a client."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet
