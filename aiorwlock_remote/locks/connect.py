@@ -67,7 +67,7 @@ def connect(
         observers: called with every request for a lock and its outcome, for metrics.
         options: the defaults of all locks; see ``OptionArgs``.
 
-    Raises (when awaited or entered):
+    Raises:
         ConfigurationError: a URL, a scheme, an option or a file is not valid.
         BackendUnavailable: the store does not answer within ``connect_timeout``.
         Unsupported: the store is not fit for locks (version, permission, schema).

@@ -121,7 +121,7 @@ class _Lock:
             reason: shown to tasks that wait for the lock.
             options: replace those of the lock; see ``OptionArgs``.
 
-        Raises (when awaited or entered):
+        Raises:
             LockTimeout: not obtained in time; ``.holders`` says who had it.
             WouldDeadlock: this task holds the resource already.
             TooManyWaiters: the queue is as long as ``max_waiters``.

@@ -104,7 +104,7 @@ class MutexSet:
             timeout: Seconds to wait; None: for ever; 0: one attempt.
             reason: Shown to other programs.
 
-        Raises (when awaited or entered):
+        Raises:
             LockTimeout: the mutex was not obtained in time.
             WouldDeadlock: this task already holds the mutex of that name.
             AcquireUncertain: the store did not answer whether it granted the mutex.

@@ -128,16 +128,14 @@ class Occupancies:
                 another program obtains the object.
             who: The name that other programs are shown; host and process by default.
 
-        Raises (when awaited or entered):
+        Raises:
             LockBusy: the object is in use; ``holders`` has the users' names.
             LockTimeout: other programs tried at the same moments for ``timeout``
                 seconds.
             AcquireUncertain: the reply was lost; a record of ours may remain.
             BackendError: the store failed.
             Closed: the ``Locks`` is closed, forked or of another event loop.
-
-        Raises (at once):
-            ConfigurationError: an argument is not valid.
+            ConfigurationError: an argument is not valid (raised at once).
         """
         return Occupancy(self, self._named(thing)).occupy(timeout, who=who)
 

@@ -350,7 +350,7 @@ class MutexSets:
 
 
 class RedisMembers:
-    """Takes mutexes of one mutex set (interchangeable mutexes) for tasks of a client."""
+    """Takes mutexes of one mutex set (interchangeable mutexes) for some tasks."""
 
     def __init__(
         self, sets: MutexSets, keys: SetKeys, pool: bytes, wake: WakeSet

@@ -66,7 +66,7 @@ class RowLock:
             timeout: Seconds to wait; None: for ever; 0: one attempt. The reply to a
                 request under way is waited for beyond the timeout.
 
-        Raises (when awaited or entered):
+        Raises:
             LockTimeout: the row was not obtained in time; ``holders`` has its mark and
                 reason.
             WouldDeadlock: this task already holds the row.

@@ -437,7 +437,7 @@ class OfflineQueue:
         return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
-        """Fail calls queued for longer than their limit at ``now``; ``why`` is the text."""
+        """Fail calls queued longer than allowed at ``now``; ``why`` is the text."""
         late: list[Call[Any]] = []
         for call in self.take():
             waited = now - call.queued_at
