@@ -79,7 +79,7 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``
             is not ``connect(…)``.
 
-    Raises (when the application starts):
+    Raises:
         ConfigurationError: a ``hold`` does not fit the path of its route.
         BackendError: as ``connect``.
     """

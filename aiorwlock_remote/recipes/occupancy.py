@@ -166,7 +166,7 @@ class Occupancies:
             timeout: Seconds to compete with programs that try at the same moment; None:
                 until one of them obtains the object.
 
-        Raises (when it decorates):
+        Raises:
             ConfigurationError: the decorated function is no coroutine function, or
                 ``thing`` or ``busy`` is one or cannot be called.
         """
