@@ -77,11 +77,9 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
 
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``
-            is not ``connect(…)``.
-
-    Raises:
-        ConfigurationError: a ``hold`` does not fit the path of its route.
-        BackendError: as ``connect``.
+            is not ``connect(…)``; or, when the application starts, a ``hold`` does not
+            fit the path of its route.
+        BackendError: the store failed, when the application starts.
     """
     check_connecting(connecting)
     if _answer_errors in app.middlewares:
