@@ -126,6 +126,7 @@ async def test_what_it_costs(tmp_path: Path) -> None:
         assert said[-1] == "DELETE"
 
 
+@pytest.mark.slow
 async def test_a_session_that_holds_the_only_connection(tmp_path: Path) -> None:
     options = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.1}
     async with sqlite(tmp_path, **options) as engine:

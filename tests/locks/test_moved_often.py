@@ -26,6 +26,7 @@ async def moved(held: Held, times: int) -> Held:
     return held
 
 
+@pytest.mark.slow
 async def test_none_but_the_first_and_the_newest_stay() -> None:
     async with connect("memory://") as locks:
         lock = locks.rwlock("moved", "all day")

@@ -116,6 +116,7 @@ async def test_closing_waits_for_no_renewal(
     assert renewals_hang.is_set()
 
 
+@pytest.mark.slow
 async def test_closing_waits_for_no_lane(
     link: FaultyLink, store: FaultyMemory, renewals_hang: threading.Event
 ) -> None:
@@ -145,6 +146,7 @@ async def test_a_renewal_that_hangs_hides_no_other_loss(
     assert not await first.release()
 
 
+@pytest.mark.slow
 async def test_grants_of_one_moment_are_renewed_together(
     link: FaultyLink, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

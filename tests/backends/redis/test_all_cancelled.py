@@ -41,6 +41,7 @@ def test_while_the_server_is_away(start_redis: StartRedis, by_client: bool) -> N
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_client", [False, True])
 def test_a_silent_server_is_noticed(start_redis: StartRedis, by_client: bool) -> None:
     server = start_redis()
