@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
@@ -30,10 +29,7 @@ from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import after_change, without_proof
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.cassandra")
 
 Outcome = tuple[bool, StoredState | None]
 
@@ -183,9 +179,6 @@ class CassandraCas:
             row = asked.result()[0]
             if not row[APPLIED]:
                 state = self._seen(rows.parse_row(row))
-                if log.isEnabledFor(logging.DEBUG):
-                    label = swap.resource.label
-                    log_event(log, "swap_retried", logging.DEBUG, resource=label)
                 outcome.set_result((False, state if state.mark.found.settled else None))
                 return
         except Exception as exc:  # noqa: BLE001 - a damaged record, handed to the caller
