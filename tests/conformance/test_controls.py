@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 from aiorwlock_remote import LockError
 from aiorwlock_remote.backends.memory import MemoryDatabase
 from aiorwlock_remote.ports import Store as Port
-from aiorwlock_remote.testing.conformance import StoreLocation, StoreUnderTest
+from aiorwlock_remote.testing.conformance import StoreLocation
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
@@ -190,17 +189,11 @@ async def run(fault: type[Fault], case: Case, folder: Path) -> None:
     """Run the case as pytest would, on a store with this fault."""
     cases, name, given = case
     harness = BrokenHarness(fault)
-    store = StoreUnderTest(harness.fresh(folder), harness.patience)
-    test = getattr(type("Controlled", (cases,), {"harness": harness})(), name)
-    async with AsyncExitStack() as stack:
-        fixtures: dict[str, Any] = {
-            "store": store,
-            "locks": await stack.enter_async_context(store.connect()),
-            "others": await stack.enter_async_context(store.connect()),
-            "loop": ("asyncio", {}),
-            **given,
-        }
-        wanted = inspect.signature(test).parameters
+    controlled = type("Controlled", (cases,), {"harness": harness})()
+    test = getattr(controlled, name)
+    async with controlled.connected(folder):
+        fixtures: dict[str, Any] = {"loop": ("asyncio", {}), **given}
+        wanted = list(inspect.signature(test).parameters)
         with anyio.fail_after(4 * harness.patience):
             await test(**{name: fixtures[name] for name in wanted})
 

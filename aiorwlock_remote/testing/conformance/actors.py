@@ -7,35 +7,52 @@ before is known to wait.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Unpack
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, LockError, Mutex, OptionArgs, RWLock
-from aiorwlock_remote.testing.conformance.harness import AnyLock, StoreUnderTest
+from aiorwlock_remote.testing.conformance.harness import AnyLock
 
-Condition = Callable[[], Awaitable[bool]]
+Acquiring = AbstractAsyncContextManager[Held]
+Condition = Callable[[], Awaitable[bool] | bool]
 
 
 async def wait_until(condition: Condition, patience: float) -> None:
     """Poll until the condition holds; after ``patience`` seconds: ``TimeoutError``."""
     with anyio.fail_after(patience):
-        while not await condition():  # noqa: ASYNC110 - stores send no event for this
+        while True:
+            holds = condition()
+            if holds if isinstance(holds, bool) else await holds:
+                return
             await anyio.sleep(0.005)
+
+
+async def cancelled_after(
+    turns: int, work: Callable[..., Awaitable[object]], *args: object
+) -> None:
+    """Call ``work`` in a task that is cancelled after ``turns`` turns of the loop."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work, *args)
+            for _ in range(turns):
+                await checkpoint()
+            scope.cancel()
 
 
 class TaskActor:
     """Task that acquires a lock, and releases it when the test case allows it."""
 
-    def __init__(self, actors: TaskActors, lock: AnyLock, name: str) -> None:
+    def __init__(self, actors: TaskActors, name: str) -> None:
         self.name = name
         self.held: Held | None = None
         self.error: LockError | None = None
         self.scope: anyio.CancelScope = anyio.CancelScope()
         self._actors = actors
-        self._lock = lock
         self._asked, self._entered = anyio.Event(), anyio.Event()
         self._may_leave, self._gone = anyio.Event(), anyio.Event()
 
@@ -69,13 +86,11 @@ class TaskActor:
         """Wait until the task has called ``acquire``; it may not hold the lock yet."""
         await self._actors.within(self._asked)
 
-    async def run(
-        self, timeout: float | None, reason: str, options: OptionArgs
-    ) -> None:
+    async def run(self, acquire: Callable[[], Acquiring]) -> None:
         """Body of the task: acquire, wait for ``may_leave``, release."""
         with self.scope:
             try:
-                acquisition = self._lock.acquire(timeout, reason=reason, **options)
+                acquisition = acquire()
                 self._asked.set()
                 async with acquisition as self.held:
                     self._actors.order.append(self.name)
@@ -106,9 +121,26 @@ class TaskActors:
         **options: Unpack[OptionArgs],
     ) -> TaskActor:
         """Start a task that acquires the lock; return once ``acquire`` is called."""
-        actor = TaskActor(self, lock, name)
+        acquire = partial(lock.acquire, timeout, reason=reason, **options)
+        return await self._start(acquire, name)
+
+    async def upgrades(self, held: Held) -> TaskActor:
+        """Start a task that upgrades the grant; return once ``upgrade`` is called."""
+
+        @asynccontextmanager
+        async def upgraded() -> AsyncIterator[Held]:
+            moved = await held.upgrade()
+            try:
+                yield moved
+            finally:
+                await moved.release()
+
+        return await self._start(upgraded, "upgrader")
+
+    async def _start(self, acquire: Callable[[], Acquiring], name: str) -> TaskActor:
+        actor = TaskActor(self, name)
         self._actors.append(actor)
-        self.group.start_soon(actor.run, timeout, reason, options)
+        self.group.start_soon(actor.run, acquire)
         await actor.asked()
         return actor
 
@@ -147,6 +179,15 @@ class TaskActors:
 
         await self.until(has)
 
+    async def nothing_left(self, lock: AnyLock) -> None:
+        """Wait until the lock has neither holders nor queue entries."""
+
+        async def nothing() -> bool:
+            shown = await lock.info()
+            return not shown.holders and not shown.queue
+
+        await self.until(nothing)
+
     async def until(self, condition: Condition) -> None:
         await wait_until(condition, self._patience)
 
@@ -158,15 +199,8 @@ class TaskActors:
         for actor in self._actors:
             actor.may_leave()
 
-
-@asynccontextmanager
-async def task_actors(store: StoreUnderTest) -> AsyncIterator[TaskActors]:
-    """Yield a ``TaskActors``; its tasks release their locks when the block ends.
-
-    Raises ``TimeoutError`` if block and tasks last longer than the store's patience.
-    """
-    with anyio.fail_after(store.patience):
-        async with anyio.create_task_group() as group:
-            actors = TaskActors(group, store.patience / 2)
-            yield actors
-            actors.all_may_leave()
+    async def finish(self) -> None:
+        """Let all tasks acquire and release their locks, and wait for their ends."""
+        self.all_may_leave()
+        for actor in self._actors:
+            await actor.gone()

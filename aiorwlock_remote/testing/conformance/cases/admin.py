@@ -9,21 +9,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from aiorwlock_remote import Locks
-from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
+from aiorwlock_remote.testing.conformance.harness import lock_of
 
 
 class AdminCases(Cases):
     """``info``, ``list``, ``stale``, ``force_release`` reach other clients' grants."""
 
     @pytest.mark.parametrize("mode", MODES)
-    async def test_info(self, locks: Locks, others: Locks, mode: str) -> None:
+    async def test_info(self, mode: str) -> None:
         """``info`` shows a grant's holder, host, process, reason, start and end."""
-        async with lock_of(locks, mode, ("order", 42)).acquire(reason="refund") as held:
-            shown = await others.mutex("order", 42).info()
+        async with lock_of(self.locks, mode, ("order", 42)).acquire(
+            reason="refund"
+        ) as held:
+            shown = await self.others.mutex("order", 42).info()
             (holder,) = shown.holders
             assert (shown.resource_type, shown.resource_id) == ("order", "42")
             assert (holder.holder, holder.mode) == (held.holder, held.mode)
@@ -42,114 +42,103 @@ class AdminCases(Cases):
             assert shown.updated_at is not None
             assert shown.created_at <= shown.updated_at
 
-    async def test_info_changes_nothing(self, locks: Locks, others: Locks) -> None:
+    async def test_info_changes_nothing(self) -> None:
         """``info`` of a lock that was never used leaves nothing in the store."""
-        shown = await locks.mutex("order", 42).info()
+        shown = await self.locks.mutex("order", 42).info()
         assert (shown.holders, shown.queue, shown.locked) == ((), (), False)
-        assert not await locks.rwlock("order", 42).locked()
-        assert [d async for d in others.list()] == []
+        assert not await self.locks.rwlock("order", 42).locked()
+        assert [d async for d in self.others.list()] == []
 
-    async def test_list(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_list(self) -> None:
         """``list`` yields the resources held or waited for, of one type or of all."""
-        async with task_actors(store) as actors:
-            first = await actors.enters(locks.mutex("order", 1))
-            await actors.enters(locks.rwlock("catalog", 2).reader)
-            await actors.queues(others.mutex("order", 1))
-            # A lock that was used and is free again must not be listed.
-            async with others.mutex("order", 3):
-                pass
-            listed = {(d.resource_type, d.resource_id) async for d in others.list()}
-            assert listed == {("order", "1"), ("catalog", "2")}
-            (order,) = [d async for d in others.list("order")]
-            assert order.holders[0].holder == (await first.inside()).holder
-            assert len(order.queue) == 1
-            assert [d async for d in others.list("nothing")] == []
-        assert [d async for d in others.list()] == []
+        first = await self.actors.enters(self.locks.mutex("order", 1))
+        await self.actors.enters(self.locks.rwlock("catalog", 2).reader)
+        await self.actors.queues(self.others.mutex("order", 1))
+        # A lock that was used and is free again must not be listed.
+        async with self.others.mutex("order", 3):
+            pass
+        listed = {(d.resource_type, d.resource_id) async for d in self.others.list()}
+        assert listed == {("order", "1"), ("catalog", "2")}
+        (order,) = [d async for d in self.others.list("order")]
+        assert order.holders[0].holder == (await first.inside()).holder
+        assert len(order.queue) == 1
+        assert [d async for d in self.others.list("nothing")] == []
+        await self.actors.finish()
+        assert [d async for d in self.others.list()] == []
 
-    async def test_stale(self, locks: Locks, others: Locks) -> None:
+    async def test_stale(self) -> None:
         """``stale`` yields grants without a lease, filtered by age and type."""
-        assert await locks.acquire_mutex_lock("order", 1, "gluww")
+        assert await self.locks.acquire_mutex_lock("order", 1, "gluww")
         # A grant that is held and renewed is not stale.
-        async with locks.mutex("order", 2):
-            (stale,) = [d async for d in others.stale()]
+        async with self.locks.mutex("order", 2):
+            (stale,) = [d async for d in self.others.stale()]
             assert stale.resource_id == "1"
-            assert [d async for d in others.stale(older_than=3600)] == []
-            assert [d async for d in others.stale(resource_type="other")] == []
-        assert await others.force_release(stale, reason="test") == 1
-        assert [d async for d in others.stale()] == []
+            assert [d async for d in self.others.stale(older_than=3600)] == []
+            assert [d async for d in self.others.stale(resource_type="other")] == []
+        assert await self.others.force_release(stale, reason="test") == 1
+        assert [d async for d in self.others.stale()] == []
 
-    async def test_an_expired_grant_is_stale(self, locks: Locks, others: Locks) -> None:
+    async def test_an_expired_grant_is_stale(self) -> None:
         """``stale`` yields an expired grant, but ``info`` shows the lock as free."""
         short = self.harness.short
-        (await locks.mutex("order", 1, lease=short).acquire()).detach()
-        (await locks.mutex("order", 2, lease=short).acquire()).detach()
+        (await self.locks.mutex("order", 1, lease=short).acquire()).detach()
+        (await self.locks.mutex("order", 2, lease=short).acquire()).detach()
         # The acquire waits until the second lease has run out; so has the first by
         # then.
-        async with others.mutex("order", 2):
-            shown = await others.mutex("order", 1).info()
+        async with self.others.mutex("order", 2):
+            shown = await self.others.mutex("order", 1).info()
             assert not shown.locked
-            (stale,) = [d async for d in others.stale()]
+            (stale,) = [d async for d in self.others.stale()]
             assert stale.resource_id == "1"
             assert stale.holders[0].expires_in is not None
             assert stale.holders[0].expires_in <= 0
 
-    async def test_force_release_lets_the_next_in(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_force_release_lets_the_next_in(self) -> None:
         """``force_release`` wakes the next waiter, which gets the lock."""
-        async with task_actors(store) as actors:
-            await actors.enters(locks.mutex("order", 1, on_lost="flag"))
-            waiting = await actors.queues(others.mutex("order", 1))
-            seen = await others.mutex("order", 1).info()
-            assert await others.force_release(seen, reason="test") == 1
-            await waiting.inside()
+        await self.actors.enters(self.locks.mutex("order", 1, on_lost="flag"))
+        waiting = await self.actors.queues(self.others.mutex("order", 1))
+        seen = await self.others.mutex("order", 1).info()
+        assert await self.others.force_release(seen, reason="test") == 1
+        await waiting.inside()
 
-    async def test_force_release_spares_who_came_since(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_force_release_spares_who_came_since(self) -> None:
         """``force_release`` of an old ``info`` spares a holder that came later."""
-        async with locks.mutex("order", 1):
-            seen = await others.mutex("order", 1).info()
-        async with locks.mutex("order", 1) as held:
-            assert await others.force_release(seen, reason="test") == 0
+        async with self.locks.mutex("order", 1):
+            seen = await self.others.mutex("order", 1).info()
+        async with self.locks.mutex("order", 1) as held:
+            assert await self.others.force_release(seen, reason="test") == 0
             held.check()
             await held.extend()
-        assert await others.force_release(seen, reason="test") == 0
+        assert await self.others.force_release(seen, reason="test") == 0
 
-    async def test_force_release_of_some_readers(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_force_release_of_some_readers(self) -> None:
         """``force_release(info)`` ends and counts only readers that ``info`` shows."""
         for ticket in ("one", "two"):
-            assert await locks.acquire_readers_lock("order", 1, ticket)
-        seen = await others.mutex("order", 1).info()
-        assert await locks.acquire_readers_lock("order", 1, "three")
-        assert await locks.release_readers_lock("order", 1, "one")
-        assert await others.force_release(seen, reason="test") == 1
-        assert not await locks.release_readers_lock("order", 1, "two")
-        assert await locks.release_readers_lock("order", 1, "three")
+            assert await self.locks.acquire_readers_lock("order", 1, ticket)
+        seen = await self.others.mutex("order", 1).info()
+        assert await self.locks.acquire_readers_lock("order", 1, "three")
+        assert await self.locks.release_readers_lock("order", 1, "one")
+        assert await self.others.force_release(seen, reason="test") == 1
+        assert not await self.locks.release_readers_lock("order", 1, "two")
+        assert await self.locks.release_readers_lock("order", 1, "three")
 
-    async def test_a_stale_doorman_of_the_same_ticket(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_stale_doorman_of_the_same_ticket(self) -> None:
         """``force_release`` of an old ``info`` spares a newer grant of equal ticket."""
-        assert await locks.acquire_mutex_lock("order", 1, "gluww")
-        seen = await others.mutex("order", 1).info()
-        assert await locks.release_mutex_lock("order", 1, "gluww")
-        assert await locks.acquire_mutex_lock("order", 1, "gluww")
-        assert await others.force_release(seen, reason="test") == 0
-        assert await locks.release_mutex_lock("order", 1, "gluww")
+        assert await self.locks.acquire_mutex_lock("order", 1, "gluww")
+        seen = await self.others.mutex("order", 1).info()
+        assert await self.locks.release_mutex_lock("order", 1, "gluww")
+        assert await self.locks.acquire_mutex_lock("order", 1, "gluww")
+        assert await self.others.force_release(seen, reason="test") == 0
+        assert await self.locks.release_mutex_lock("order", 1, "gluww")
 
     async def test_force_release_is_audited(
-        self, locks: Locks, others: Locks, caplog: pytest.LogCaptureFixture
+        self, caplog: pytest.LogCaptureFixture
     ) -> None:
         """``force_release`` logs each released holder and the reason, but no ticket."""
-        assert await locks.acquire_mutex_lock("order", 1, "gluww-secret")
-        seen = await others.mutex("order", 1).info()
+        assert await self.locks.acquire_mutex_lock("order", 1, "gluww-secret")
+        seen = await self.others.mutex("order", 1).info()
         with caplog.at_level(logging.WARNING, logger="aiorwlock_remote.audit"):
-            await others.force_release(seen, reason="crashed deploy")
+            await self.others.force_release(seen, reason="crashed deploy")
         (entry,) = [r for r in caplog.records if r.name == "aiorwlock_remote.audit"]
         assert entry.__dict__["reason"] == "crashed deploy"
         assert entry.__dict__["resource"] == "order/1"

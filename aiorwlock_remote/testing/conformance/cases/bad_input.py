@@ -11,7 +11,6 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 BAD_NAMES: dict[str, tuple[object, object]] = {
     "empty type": ("", 1),
@@ -49,10 +48,10 @@ class BadInputCases(Cases):
     """Bad names, options, URLs, timeouts and leases raise ``ConfigurationError``."""
 
     @pytest.fixture
-    async def untouched(self, locks: Locks) -> AsyncIterator[Locks]:
+    async def untouched(self) -> AsyncIterator[Locks]:
         """A ``Locks``; the test fails if it leaves a lock held or a waiter queued."""
-        yield locks
-        assert [d async for d in locks.list()] == []
+        yield self.locks
+        assert [d async for d in self.locks.list()] == []
 
     @pytest.mark.parametrize("what", list(BAD_NAMES))
     async def test_names(self, untouched: Locks, what: str) -> None:
@@ -82,7 +81,7 @@ class BadInputCases(Cases):
             with pytest.raises(ConfigurationError):
                 await untouched.mutex("order", 1).try_acquire(**option)
 
-    async def test_options_of_connect(self, store: StoreUnderTest) -> None:
+    async def test_options_of_connect(self) -> None:
         """``connect`` raises ``ConfigurationError`` for a bad option or prefix."""
         for name, value in (
             *FLAT,
@@ -93,11 +92,11 @@ class BadInputCases(Cases):
         ):
             option: Any = {name: value}
             with pytest.raises(ConfigurationError):
-                await connect(store.site.url, **option)
+                await connect(self.store.site.url, **option)
 
-    async def test_urls(self, store: StoreUnderTest) -> None:
+    async def test_urls(self) -> None:
         """A URL with unknown option or scheme raises ``ConfigurationError``."""
-        url = store.site.url
+        url = self.store.site.url
         for bad in (
             f"{url}{'&' if '?' in url else '?'}nonsense=1",
             f"x{url}",
@@ -149,9 +148,9 @@ class BadInputCases(Cases):
                     await held.upgrade(-1 if bad == 0.1 else bad)  # type: ignore[arg-type]
                 held.check()
 
-    async def test_options_resolve(self, store: StoreUnderTest) -> None:
+    async def test_options_resolve(self) -> None:
         """Options of ``acquire`` override the lock's, which override ``connect``'s."""
-        async with store.connect(lease=10) as locks:
+        async with self.store.connect(lease=10) as locks:
             async with locks.mutex("order", 1) as held:
                 assert 5 < (held.expires_in or 0) < 10
             async with locks.mutex("order", 1, lease=20) as held:

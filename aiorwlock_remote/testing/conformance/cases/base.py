@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ import pytest
 
 from aiorwlock_remote import Locks
 from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.actors import TaskActors
 from aiorwlock_remote.testing.conformance.harness import Harness, StoreUnderTest
 
 FAST_RENEWALS_PER_LEASE = 300
@@ -34,39 +36,81 @@ Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]
 
 
-def in_time(case: Case) -> Case:
-    """Return the test case with a time limit of twice ``Harness.patience`` seconds."""
+def as_test(case: Case) -> Case:
+    """Return the case as a test: with ``self.actors``, and with a limit of time.
+
+    After the case, its actors release their locks and end.
+    """
 
     @wraps(case)
-    async def bounded(self: Cases, **fixtures: object) -> None:
-        with anyio.fail_after(2 * self.harness.patience):
-            await case(self, **fixtures)
+    async def test(self: Cases, **fixtures: object) -> None:
+        failure: BaseException | None = None
+        patience = self.harness.patience
+        with anyio.fail_after(2 * patience):
+            async with anyio.create_task_group() as group:
+                self.actors = TaskActors(group, patience / 2)
+                # Raised outside of the group, which would wrap the failure.
+                try:
+                    await case(self, **fixtures)
+                except (Exception, pytest.fail.Exception) as exc:  # noqa: BLE001
+                    failure = exc
+                    group.cancel_scope.cancel()
+                self.actors.all_may_leave()
+        if failure is not None:
+            raise failure
 
-    return bounded
+    return test
 
 
 class Cases:
     """Base of the conformance cases of one subject, for the backend of ``harness``.
 
-    ``needs``: capabilities without which the cases do not apply. ``foreign``: True if
-    the cases need a program that uses the published mutex record.
+    Attributes:
+        needs: Capabilities without which the cases do not apply.
+        foreign: Whether the cases need a program that uses the published mutex record.
+        store: The store of this test, which no other test uses.
+        locks: ``Locks`` connected to the store; for the cases, the process under test.
+        others: Second ``Locks`` of the store; for the cases, another process.
+        actors: Starts tasks that acquire locks, and end with the case.
     """
-
-    def __init_subclass__(cls) -> None:
-        for name, case in list(vars(cls).items()):
-            if name.startswith("test_"):
-                setattr(cls, name, in_time(case))
 
     harness: ClassVar[Harness]
     needs: ClassVar[Capability] = Capability.NONE
     foreign: ClassVar[bool] = False
     pytestmark: ClassVar[Any] = pytest.mark.anyio
+    store: StoreUnderTest
+    locks: Locks
+    others: Locks
+    actors: TaskActors
+
+    def __init_subclass__(cls) -> None:
+        for name, case in list(vars(cls).items()):
+            if name.startswith("test_"):
+                setattr(cls, name, as_test(case))
 
     @classmethod
     def applies_to(cls, harness: Harness) -> bool:
         """Return True if the harness has all that these cases need."""
         able = cls.needs & harness.capabilities == cls.needs
         return able and (harness.has_foreigner or not cls.foreign)
+
+    @pytest.fixture(autouse=True)
+    async def _connected(self, tmp_path: Path) -> AsyncIterator[None]:
+        async with self.connected(tmp_path):
+            yield
+
+    @asynccontextmanager
+    async def connected(self, folder: Path) -> AsyncIterator[None]:
+        """Context in which ``store``, ``locks`` and ``others`` are set and connected.
+
+        ``folder``: an empty folder for the store.
+        """
+        self.store = StoreUnderTest(self.harness.fresh(folder), self.harness.patience)
+        async with (
+            self.store.connect() as self.locks,
+            self.store.connect() as self.others,
+        ):
+            yield
 
     @pytest.fixture
     def renewed_often(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,19 +120,3 @@ class Cases:
     def loop(self, anyio_backend: str | Loop) -> Loop:
         """Library and options of the event loop, as ``anyio.run`` takes them."""
         return (anyio_backend, {}) if isinstance(anyio_backend, str) else anyio_backend
-
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> StoreUnderTest:
-        return StoreUnderTest(self.harness.fresh(tmp_path), self.harness.patience)
-
-    @pytest.fixture
-    async def locks(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """``Locks`` connected to the store; for the cases, the process under test."""
-        async with store.connect() as locks:
-            yield locks
-
-    @pytest.fixture
-    async def others(self, store: StoreUnderTest) -> AsyncIterator[Locks]:
-        """Second ``Locks`` connected to the store; for the cases, another process."""
-        async with store.connect() as others:
-            yield others

@@ -6,10 +6,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
-from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest
 
 
 async def every_use(locks: Locks) -> list[str]:
@@ -50,62 +48,55 @@ async def every_use(locks: Locks) -> list[str]:
 class CloseCases(Cases):
     """A closed ``Locks`` holds nothing, and every use of it raises ``Closed``."""
 
-    async def test_use_after_close(self, store: StoreUnderTest) -> None:
+    async def test_use_after_close(self) -> None:
         """Use of a closed ``Locks`` raises ``Closed``; another close does nothing."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         await locks.aclose()
         assert set(await every_use(locks)) == {"closed"}
         await locks.aclose()
-        async with store.connect() as locks:
+        async with self.store.connect() as locks:
             pass
         assert set(await every_use(locks)) == {"closed"}
 
-    async def test_close_releases(self, store: StoreUnderTest, others: Locks) -> None:
+    async def test_close_releases(self) -> None:
         """Closing a ``Locks`` releases every grant, however it was acquired."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         held = [
             await locks.mutex("order", 1).acquire(),
             await locks.rwlock("order", 2).reader.acquire(),
             await locks.mutex("order", 3, lease=None).acquire(),
         ]
         await locks.aclose()
-        assert [d async for d in others.list()] == []
+        assert [d async for d in self.others.list()] == []
         assert not any(grant.valid for grant in held)
 
-    async def test_close_ends_the_waiting(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_close_ends_the_waiting(self) -> None:
         """A waiter whose ``Locks`` is closed gets ``Closed``, and leaves the queue."""
-        async with task_actors(store) as actors:
-            async with locks.mutex("order", 1):
-                closing = await store.connect()
-                waiting = [await actors.queues(closing.mutex("order", 1))]
-                waiting += [await actors.asks(closing.mutex("order", 1))]
-                waiting += [await actors.queues(closing.rwlock("order", 1).reader)]
-                await closing.aclose()
-                for actor in waiting:
-                    error = await actor.gone()
-                    assert isinstance(error, Closed)
-                    assert error.reason == "closed"
-                # An entry that stays would cost the others a claim window.
-                await actors.queue_has(others.mutex("order", 1), 0)
-            assert not await others.mutex("order", 1).locked()
+        async with self.locks.mutex("order", 1):
+            closing = await self.store.connect()
+            waiting = [await self.actors.queues(closing.mutex("order", 1))]
+            waiting += [await self.actors.asks(closing.mutex("order", 1))]
+            waiting += [await self.actors.queues(closing.rwlock("order", 1).reader)]
+            await closing.aclose()
+            for actor in waiting:
+                error = await actor.gone()
+                assert isinstance(error, Closed)
+                assert error.reason == "closed"
+            # An entry that stays would cost the others a claim window.
+            await self.actors.queue_has(self.others.mutex("order", 1), 0)
+        assert not await self.others.mutex("order", 1).locked()
 
-    async def test_close_inside_a_body(
-        self, store: StoreUnderTest, others: Locks
-    ) -> None:
+    async def test_close_inside_a_body(self) -> None:
         """The body of ``async with`` may close its ``Locks``, and end without error."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         async with locks.mutex("order", 1) as held:
             await locks.aclose()
             assert not held.valid
-        assert not await others.mutex("order", 1).locked()
+        assert not await self.others.mutex("order", 1).locked()
 
-    async def test_close_under_a_body(
-        self, store: StoreUnderTest, others: Locks
-    ) -> None:
+    async def test_close_under_a_body(self) -> None:
         """If another task closes a ``Locks``, lock bodies end by raising ``Closed``."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         entered, errors = anyio.Event(), list[BaseException]()
 
         async def work() -> None:
@@ -121,54 +112,52 @@ class CloseCases(Cases):
             await entered.wait()
             await locks.aclose()
         assert len(errors) == 1
-        assert not await others.mutex("order", 1).locked()
+        assert not await self.others.mutex("order", 1).locked()
 
-    async def test_cancelled_close_is_carried_out(
-        self, store: StoreUnderTest, others: Locks
-    ) -> None:
+    async def test_cancelled_close_is_carried_out(self) -> None:
         """A close whose caller is cancelled still releases every grant."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         held = await locks.mutex("order", 1).acquire()
         with anyio.CancelScope() as scope:
             scope.cancel()
             await locks.aclose()
         assert not held.valid
         assert set(await every_use(locks)) == {"closed"}
-        async with others.mutex("order", 1):
+        async with self.others.mutex("order", 1):
             pass
 
-    async def test_await_and_close(self, store: StoreUnderTest, others: Locks) -> None:
+    async def test_await_and_close(self) -> None:
         """A ``Locks`` from ``await connect()`` works without a context manager."""
-        locks = await store.connect()
+        locks = await self.store.connect()
         try:
             async with locks.mutex("order", 1):
-                assert await others.mutex("order", 1).locked()
+                assert await self.others.mutex("order", 1).locked()
         finally:
             await locks.aclose()
 
-    async def test_another_loop(self, locks: Locks, loop: Loop) -> None:
+    async def test_another_loop(self, loop: Loop) -> None:
         """Use of a ``Locks`` from another event loop than its own raises ``Closed``."""
         name, options = loop
 
         def elsewhere() -> list[str]:
-            return anyio.run(every_use, locks, backend=name, backend_options=options)
+            return anyio.run(
+                every_use, self.locks, backend=name, backend_options=options
+            )
 
         reasons = await anyio.to_thread.run_sync(elsewhere)
         assert set(reasons) == {"other loop"}
-        async with locks.mutex("order", 1):
+        async with self.locks.mutex("order", 1):
             pass
 
-    async def test_after_a_fork(self, store: StoreUnderTest, loop: Loop) -> None:
+    async def test_after_a_fork(self, loop: Loop) -> None:
         """In a forked child any use raises ``Closed``; the parent keeps its lock."""
-        async with child(store, loop) as process:
+        async with child(self.store, loop) as process:
             answer = await process.ask("fork")
             assert answer == {"child": ["forked"], "parent": "held"}
 
-    async def test_a_body_left_in_a_fork(
-        self, store: StoreUnderTest, loop: Loop
-    ) -> None:
+    async def test_a_body_left_in_a_fork(self, loop: Loop) -> None:
         """A forked child that leaves ``async with`` does not release the lock."""
-        async with child(store, loop) as process:
+        async with child(self.store, loop) as process:
             answer = await process.ask("leave_in_a_fork", raising=True)
             assert answer == {"child": "_OfTheBody", "parent": "held"}
             answer = await process.ask("leave_in_a_fork", raising=False)

@@ -11,7 +11,6 @@ from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.waiting import MIN_POLL_INTERVAL
 from aiorwlock_remote.testing.conformance.harness import (
     StoreLocation,
-    StoreUnderTest,
     open_location,
 )
 
@@ -35,21 +34,21 @@ class DeclaredCases(Cases):
     """A store declares capabilities and poll times; ``connect`` takes a ``Backend``."""
 
     @pytest.fixture
-    def probe(self, store: StoreUnderTest) -> Probe:
-        return Probe(store.site)
+    def probe(self) -> Probe:
+        return Probe(self.store.site)
 
-    async def test_capabilities(self, store: StoreUnderTest, probe: Probe) -> None:
+    async def test_capabilities(self, probe: Probe) -> None:
         """A store declares exactly the capabilities that its harness expects."""
-        async with connect(probe, prefix=store.site.prefix):
+        async with connect(probe, prefix=self.store.site.prefix):
             (opened,) = probe.opened
             assert opened.capabilities == self.harness.capabilities
             published = Capability.PUBLISHED_LAYOUT in opened.capabilities
             assert self.harness.has_foreigner or not published
-            assert (store.site.foreigner is not None) == self.harness.has_foreigner
+            assert (self.store.site.foreigner is not None) == self.harness.has_foreigner
 
-    async def test_pace(self, store: StoreUnderTest, probe: Probe) -> None:
+    async def test_pace(self, probe: Probe) -> None:
         """A store that notifies its waiters is polled at most once a second."""
-        async with connect(probe, prefix=store.site.prefix):
+        async with connect(probe, prefix=self.store.site.prefix):
             (opened,) = probe.opened
             wakes = Capability.NOTIFIES in opened.capabilities
             assert opened.pace.poll_min >= (MIN_POLL_INTERVAL if wakes else 0)
@@ -57,13 +56,10 @@ class DeclaredCases(Cases):
             assert opened.pace.entry_ttl >= 3 * opened.pace.poll_max
             assert 0 < opened.pace.claim_window < opened.pace.entry_ttl
 
-    async def test_a_connection_of_your_own(
-        self, store: StoreUnderTest, probe: Probe
-    ) -> None:
+    async def test_a_connection_of_your_own(self, probe: Probe) -> None:
         """``connect(backend)`` opens the same store as ``connect(url)``."""
         async with (
-            connect(probe, prefix=store.site.prefix) as locks,
-            store.connect() as others,
+            connect(probe, prefix=self.store.site.prefix) as locks,
             locks.mutex("order", 1),
         ):
-            assert await others.mutex("order", 1).try_acquire() is None
+            assert await self.others.mutex("order", 1).try_acquire() is None

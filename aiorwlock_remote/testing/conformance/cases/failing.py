@@ -9,9 +9,8 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Name, StoreUnderTest
+from aiorwlock_remote.testing.conformance.harness import Name
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 AcquireCall = Callable[[Locks, Name], Awaitable[object]]
@@ -58,51 +57,49 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 class FailingCases(Cases):
     """If a request is carried out but reported as failed, its grant is withdrawn."""
 
+    async def _free(self, name: Name) -> None:
+        lock = self.others.mutex(*name)
+        await self.actors.nothing_left(lock)
+        async with lock.acquire(timeout=0):
+            pass
+
     @pytest.mark.parametrize("ask", ASKS)
-    async def test_an_acquire_that_fails_late(
-        self, store: StoreUnderTest, others: Locks, ask: str
-    ) -> None:
+    async def test_an_acquire_that_fails_late(self, ask: str) -> None:
         """If a store fails after granting, ``acquire`` raises and frees the lock."""
-        name, link = store.name(), FaultyLink()
-        async with store.connect_behind(link, lease=None) as locks:
+        name, link = self.store.name(), FaultyLink()
+        async with self.store.connect_behind(link, lease=None) as locks:
             link.fate = _fails_late
             with pytest.raises(Unsupported):
                 await ASKS[ask](locks, name)
-            await _free(store, others, name)
+            await self._free(name)
 
     @pytest.mark.parametrize("move", MOVES)
-    async def test_a_move_that_fails_late(
-        self, store: StoreUnderTest, others: Locks, move: str
-    ) -> None:
+    async def test_a_move_that_fails_late(self, move: str) -> None:
         """If an up- or downgrade fails after it was carried out, no grant remains."""
-        name, link = store.name(), FaultyLink()
-        async with store.connect_behind(link, lease=None) as locks:
+        name, link = self.store.name(), FaultyLink()
+        async with self.store.connect_behind(link, lease=None) as locks:
             both = locks.rwlock(*name)
             lock = both.writer if move == "downgrade" else both.reader
             held = await lock.acquire()
             link.fate = _fails_late
             with pytest.raises(Unsupported):
                 await MOVES[move](held)
-            await _free(store, others, name)
+            await self._free(name)
 
-    async def test_an_adoption_that_fails_late(
-        self, store: StoreUnderTest, others: Locks
-    ) -> None:
+    async def test_an_adoption_that_fails_late(self) -> None:
         """If ``adopt`` fails after it was carried out, the lock is freed."""
-        name, link = store.name(), FaultyLink()
-        async with store.connect_behind(link, lease=None) as locks:
+        name, link = self.store.name(), FaultyLink()
+        async with self.store.connect_behind(link, lease=None) as locks:
             ticket = (await locks.mutex(*name).acquire()).detach()
             link.fate = _fails_late
             with pytest.raises(Unsupported):
                 await locks.adopt(ticket)
-            await _free(store, others, name)
+            await self._free(name)
 
-    async def test_taken_back_when_the_store_lets_us(
-        self, store: StoreUnderTest, others: Locks
-    ) -> None:
+    async def test_taken_back_when_the_store_lets_us(self) -> None:
         """If the withdrawal of a grant fails, it is repeated until it succeeds."""
-        name, link = store.name(), FaultyLink()
-        async with store.connect_behind(link, lease=None) as locks:
+        name, link = self.store.name(), FaultyLink()
+        async with self.store.connect_behind(link, lease=None) as locks:
             link.fate = lambda command: (
                 _fails_late(command) if isinstance(command, MAY_GRANT) else Fate.FORBID
             )
@@ -110,16 +107,6 @@ class FailingCases(Cases):
                 await locks.mutex(*name).acquire()
             # Neither the grant nor its withdrawal was reported: the lock is held by no
             # task until a repeated withdrawal gets through.
-            assert await others.mutex(*name).locked()
+            assert await self.others.mutex(*name).locked()
             link.fate = lambda _: Fate.PASS
-            await _free(store, others, name)
-
-
-async def _free(store: StoreUnderTest, others: Locks, name: Name) -> None:
-    async def condition() -> bool:
-        shown = await others.mutex(*name).info()
-        return not shown.holders and not shown.queue
-
-    await wait_until(condition, store.patience / 2)
-    async with others.mutex(*name).acquire(timeout=0):
-        pass
+            await self._free(name)

@@ -15,16 +15,10 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import Held, LockLost, Locks, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from aiorwlock_remote.testing.conformance.actors import (
-    Condition,
-    task_actors,
-    wait_until,
-)
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import (
     AnyLock,
-    StoreUnderTest,
     lock_of,
 )
 
@@ -32,96 +26,90 @@ from aiorwlock_remote.testing.conformance.harness import (
 class LeaseCases(Cases):
     """A grant ends with its lease, and lasts as long as its lease is renewed."""
 
-    async def test_expiry_lets_the_next_in(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_expiry_lets_the_next_in(self) -> None:
         """A grant that is not renewed ends when its lease is over, not earlier."""
         clock, short = SystemClock(), self.harness.short
         asked = clock.now()
-        held = await locks.mutex("order", 1, lease=short).acquire()
+        held = await self.locks.mutex("order", 1, lease=short).acquire()
         held.detach()
-        async with task_actors(store) as actors:
-            waiting = await actors.asks(others.mutex("order", 1))
-            await waiting.inside()
-            assert clock.now() - asked >= short
+        waiting = await self.actors.asks(self.others.mutex("order", 1))
+        await waiting.inside()
+        assert clock.now() - asked >= short
 
-    async def test_expired_readers_let_a_writer_in(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_expired_readers_let_a_writer_in(self) -> None:
         """A writer enters when the lease of the last reader has run out."""
-        async with task_actors(store) as actors:
-            live = await actors.enters(locks.rwlock("c", 1).reader)
-            short = self.harness.short
-            assert await locks.acquire_readers_lock("c", 1, "gone", lease=short)
-            assert await locks.acquire_readers_lock("c", 1, "too", lease=short)
-            await live.leave()
-            waiting = await actors.asks(others.rwlock("c", 1).writer)
-            await waiting.inside()
+        live = await self.actors.enters(self.locks.rwlock("c", 1).reader)
+        short = self.harness.short
+        assert await self.locks.acquire_readers_lock("c", 1, "gone", lease=short)
+        assert await self.locks.acquire_readers_lock("c", 1, "too", lease=short)
+        await live.leave()
+        waiting = await self.actors.asks(self.others.rwlock("c", 1).writer)
+        await waiting.inside()
 
-    async def test_a_holder_is_kept(self, locks: Locks, others: Locks) -> None:
+    async def test_a_holder_is_kept(self) -> None:
         """A grant in use is renewed: after two leases it is still held."""
         kept = self.harness.kept
-        async with locks.mutex("order", 1, lease=kept) as held:
+        async with self.locks.mutex("order", 1, lease=kept) as held:
             with pytest.raises(LockTimeout):
-                await others.mutex("order", 1).acquire(timeout=2 * kept)
+                await self.others.mutex("order", 1).acquire(timeout=2 * kept)
             held.check()
             assert held.expires_in is not None
             assert held.expires_in <= kept
 
-    async def test_an_awaited_grant_is_kept(self, locks: Locks, others: Locks) -> None:
+    async def test_an_awaited_grant_is_kept(self) -> None:
         """A ``Held`` is renewed even if the task that acquired it has ended."""
         kept: list[Held] = []
 
         async def obtain() -> None:
-            lock = locks.rwlock("c", 1, lease=self.harness.kept)
+            lock = self.locks.rwlock("c", 1, lease=self.harness.kept)
             kept.append(await lock.reader.acquire())
 
         async with anyio.create_task_group() as group:
             group.start_soon(obtain)
         with pytest.raises(LockTimeout):
-            await others.rwlock("c", 1).writer.acquire(timeout=1.5 * self.harness.kept)
+            await self.others.rwlock("c", 1).writer.acquire(
+                timeout=1.5 * self.harness.kept
+            )
         kept[0].check()
         assert await kept.pop().release()
 
-    async def test_without_a_lease_it_never_ends(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_without_a_lease_it_never_ends(self) -> None:
         """A grant with ``lease=None`` outlives its holder; ``stale`` lists it."""
-        held = await locks.mutex("order", 1, lease=None).acquire()
+        held = await self.locks.mutex("order", 1, lease=None).acquire()
         assert held.expires_in is None
-        (await locks.mutex("order", 2, lease=self.harness.short).acquire()).detach()
+        (
+            await self.locks.mutex("order", 2, lease=self.harness.short).acquire()
+        ).detach()
         held.detach()
         # The acquire waits for the short lease: meanwhile the endless one has not
         # ended.
-        async with others.mutex("order", 2):
-            assert await others.mutex("order", 1).try_acquire() is None
-            (stale,) = [d async for d in others.stale()]
+        async with self.others.mutex("order", 2):
+            assert await self.others.mutex("order", 1).try_acquire() is None
+            (stale,) = [d async for d in self.others.stale()]
         assert (stale.resource_type, stale.resource_id) == ("order", "1")
         assert [h.holder for h in stale.holders] == [held.holder]
         assert stale.holders[0].expires_in is None
-        assert await others.force_release(stale, reason="test") == 1
-        async with others.mutex("order", 1).acquire(timeout=0) as theirs:
+        assert await self.others.force_release(stale, reason="test") == 1
+        async with self.others.mutex("order", 1).acquire(timeout=0) as theirs:
             assert theirs.fence > held.fence
 
-    async def test_a_dropped_grant_ends(self, locks: Locks, others: Locks) -> None:
+    async def test_a_dropped_grant_ends(self) -> None:
         """A ``Held`` that is garbage-collected warns, and ends with its lease."""
         with pytest.warns(ResourceWarning, match="dropped without release"):
-            await locks.mutex("order", 1, lease=self.harness.short).acquire()
+            await self.locks.mutex("order", 1, lease=self.harness.short).acquire()
             gc.collect()
-        async with others.mutex("order", 1):
+        async with self.others.mutex("order", 1):
             pass
         # The task that dropped it is not taken for its holder any more.
-        async with locks.mutex("order", 1):
+        async with self.locks.mutex("order", 1):
             pass
 
-    async def test_a_task_that_ended_without_release(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_task_that_ended_without_release(self) -> None:
         """If a task ends inside ``async with``, its grant ends one lease later."""
         kept: list[Any] = []
 
         async def enter_and_end() -> None:
-            entered = locks.mutex("order", 1, lease=self.harness.short).acquire()
+            entered = self.locks.mutex("order", 1, lease=self.harness.short).acquire()
             kept.append(entered)
             await entered.__aenter__()
 
@@ -131,52 +119,50 @@ class LeaseCases(Cases):
         # trio complains that a scope was left open.
         except* RuntimeError:
             pass
-        async with others.mutex("order", 1):
+        async with self.others.mutex("order", 1):
             pass
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             kept.clear()
             gc.collect()
 
-    async def test_extend(self, locks: Locks, others: Locks) -> None:
+    async def test_extend(self) -> None:
         """``extend`` renews a grant at once, by its own lease or by given seconds."""
         kept = self.harness.kept
-        async with locks.mutex("order", 1, lease=kept) as held:
+        async with self.locks.mutex("order", 1, lease=kept) as held:
             await held.extend(30)
             assert held.expires_in is not None
             assert 29 < held.expires_in <= 30
-            (holder,) = (await others.mutex("order", 1).info()).holders
+            (holder,) = (await self.others.mutex("order", 1).info()).holders
             assert holder.expires_in is not None
             assert 29 < holder.expires_in <= 30 + self.harness.grants_more
             await held.extend()
             assert held.valid
 
-    async def test_no_holder_believes_too_long(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_no_holder_believes_too_long(self) -> None:
         """A holder's local deadline never lies after its lease's end in the store."""
         kept = self.harness.kept
-        async with locks.mutex("order", 1, lease=kept) as held:
+        async with self.locks.mutex("order", 1, lease=kept) as held:
             for lease in (30, kept, 10, None, kept):
                 await held.extend(lease)
                 believed = held.expires_in
-                (holder,) = (await others.mutex("order", 1).info()).holders
+                (holder,) = (await self.others.mutex("order", 1).info()).holders
                 assert believed is not None
                 assert holder.expires_in is not None
                 # It was asked later than believed was read; that took some time.
                 assert believed <= holder.expires_in + 2.0
 
-    async def test_lock_delay(self, locks: Locks, others: Locks) -> None:
+    async def test_lock_delay(self) -> None:
         """The next grant waits ``lock_delay`` s after an expiry, but not a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
-        lock = locks.mutex("order", 1, lease=short, lock_delay=delay)
+        lock = self.locks.mutex("order", 1, lease=short, lock_delay=delay)
         async with lock:
             pass
-        async with others.mutex("order", 1).acquire(timeout=0):
+        async with self.others.mutex("order", 1).acquire(timeout=0):
             pass
         asked = clock.now()
         (await lock.acquire()).detach()
-        async with others.mutex("order", 1):
+        async with self.others.mutex("order", 1):
             assert clock.now() - asked >= short + delay
 
 
@@ -185,15 +171,13 @@ class BlockedLoopCases(Cases):
 
     needs = Capability.OFF_LOOP_RENEWAL
 
-    async def test_a_blocked_loop_keeps_its_locks(
-        self, store: StoreUnderTest, locks: Locks, loop: Loop
-    ) -> None:
+    async def test_a_blocked_loop_keeps_its_locks(self, loop: Loop) -> None:
         """An event loop that hangs for two leases loses no grant."""
         blocked, over = threading.Event(), threading.Event()
         refused: list[bool] = []
 
         async def try_to_get_in() -> None:
-            async with store.connect() as others:
+            async with self.store.connect() as others:
                 while not over.is_set():
                     held = await others.mutex("order", 1).try_acquire()
                     if blocked.is_set():
@@ -210,7 +194,7 @@ class BlockedLoopCases(Cases):
         )
         try:
             kept = self.harness.kept
-            async with locks.mutex("order", 1, lease=kept) as held:
+            async with self.locks.mutex("order", 1, lease=kept) as held:
                 thread.start()
                 blocked.set()
                 time.sleep(2 * kept)  # noqa: ASYNC251 - the very thing to be survived
@@ -228,28 +212,17 @@ async def force(lock: AnyLock, others: Locks) -> None:
     assert await others.force_release(await lock.info(), reason="test") == 1
 
 
-def lost(held: Held) -> Condition:
-    """Return a condition that is true once ``held.lost`` is set."""
-
-    async def condition() -> bool:
-        return held.lost is not None
-
-    return condition
-
-
 class LossCases(Cases):
     """A lost grant cancels its ``async with`` body, or does what ``on_lost`` asks."""
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
-    async def test_loss_cancels_the_body(
-        self, locks: Locks, others: Locks, mode: str
-    ) -> None:
+    async def test_loss_cancels_the_body(self, mode: str) -> None:
         """A loss cancels ``async with``, which raises ``LockLost`` with the reason."""
-        lock = lock_of(locks, mode, ("order", 1))
+        lock = lock_of(self.locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
-                await force(lock, others)
+                await force(lock, self.others)
                 await anyio.sleep_forever()
         assert caught.value.reason == "forced"
         assert caught.value.resource == "order/1"
@@ -257,48 +230,46 @@ class LossCases(Cases):
         assert caught.value.mode == held.mode
         assert held.lost == "forced"
         assert held.expires_in == 0.0
-        assert not await others.mutex("order", 1).locked()
+        assert not await self.others.mutex("order", 1).locked()
         # The task that lost the lock is not taken for its holder any more.
         async with lock:
             pass
 
-    async def test_loss_found_at_the_end(self, locks: Locks, others: Locks) -> None:
+    async def test_loss_found_at_the_end(self) -> None:
         """A loss that is noticed only after the body still raises ``LockLost``."""
-        lock = locks.mutex("order", 1, lease=None)
+        lock = self.locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
-                await force(lock, others)
+                await force(lock, self.others)
         assert caught.value.reason == "forced"
 
-    async def test_own_error_goes_first(self, locks: Locks, others: Locks) -> None:
+    async def test_own_error_goes_first(self) -> None:
         """An error raised in ``async with`` is never replaced by ``LockLost``."""
-        lock = locks.mutex("order", 1, lease=None)
+        lock = self.locks.mutex("order", 1, lease=None)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
-                await force(lock, others)
+                await force(lock, self.others)
                 raise ValueError("mine")
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_own_error_while_cancelled(self, locks: Locks, others: Locks) -> None:
+    async def test_own_error_while_cancelled(self) -> None:
         """An error that a body raises while a loss cancels the body propagates."""
-        lock = locks.mutex("order", 1)
+        lock = self.locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
-                await force(lock, others)
+                await force(lock, self.others)
                 try:
                     await anyio.sleep_forever()
                 finally:
                     raise ValueError("mine")
 
-    async def test_cancelled_from_outside_stays_cancelled(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_cancelled_from_outside_stays_cancelled(self) -> None:
         """A cancellation from outside propagates even if the grant is lost as well."""
-        lock = locks.mutex("order", 1, lease=None)
+        lock = self.locks.mutex("order", 1, lease=None)
         reached = False
         with anyio.CancelScope() as scope:
             async with lock:
-                await force(lock, others)
+                await force(lock, self.others)
                 scope.cancel()
                 await anyio.sleep_forever()
             reached = True
@@ -306,19 +277,19 @@ class LossCases(Cases):
         assert not reached
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_on_lost_flag(self, locks: Locks, others: Locks) -> None:
+    async def test_on_lost_flag(self) -> None:
         """With ``on_lost="flag"`` a loss sets ``held.lost``, and cancels nothing."""
-        lock = locks.mutex("order", 1, on_lost="flag")
+        lock = self.locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
-            await force(lock, others)
-            await wait_until(lost(held), self.harness.patience)
+            await force(lock, self.others)
+            await self.actors.until(lambda: held.lost is not None)
             assert held.lost == "forced"
             assert not held.valid
             with pytest.raises(LockLost):
                 held.check()
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_on_lost_callable(self, locks: Locks, others: Locks) -> None:
+    async def test_on_lost_callable(self) -> None:
         """A callback ``on_lost`` gets the lost ``Held`` once; no task is cancelled."""
         calls: list[Held] = []
         called = anyio.Event()
@@ -327,23 +298,21 @@ class LossCases(Cases):
             calls.append(held)
             called.set()
 
-        lock = locks.mutex("order", 1, on_lost=on_lost)
+        lock = self.locks.mutex("order", 1, on_lost=on_lost)
         async with lock as held:
-            await force(lock, others)
+            await force(lock, self.others)
             await called.wait()
             await checkpoint()
         assert calls == [held]
         assert held.lost == "forced"
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_an_awaited_grant_is_not_cancelled(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_an_awaited_grant_is_not_cancelled(self) -> None:
         """Losing an awaited grant cancels no task; its methods raise ``LockLost``."""
-        lock = locks.mutex("order", 1)
+        lock = self.locks.mutex("order", 1)
         held = await lock.acquire()
-        await force(lock, others)
-        await wait_until(lost(held), self.harness.patience)
+        await force(lock, self.others)
+        await self.actors.until(lambda: held.lost is not None)
         assert held.lost == "forced"
         with pytest.raises(LockLost):
             held.check()
@@ -354,20 +323,18 @@ class LossCases(Cases):
         assert caught.value.reason == "forced"
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_guard_cancels_what_it_guards(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_guard_cancels_what_it_guards(self) -> None:
         """Upon a loss ``Held.guard`` cancels what it runs, and raises ``LockLost``."""
-        lock = locks.mutex("order", 1)
+        lock = self.locks.mutex("order", 1)
         held = await lock.acquire()
-        await force(lock, others)
+        await force(lock, self.others)
         with pytest.raises(LockLost) as caught:
             await held.guard(anyio.sleep_forever())
         assert caught.value.reason == "forced"
         with pytest.raises(LockLost):
             await held.guard(checkpoint())
 
-    async def test_guard_gives_the_result(self, locks: Locks) -> None:
+    async def test_guard_gives_the_result(self) -> None:
         """``Held.guard`` returns the result of what it runs, or raises the error."""
 
         async def work(error: Exception | None) -> int:
@@ -376,66 +343,57 @@ class LossCases(Cases):
                 raise error
             return 42
 
-        async with locks.mutex("order", 1) as held:
+        async with self.locks.mutex("order", 1) as held:
             assert await held.guard(work(None)) == 42
             with pytest.raises(ValueError, match="mine"):
                 await held.guard(work(ValueError("mine")))
             held.check()
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_one_of_many_readers_is_lost(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_one_of_many_readers_is_lost(self) -> None:
         """If one reader is forcibly released, the other readers keep their grants."""
-        async with task_actors(store) as actors:
-            lock = locks.rwlock("c", 1).reader
-            first = await actors.enters(lock)
-            seen = await lock.info()
-            second = await actors.enters(lock)
-            assert await others.force_release(seen, reason="test") == 1
-            error = await first.gone()
-            assert isinstance(error, LockLost)
-            assert error.reason == "forced"
-            held = await second.inside()
-            await held.extend()
-            held.check()
+        lock = self.locks.rwlock("c", 1).reader
+        first = await self.actors.enters(lock)
+        seen = await lock.info()
+        second = await self.actors.enters(lock)
+        assert await self.others.force_release(seen, reason="test") == 1
+        error = await first.gone()
+        assert isinstance(error, LockLost)
+        assert error.reason == "forced"
+        held = await second.inside()
+        await held.extend()
+        held.check()
 
-    async def test_max_hold(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_max_hold(self) -> None:
         """A grant ends after ``max_hold`` seconds, however often it is renewed."""
-        lock = locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
-        async with task_actors(store) as actors:
-            first = await actors.enters(lock)
-            waiting = await actors.asks(others.mutex("order", 1))
-            error = await first.gone()
-            assert isinstance(error, LockLost)
-            assert error.reason == "stalled"
-            await waiting.inside()
+        lock = self.locks.mutex("order", 1, lease=30, max_hold=self.harness.short)
+        first = await self.actors.enters(lock)
+        waiting = await self.actors.asks(self.others.mutex("order", 1))
+        error = await first.gone()
+        assert isinstance(error, LockLost)
+        assert error.reason == "stalled"
+        await waiting.inside()
 
     @pytest.mark.parametrize("mode", MODES)
-    async def test_max_hold_gives_it_back(
-        self, store: StoreUnderTest, locks: Locks, others: Locks, mode: str
-    ) -> None:
+    async def test_max_hold_gives_it_back(self, mode: str) -> None:
         """After ``max_hold`` seconds a grant of ``await acquire()`` is released."""
         lock = lock_of(
-            locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
+            self.locks, mode, ("order", 1), lease=None, max_hold=self.harness.short
         )
         held = await lock.acquire()
-        async with task_actors(store) as actors:
-            waiting = await actors.asks(others.mutex("order", 1))
-            await waiting.inside()
-            assert held.lost == "stalled"
-            with pytest.raises(LockLost):
-                await held.release()
-            # A request sent now is carried out after all that were sent before: if the
-            # release had ended the waiter's grant, it would show.
-            await others.mutex("order", 1).info()
-            assert (await waiting.inside()).valid
+        waiting = await self.actors.asks(self.others.mutex("order", 1))
+        await waiting.inside()
+        assert held.lost == "stalled"
+        with pytest.raises(LockLost):
+            await held.release()
+        # A request sent now is carried out after all that were sent before: if the
+        # release had ended the waiter's grant, it would show.
+        await self.others.mutex("order", 1).info()
+        assert (await waiting.inside()).valid
 
-    async def test_max_stall(self, locks: Locks) -> None:
+    async def test_max_stall(self) -> None:
         """A grant is lost if its event loop hangs for longer than ``max_stall``."""
-        lock = locks.mutex("order", 1, lease=30, max_stall=0.2)
+        lock = self.locks.mutex("order", 1, lease=30, max_stall=0.2)
         with pytest.raises(LockLost) as caught:
             async with lock:
                 time.sleep(0.5)  # noqa: ASYNC251 - the stall

@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks, LockTimeout, NotOwner, WouldDeadlock
-from aiorwlock_remote.testing.conformance.actors import task_actors
+from aiorwlock_remote import LockTimeout, NotOwner, WouldDeadlock
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
+from aiorwlock_remote.testing.conformance.harness import lock_of
 
 MODES = ("mutex", "writer", "reader")
 CYCLES = 20
@@ -20,9 +19,9 @@ CYCLES = 20
 class MutexCases(Cases):
     """A mutex is acquired, refused and released."""
 
-    async def test_async_with_holds_it(self, locks: Locks, others: Locks) -> None:
+    async def test_async_with_holds_it(self) -> None:
         """The lock is held inside ``async with``, and free after it."""
-        lock, theirs = locks.mutex("order", 42), others.mutex("order", 42)
+        lock, theirs = self.locks.mutex("order", 42), self.others.mutex("order", 42)
         async with lock as held:
             held.check()
             assert await lock.locked()
@@ -33,10 +32,12 @@ class MutexCases(Cases):
         async with theirs:
             assert await lock.locked()
 
-    async def test_held_describes_the_grant(self, locks: Locks) -> None:
+    async def test_held_describes_the_grant(self) -> None:
         """A ``Held`` shows its resource, mode, fence, holder id and times."""
         before = datetime.now(UTC) - timedelta(seconds=1)
-        async with locks.mutex("order", 42, lease=30).acquire(reason="refund") as held:
+        async with self.locks.mutex("order", 42, lease=30).acquire(
+            reason="refund"
+        ) as held:
             assert held.fence > 0
             assert held.mode == "write"
             assert held.resource == "order/42"
@@ -49,31 +50,31 @@ class MutexCases(Cases):
             assert bool(held)
             held.check()
 
-    async def test_await_gives_the_grant(self, locks: Locks, others: Locks) -> None:
+    async def test_await_gives_the_grant(self) -> None:
         """``await lock.acquire()`` returns a grant that lasts until ``release``."""
-        held = await locks.mutex("order", 42).acquire()
-        assert await others.mutex("order", 42).try_acquire() is None
+        held = await self.locks.mutex("order", 42).acquire()
+        assert await self.others.mutex("order", 42).try_acquire() is None
         assert await held.release() is True
-        assert not await others.mutex("order", 42).locked()
+        assert not await self.others.mutex("order", 42).locked()
 
-    async def test_release_is_idempotent(self, locks: Locks, others: Locks) -> None:
+    async def test_release_is_idempotent(self) -> None:
         """A second ``release`` returns False, and spares any later holder."""
-        held = await locks.mutex("order", 42).acquire()
+        held = await self.locks.mutex("order", 42).acquire()
         assert await held.release() is True
-        async with others.mutex("order", 42) as theirs:
+        async with self.others.mutex("order", 42) as theirs:
             assert await held.release() is False
-            assert await locks.mutex("order", 42).try_acquire() is None
+            assert await self.locks.mutex("order", 42).try_acquire() is None
             theirs.check()
 
-    async def test_released_inside_the_body(self, locks: Locks) -> None:
+    async def test_released_inside_the_body(self) -> None:
         """The body of ``async with`` may release its lock early."""
-        async with locks.mutex("order", 42).acquire() as held:
+        async with self.locks.mutex("order", 42).acquire() as held:
             assert await held.release() is True
-        assert not await locks.mutex("order", 42).locked()
+        assert not await self.locks.mutex("order", 42).locked()
 
-    async def test_a_released_grant_is_refused(self, locks: Locks) -> None:
+    async def test_a_released_grant_is_refused(self) -> None:
         """``check``, ``extend``, ``detach`` of a released grant raise ``NotOwner``."""
-        held = await locks.mutex("order", 42).acquire()
+        held = await self.locks.mutex("order", 42).acquire()
         await held.release()
         with pytest.raises(NotOwner):
             held.check()
@@ -83,30 +84,28 @@ class MutexCases(Cases):
             held.detach()
         assert held.expires_in == 0.0
 
-    async def test_leaving_without_entering(self, locks: Locks) -> None:
+    async def test_leaving_without_entering(self) -> None:
         """``__aexit__`` without ``__aenter__`` raises ``NotOwner``."""
-        lock = locks.mutex("order", 42)
+        lock = self.locks.mutex("order", 42)
         with pytest.raises(NotOwner):
             await lock.__aexit__(None, None, None)
 
-    async def test_try_acquire(self, locks: Locks, others: Locks) -> None:
+    async def test_try_acquire(self) -> None:
         """``try_acquire`` returns the grant, or None if busy, and never waits."""
-        held = await locks.mutex("order", 42).try_acquire()
+        held = await self.locks.mutex("order", 42).try_acquire()
         assert held is not None
-        assert await others.mutex("order", 42).try_acquire() is None
+        assert await self.others.mutex("order", 42).try_acquire() is None
         assert await held.release()
-        theirs = await others.mutex("order", 42).try_acquire()
+        theirs = await self.others.mutex("order", 42).try_acquire()
         assert theirs is not None
         assert theirs.fence > held.fence
         await theirs.release()
 
-    async def test_timeout_zero_says_who_holds_it(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_timeout_zero_says_who_holds_it(self) -> None:
         """``acquire(timeout=0)`` tries once; its ``LockTimeout`` names the holders."""
-        async with locks.mutex("order", 42).acquire(reason="refund") as held:
+        async with self.locks.mutex("order", 42).acquire(reason="refund") as held:
             with pytest.raises(LockTimeout) as caught:
-                await others.mutex("order", 42).acquire(timeout=0)
+                await self.others.mutex("order", 42).acquire(timeout=0)
         assert caught.value.resource == "order/42"
         assert caught.value.mode == "write"
         assert caught.value.timeout == 0
@@ -115,35 +114,29 @@ class MutexCases(Cases):
         assert holder.endswith("refund")
         assert isinstance(caught.value, TimeoutError)
 
-    async def test_timeout_ends_the_wait(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_timeout_ends_the_wait(self) -> None:
         """``acquire`` ends after its ``timeout``, and leaves no queue entry."""
-        async with locks.mutex("order", 42) as held:
+        async with self.locks.mutex("order", 42) as held:
             with pytest.raises(LockTimeout) as caught:
-                await others.mutex("order", 42).acquire(timeout=self.harness.short)
+                await self.others.mutex("order", 42).acquire(timeout=self.harness.short)
             assert held.holder in caught.value.holders[0]
-            async with task_actors(store) as actors:
-                await actors.queue_has(locks.mutex("order", 42), 0)
+            await self.actors.queue_has(self.locks.mutex("order", 42), 0)
 
-    async def test_no_timeout_waits_for_the_release(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_no_timeout_waits_for_the_release(self) -> None:
         """``acquire`` without a timeout waits until the lock is granted."""
-        async with task_actors(store) as actors:
-            first = await actors.enters(locks.mutex("order", 42), "first")
-            second = await actors.queues(others.mutex("order", 42), "second")
-            assert second.waits
-            await first.leave()
-            await second.inside()
-            assert actors.order == ["first", "second"]
+        first = await self.actors.enters(self.locks.mutex("order", 42), "first")
+        second = await self.actors.queues(self.others.mutex("order", 42), "second")
+        assert second.waits
+        await first.leave()
+        await second.inside()
+        assert self.actors.order == ["first", "second"]
 
     @pytest.mark.parametrize("again", MODES)
     @pytest.mark.parametrize("held", MODES)
-    async def test_not_reentrant(self, locks: Locks, held: str, again: str) -> None:
+    async def test_not_reentrant(self, held: str, again: str) -> None:
         """Acquiring a lock that the task holds raises ``WouldDeadlock`` without I/O."""
-        async with lock_of(locks, held, ("order", 42)) as grant:
-            lock = lock_of(locks, again, ("order", 42))
+        async with lock_of(self.locks, held, ("order", 42)) as grant:
+            lock = lock_of(self.locks, again, ("order", 42))
             with anyio.CancelScope() as scope:
                 # Any await in the acquire would raise the cancellation instead.
                 scope.cancel()
@@ -157,28 +150,30 @@ class MutexCases(Cases):
         async with lock:
             pass
 
-    async def test_several_resources_at_once(self, locks: Locks) -> None:
+    async def test_several_resources_at_once(self) -> None:
         """One task may hold locks of several resources."""
-        async with locks.mutex("order", 1), locks.mutex("order", 2) as second:
-            assert await locks.mutex("order", 1).locked()
+        async with self.locks.mutex("order", 1), self.locks.mutex("order", 2) as second:
+            assert await self.locks.mutex("order", 1).locked()
             second.check()
-        assert [d async for d in locks.list()] == []
+        assert [d async for d in self.locks.list()] == []
 
-    async def test_a_failing_body_releases(self, locks: Locks, others: Locks) -> None:
+    async def test_a_failing_body_releases(self) -> None:
         """An error in the body passes unchanged, and the lock is released."""
         error = ValueError("mine")
         with pytest.raises(ValueError, match="mine") as caught:
-            async with locks.mutex("order", 42):
+            async with self.locks.mutex("order", 42):
                 raise error
         assert caught.value is error
         # The release was sent but not awaited: the acquire may have to wait for it.
-        held = await others.mutex("order", 42).acquire(timeout=self.harness.patience)
+        held = await self.others.mutex("order", 42).acquire(
+            timeout=self.harness.patience
+        )
         assert await held.release()
 
     @pytest.mark.parametrize("mode", MODES)
-    async def test_a_cycle_leaves_no_garbage(self, locks: Locks, mode: str) -> None:
+    async def test_a_cycle_leaves_no_garbage(self, mode: str) -> None:
         """Acquire and release leave no objects for the garbage collector."""
-        lock = lock_of(locks, mode, ("order", 42))
+        lock = lock_of(self.locks, mode, ("order", 42))
         async with lock:
             pass
         left = list[int]()
@@ -196,9 +191,9 @@ class MutexCases(Cases):
                 gc.unfreeze()
         assert min(left) < CYCLES * (1 + self.harness.garbage)
 
-    async def test_one_lock_object_for_many_tasks(self, locks: Locks) -> None:
+    async def test_one_lock_object_for_many_tasks(self) -> None:
         """Tasks may share one lock object; only one at a time holds it."""
-        lock, inside, most, done = locks.mutex("order", 42), 0, 0, 0
+        lock, inside, most, done = self.locks.mutex("order", 42), 0, 0, 0
 
         async def work() -> None:
             nonlocal inside, most, done
@@ -218,86 +213,77 @@ class MutexCases(Cases):
 class RWLockCases(Cases):
     """Readers hold the lock together, a writer holds it alone."""
 
-    async def test_readers_share(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_readers_share(self) -> None:
         """Readers of all processes hold the lock together."""
-        async with task_actors(store) as actors:
-            inside = [
-                await actors.enters(each.rwlock("c", 7).reader)
-                for each in (locks, others, locks, others)
-            ]
-            assert len((await locks.rwlock("c", 7).info()).holders) == 4
-            for actor in inside:
-                held = await actor.inside()
-                held.check()
-                assert held.mode == "read"
-                await actor.leave()
-            assert not await locks.rwlock("c", 7).locked()
+        inside = [
+            await self.actors.enters(each.rwlock("c", 7).reader)
+            for each in (self.locks, self.others, self.locks, self.others)
+        ]
+        assert len((await self.locks.rwlock("c", 7).info()).holders) == 4
+        for actor in inside:
+            held = await actor.inside()
+            held.check()
+            assert held.mode == "read"
+            await actor.leave()
+        assert not await self.locks.rwlock("c", 7).locked()
 
-    async def test_a_writer_is_alone(self, locks: Locks, others: Locks) -> None:
+    async def test_a_writer_is_alone(self) -> None:
         """While a writer holds the lock, neither readers nor writers get it."""
-        async with locks.rwlock("catalog", 7).writer as held:
+        async with self.locks.rwlock("catalog", 7).writer as held:
             assert held.mode == "write"
-            assert await others.rwlock("catalog", 7).reader.try_acquire() is None
-            assert await others.rwlock("catalog", 7).writer.try_acquire() is None
+            assert await self.others.rwlock("catalog", 7).reader.try_acquire() is None
+            assert await self.others.rwlock("catalog", 7).writer.try_acquire() is None
 
-    async def test_the_last_reader_lets_the_writer_in(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_the_last_reader_lets_the_writer_in(self) -> None:
         """A writer waits until the last reader has left."""
-        async with task_actors(store) as actors:
-            reader, writer = locks.rwlock("c", 7).reader, others.rwlock("c", 7).writer
-            first = await actors.enters(reader, "r1")
-            second = await actors.enters(others.rwlock("c", 7).reader, "r2")
-            third = await actors.enters(reader, "r3")
-            waiting = await actors.queues(writer, "w")
-            for actor in (second, first):
-                await actor.leave()
-                assert await locks.rwlock("c", 7).writer.try_acquire() is None
-                assert waiting.waits
-            await third.leave()
-            await waiting.inside()
-            assert actors.order[-1] == "w"
+        reader, writer = (
+            self.locks.rwlock("c", 7).reader,
+            self.others.rwlock("c", 7).writer,
+        )
+        first = await self.actors.enters(reader, "r1")
+        second = await self.actors.enters(self.others.rwlock("c", 7).reader, "r2")
+        third = await self.actors.enters(reader, "r3")
+        waiting = await self.actors.queues(writer, "w")
+        for actor in (second, first):
+            await actor.leave()
+            assert await self.locks.rwlock("c", 7).writer.try_acquire() is None
+            assert waiting.waits
+        await third.leave()
+        await waiting.inside()
+        assert self.actors.order[-1] == "w"
 
-    async def test_readers_wait_for_the_writer(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_readers_wait_for_the_writer(self) -> None:
         """Readers that ask while a writer holds the lock enter after its release."""
-        async with task_actors(store) as actors:
-            writer = await actors.enters(locks.rwlock("c", 7).writer, "w")
-            readers = [
-                await actors.queues(each.rwlock("c", 7).reader, "r")
-                for each in (locks, others)
-            ]
-            assert all(reader.waits for reader in readers)
-            await writer.leave()
-            for reader in readers:
-                await reader.inside()
-            assert len((await locks.rwlock("c", 7).info()).holders) == 2
+        writer = await self.actors.enters(self.locks.rwlock("c", 7).writer, "w")
+        readers = [
+            await self.actors.queues(each.rwlock("c", 7).reader, "r")
+            for each in (self.locks, self.others)
+        ]
+        assert all(reader.waits for reader in readers)
+        await writer.leave()
+        for reader in readers:
+            await reader.inside()
+        assert len((await self.locks.rwlock("c", 7).info()).holders) == 2
 
-    async def test_a_reader_gone_leaves_the_others(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_reader_gone_leaves_the_others(self) -> None:
         """A reader's release ends its own grant only, not the other readers'."""
-        async with task_actors(store) as actors:
-            first, second, third = [
-                await actors.enters(each.rwlock("c", 7).reader)
-                for each in (locks, others, locks)
-            ]
-            await second.leave()
-            left = [await first.inside(), await third.inside()]
-            shown = await others.rwlock("c", 7).info()
-            assert {h.holder for h in shown.holders} == {held.holder for held in left}
-            assert set(shown.active_readers) == {held.holder for held in left}
-            for held in left:
-                await held.extend()
+        first, second, third = [
+            await self.actors.enters(each.rwlock("c", 7).reader)
+            for each in (self.locks, self.others, self.locks)
+        ]
+        await second.leave()
+        left = [await first.inside(), await third.inside()]
+        shown = await self.others.rwlock("c", 7).info()
+        assert {h.holder for h in shown.holders} == {held.holder for held in left}
+        assert set(shown.active_readers) == {held.holder for held in left}
+        for held in left:
+            await held.extend()
 
-    async def test_both_spellings(self, locks: Locks, others: Locks) -> None:
+    async def test_both_spellings(self) -> None:
         """``reader_lock`` and ``writer_lock`` (as in aiorwlock) are the same locks."""
-        lock = locks.rwlock("c", 7)
+        lock = self.locks.rwlock("c", 7)
         async with lock.reader_lock as held:
             assert held.mode == "read"
         async with lock.writer_lock as held:
             assert held.mode == "write"
-            assert await others.rwlock("c", 7).reader_lock.try_acquire() is None
+            assert await self.others.rwlock("c", 7).reader_lock.try_acquire() is None

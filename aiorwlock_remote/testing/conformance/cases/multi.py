@@ -23,36 +23,40 @@ def others_see(others: Locks, *names: int) -> Condition:
 class MultiCases(Cases):
     """``locks.multi`` acquires all locks or none, without deadlock."""
 
-    async def test_all_are_held(self, locks: Locks, others: Locks) -> None:
+    async def test_all_are_held(self) -> None:
         """``multi`` gives grants in the order of its locks, and releases them all."""
-        b, a = locks.mutex("order", "b"), locks.mutex("order", "a")
-        rw = locks.rwlock("catalog", 7)
-        async with locks.multi(b, rw.reader, a) as (held_b, held_rw, held_a):
+        b, a = self.locks.mutex("order", "b"), self.locks.mutex("order", "a")
+        rw = self.locks.rwlock("catalog", 7)
+        async with self.locks.multi(b, rw.reader, a) as (held_b, held_rw, held_a):
             assert held_b.resource == "order/b"
             assert held_a.resource == "order/a"
             assert held_rw.mode == "read"
             for name in ("a", "b"):
-                assert await others.mutex("order", name).try_acquire() is None
-            assert await others.rwlock("catalog", 7).writer.try_acquire() is None
-        assert [d async for d in others.list()] == []
+                assert await self.others.mutex("order", name).try_acquire() is None
+            assert await self.others.rwlock("catalog", 7).writer.try_acquire() is None
+        assert [d async for d in self.others.list()] == []
 
-    async def test_awaited(self, locks: Locks, others: Locks) -> None:
+    async def test_awaited(self) -> None:
         """Grants of ``await locks.multi(…)`` can be released one by one."""
-        held = await locks.multi(locks.mutex("o", 1), locks.mutex("o", 2), timeout=0)
+        held = await self.locks.multi(
+            self.locks.mutex("o", 1), self.locks.mutex("o", 2), timeout=0
+        )
         assert [h.resource for h in held] == ["o/1", "o/2"]
         for grant in held:
-            assert await others.mutex("o", int(grant.resource[-1])).locked()
+            assert await self.others.mutex("o", int(grant.resource[-1])).locked()
             await grant.release()
-        assert [d async for d in others.list()] == []
+        assert [d async for d in self.others.list()] == []
 
     @pytest.mark.parametrize("form", ["with", "await"])
     @pytest.mark.parametrize("taken", [1, 2, 3])
     async def test_none_is_kept_if_one_is_not_obtained(
-        self, locks: Locks, others: Locks, form: str, taken: int
+        self, form: str, taken: int
     ) -> None:
         """If ``multi`` does not obtain one lock, it releases the others."""
-        wanted = locks.multi(*(locks.mutex("o", n) for n in (3, 1, 2)), timeout=0)
-        async with others.mutex("o", taken):
+        wanted = self.locks.multi(
+            *(self.locks.mutex("o", n) for n in (3, 1, 2)), timeout=0
+        )
+        async with self.others.mutex("o", taken):
             with pytest.raises(LockTimeout) as caught:
                 if form == "await":
                     await wanted
@@ -60,36 +64,34 @@ class MultiCases(Cases):
                     async with wanted:
                         raise AssertionError("one was taken")
             assert caught.value.resource == f"o/{taken}"
-            await wait_until(others_see(others, taken), self.harness.patience)
+            await wait_until(others_see(self.others, taken), self.harness.patience)
 
-    async def test_cancelled_gives_back(self, locks: Locks, others: Locks) -> None:
+    async def test_cancelled_gives_back(self) -> None:
         """A ``multi`` that is cancelled while it waits keeps no lock."""
-        wanted = locks.multi(locks.mutex("o", 1), locks.mutex("o", 2))
-        async with others.mutex("o", 2):
+        wanted = self.locks.multi(self.locks.mutex("o", 1), self.locks.mutex("o", 2))
+        async with self.others.mutex("o", 2):
             with anyio.move_on_after(0.05) as scope:
                 await wanted
             assert scope.cancelled_caught
-            async with others.mutex("o", 1).acquire(timeout=self.harness.patience):
+            async with self.others.mutex("o", 1).acquire(timeout=self.harness.patience):
                 pass
 
-    async def test_one_resource_twice(self, locks: Locks) -> None:
+    async def test_one_resource_twice(self) -> None:
         """``multi`` with no lock or a repeated one raises ``ConfigurationError``."""
-        rw = locks.rwlock("o", 1)
-        other = locks.mutex("o", 2)
+        rw = self.locks.rwlock("o", 1)
+        other = self.locks.mutex("o", 2)
         for pair in (
-            (locks.mutex("o", 1), other, locks.mutex("o", "1")),
+            (self.locks.mutex("o", 1), other, self.locks.mutex("o", "1")),
             (rw.reader, rw.writer),
             (other, rw.reader, rw.reader),
         ):
             with pytest.raises(ConfigurationError, match=r"o/1 twice"):
-                await locks.multi(*pair)
+                await self.locks.multi(*pair)
         with pytest.raises(ConfigurationError, match="at least one"):
-            await locks.multi()
-        assert [d async for d in locks.list()] == []
+            await self.locks.multi()
+        assert [d async for d in self.locks.list()] == []
 
-    async def test_opposite_orders_do_not_deadlock(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_opposite_orders_do_not_deadlock(self) -> None:
         """Two ``multi`` with the same locks in opposite orders do not deadlock."""
         done: list[str] = []
 
@@ -100,18 +102,18 @@ class MultiCases(Cases):
             done.append("done")
 
         async with anyio.create_task_group() as group:
-            group.start_soon(work, locks, [1, 2, 3])
-            group.start_soon(work, others, [3, 2, 1])
+            group.start_soon(work, self.locks, [1, 2, 3])
+            group.start_soon(work, self.others, [3, 2, 1])
         assert len(done) == 2
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_losing_one_ends_all(self, locks: Locks, others: Locks) -> None:
+    async def test_losing_one_ends_all(self) -> None:
         """If ``multi`` loses one lock, its body is cancelled and the rest released."""
-        first = locks.mutex("o", 1)
+        first = self.locks.mutex("o", 1)
         with pytest.raises(LockLost) as caught:
-            async with locks.multi(locks.mutex("o", 2), first):
-                seen = await others.mutex("o", 1).info()
-                await others.force_release(seen, reason="test")
+            async with self.locks.multi(self.locks.mutex("o", 2), first):
+                seen = await self.others.mutex("o", 1).info()
+                await self.others.force_release(seen, reason="test")
                 await anyio.sleep_forever()
         assert caught.value.resource == "o/1"
-        await wait_until(others_see(others), self.harness.patience)
+        await wait_until(others_see(self.others), self.harness.patience)

@@ -6,12 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from aiorwlock_remote import ConfigurationError, LockLost, Locks
+from aiorwlock_remote import ConfigurationError, LockLost
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.testing.conformance.actors import task_actors
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
+from aiorwlock_remote.testing.conformance.harness import lock_of
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
 AWKWARD: list[tuple[str, ResourceId]] = [
@@ -39,30 +38,29 @@ class OneNameOneLockCases(Cases):
     """One name is one lock; different names are different locks."""
 
     @pytest.mark.parametrize(("holds", "asks"), PAIRS)
-    async def test_modes_exclude_each_other(
-        self, locks: Locks, others: Locks, holds: str, asks: str
-    ) -> None:
+    async def test_modes_exclude_each_other(self, holds: str, asks: str) -> None:
         """Mutex, writer and reader of one name exclude each other; readers share."""
-        async with lock_of(locks, holds, ("thing", 1)):
-            assert await lock_of(others, asks, ("thing", 1)).try_acquire() is None
-            assert await lock_of(others, asks, ("thing", 1)).locked()
-        held = await lock_of(others, asks, ("thing", 1)).try_acquire()
+        async with lock_of(self.locks, holds, ("thing", 1)):
+            assert await lock_of(self.others, asks, ("thing", 1)).try_acquire() is None
+            assert await lock_of(self.others, asks, ("thing", 1)).locked()
+        held = await lock_of(self.others, asks, ("thing", 1)).try_acquire()
         assert held is not None
         await held.release()
 
     @pytest.mark.parametrize(("holds", "asks"), PAIRS)
-    async def test_modes_wait_for_each_other(
-        self, store: StoreUnderTest, locks: Locks, holds: str, asks: str
-    ) -> None:
+    async def test_modes_wait_for_each_other(self, holds: str, asks: str) -> None:
         """Within a process, modes that exclude each other wait for each other."""
-        async with task_actors(store) as actors:
-            first = await actors.enters(lock_of(locks, holds, ("thing", 1)), "first")
-            second = await actors.queues(lock_of(locks, asks, ("thing", 1)), "second")
-            assert second.waits
-            await first.leave()
-            await second.inside()
+        first = await self.actors.enters(
+            lock_of(self.locks, holds, ("thing", 1)), "first"
+        )
+        second = await self.actors.queues(
+            lock_of(self.locks, asks, ("thing", 1)), "second"
+        )
+        assert second.waits
+        await first.leave()
+        await second.inside()
 
-    async def test_an_id_counts_by_its_text(self, locks: Locks, others: Locks) -> None:
+    async def test_an_id_counts_by_its_text(self) -> None:
         """Ids 42 and "42" are one lock, as are a UUID and its text; "042" differs."""
         unique = UUID("12345678-1234-5678-1234-567812345678")
         same: list[tuple[ResourceId, ResourceId]] = [
@@ -73,68 +71,68 @@ class OneNameOneLockCases(Cases):
             (unique, str(unique)),
         ]
         for one, two in same:
-            async with locks.mutex("order", one):
-                assert await others.mutex("order", two).locked()
-            async with locks.mutex("order", two):
-                assert await others.mutex("order", one).locked()
-        async with locks.mutex("order", 42):
+            async with self.locks.mutex("order", one):
+                assert await self.others.mutex("order", two).locked()
+            async with self.locks.mutex("order", two):
+                assert await self.others.mutex("order", one).locked()
+        async with self.locks.mutex("order", 42):
             for other in ("042", "+42", "42.0", "-42", " 42", "\uff14\uff12"):
-                assert not await others.mutex("order", other).locked(), other
+                assert not await self.others.mutex("order", other).locked(), other
 
-    async def test_awkward_names_stay_apart(self, locks: Locks, others: Locks) -> None:
+    async def test_awkward_names_stay_apart(self) -> None:
         """Names with special characters are distinct, and are shown as given."""
         # All at once: if two of the names were one lock, its second acquire would fail.
-        held = [await locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
+        held = [await self.locks.mutex(*name).acquire(timeout=0) for name in AWKWARD]
         for name in AWKWARD:
-            shown = await others.mutex(*name).info()
+            shown = await self.others.mutex(*name).info()
             assert shown.locked
             assert (shown.resource_type, shown.resource_id) == name
-        listed = [(d.resource_type, d.resource_id) async for d in others.list()]
+        listed = [(d.resource_type, d.resource_id) async for d in self.others.list()]
         assert sorted(listed) == sorted(AWKWARD)
         for grant in held:
             await grant.release()
 
-    async def test_case_matters(self, locks: Locks, others: Locks) -> None:
+    async def test_case_matters(self) -> None:
         """Names that differ only in case or in an accent are different locks."""
-        async with locks.mutex("Order", "Abc"):
+        async with self.locks.mutex("Order", "Abc"):
             for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
-                held = await others.mutex(*name).try_acquire()
+                held = await self.others.mutex(*name).try_acquire()
                 assert held is not None, name
                 await held.release()
 
-    async def test_any_language(self, locks: Locks, others: Locks) -> None:
+    async def test_any_language(self) -> None:
         """Any Unicode text is a name; composed and decomposed letters differ."""
         for text in ("заказ", "注文", "🔒🔑", "é", "e\u0301", "ß", "ss", "\u202eabc"):
-            async with locks.mutex(text, text) as held:
+            async with self.locks.mutex(text, text) as held:
                 assert held.resource == f"{text}/{text}"
-                shown = await others.mutex(text, text).info()
+                shown = await self.others.mutex(text, text).info()
                 assert shown.locked
                 assert shown.resource_id == text
-                assert [d.resource_id async for d in others.list()] == [text]
+                assert [d.resource_id async for d in self.others.list()] == [text]
 
-    async def test_long_names(self, locks: Locks, others: Locks) -> None:
+    async def test_long_names(self) -> None:
         """Names of any length are distinguished up to their last character."""
         for size in (199, 200, 201, 1000, 20_000):
             one, two = "x" * size, "x" * (size - 1) + "y"
-            async with locks.mutex(one, one):
-                assert await others.mutex(one, one).locked()
+            async with self.locks.mutex(one, one):
+                assert await self.others.mutex(one, one).locked()
                 for name in ((one, two), (two, one)):
-                    held = await others.mutex(*name).try_acquire()
+                    held = await self.others.mutex(*name).try_acquire()
                     assert held is not None
                     await held.release()
 
-    async def test_types_part(self, locks: Locks, others: Locks) -> None:
+    async def test_types_part(self) -> None:
         """The same id with another resource type is another lock."""
-        async with locks.mutex("order", 1), others.mutex("invoice", 1):
-            listed = [d.resource_type async for d in others.list("order")]
+        async with self.locks.mutex("order", 1), self.others.mutex("invoice", 1):
+            listed = [d.resource_type async for d in self.others.list("order")]
             assert listed == ["order"]
 
-    async def test_prefixes_part(self, store: StoreUnderTest) -> None:
+    async def test_prefixes_part(self) -> None:
         """``Locks`` with different prefixes share no lock, and list only their own."""
         async with (
-            store.connect("eu:") as here,
-            store.connect("us:") as there,
-            store.connect("eu:") as same,
+            self.store.connect("eu:") as here,
+            self.store.connect("us:") as there,
+            self.store.connect("eu:") as same,
         ):
             async with here.mutex("order", 1), there.mutex("order", 1):
                 assert await same.mutex("order", 1).try_acquire() is None
@@ -143,20 +141,14 @@ class OneNameOneLockCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("kind", ["order", "a/b", "x" * 300])
-    async def test_a_prefix_is_the_beginning_of_the_type(
-        self, store: StoreUnderTest, kind: str
-    ) -> None:
+    async def test_a_prefix_is_the_beginning_of_the_type(self, kind: str) -> None:
         """Type "order" with prefix "shop/" is type "shop/order" without a prefix.
 
         Each of the two ``Locks`` lists the resource by its own name.
         """
-        async with (
-            store.connect("shop/") as shop,
-            store.connect() as plain,
-            task_actors(store) as actors,
-        ):
+        async with self.store.connect("shop/") as shop, self.store.connect() as plain:
             short, whole = shop.mutex(kind, 1), plain.mutex(f"shop/{kind}", 1)
-            first = await actors.enters(short, "first")
+            first = await self.actors.enters(short, "first")
             assert await whole.try_acquire() is None
             listed = [[d async for d in one.list()] for one in (shop, plain)]
             for lock, seen in zip((short, whole), listed, strict=True):
@@ -165,7 +157,7 @@ class OneNameOneLockCases(Cases):
                 assert shown.startswith("shop/") == (lock is whole)
             assert [d async for d in plain.list(f"shop/{kind}")]
             assert [d async for d in shop.list(kind)]
-            second = await actors.queues(whole, "second")
+            second = await self.actors.queues(whole, "second")
             await first.leave()
             assert (await second.inside()).resource == whole.resource
             (shown_short,) = [d async for d in shop.list()]
@@ -175,9 +167,9 @@ class OneNameOneLockCases(Cases):
             )
             assert isinstance(await second.gone(), LockLost)
 
-    async def test_a_prefix_is_no_type(self, store: StoreUnderTest) -> None:
+    async def test_a_prefix_is_no_type(self) -> None:
         """With prefix "shop-", the type "shop-" is not listed, and "" is refused."""
-        async with store.connect("shop-") as shop, store.connect() as plain:
+        async with self.store.connect("shop-") as shop, self.store.connect() as plain:
             async with plain.mutex("shop-", 1):
                 assert [d async for d in shop.list()] == []
             with pytest.raises(ConfigurationError):

@@ -10,10 +10,10 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.testing.conformance.actors import TaskActor, task_actors
+from aiorwlock_remote.testing.conformance.actors import TaskActor
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import StoreUnderTest, lock_of
+from aiorwlock_remote.testing.conformance.harness import lock_of
 
 KINDS = ("mutex", "readers", "writer")
 BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
@@ -35,124 +35,111 @@ class PublishedCallsCases(Cases):
     """Calls like ``acquire_mutex_lock`` take a ticket, never wait, can be repeated."""
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_acquire_and_release(
-        self, locks: Locks, others: Locks, kind: str
-    ) -> None:
+    async def test_acquire_and_release(self, kind: str) -> None:
         """A ticket holds the lock until any client releases this ticket."""
-        assert await acquire(locks, kind, 123, "gluww")
-        assert await locks.mutex("foobar", 123).locked()
-        assert not await acquire(others, "mutex", 123, "other")
-        assert await release(others, kind, 123, "gluww")
-        assert not await locks.mutex("foobar", 123).locked()
-        assert await acquire(others, "mutex", 123, "other")
+        assert await acquire(self.locks, kind, 123, "gluww")
+        assert await self.locks.mutex("foobar", 123).locked()
+        assert not await acquire(self.others, "mutex", 123, "other")
+        assert await release(self.others, kind, 123, "gluww")
+        assert not await self.locks.mutex("foobar", 123).locked()
+        assert await acquire(self.others, "mutex", 123, "other")
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_acquire_is_idempotent(
-        self, locks: Locks, others: Locks, kind: str
-    ) -> None:
+    async def test_acquire_is_idempotent(self, kind: str) -> None:
         """A repeated acquire of one ticket returns True; one release ends the grant."""
-        assert await acquire(locks, kind, 123, "gluww")
-        (before,) = (await locks.mutex("foobar", 123).info()).holders
-        for each in (locks, others, locks):
+        assert await acquire(self.locks, kind, 123, "gluww")
+        (before,) = (await self.locks.mutex("foobar", 123).info()).holders
+        for each in (self.locks, self.others, self.locks):
             assert await acquire(each, kind, 123, "gluww")
-        (after,) = (await locks.mutex("foobar", 123).info()).holders
+        (after,) = (await self.locks.mutex("foobar", 123).info()).holders
         assert (after.holder, after.fence) == (before.holder, before.fence)
         assert after.age >= before.age
-        assert await release(locks, kind, 123, "gluww")
-        assert not await release(locks, kind, 123, "gluww")
+        assert await release(self.locks, kind, 123, "gluww")
+        assert not await release(self.locks, kind, 123, "gluww")
 
-    async def test_another_mode_is_refused(self, locks: Locks) -> None:
+    async def test_another_mode_is_refused(self) -> None:
         """With a ticket that holds the lock, acquire in another mode returns False."""
-        assert await acquire(locks, "readers", 1, "gluww")
-        assert not await acquire(locks, "mutex", 1, "gluww")
-        assert not await acquire(locks, "writer", 1, "gluww")
-        assert await acquire(locks, "writer", 2, "gluww")
-        assert not await acquire(locks, "readers", 2, "gluww")
-        assert not await release(locks, "readers", 2, "gluww")
-        assert not await release(locks, "mutex", 1, "gluww")
-        shown = {d.resource_id: d.holders[0].mode async for d in locks.list()}
+        assert await acquire(self.locks, "readers", 1, "gluww")
+        assert not await acquire(self.locks, "mutex", 1, "gluww")
+        assert not await acquire(self.locks, "writer", 1, "gluww")
+        assert await acquire(self.locks, "writer", 2, "gluww")
+        assert not await acquire(self.locks, "readers", 2, "gluww")
+        assert not await release(self.locks, "readers", 2, "gluww")
+        assert not await release(self.locks, "mutex", 1, "gluww")
+        shown = {d.resource_id: d.holders[0].mode async for d in self.locks.list()}
         assert shown == {"1": "read", "2": "write"}
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_release_compares_the_ticket(
-        self, locks: Locks, others: Locks, kind: str
-    ) -> None:
+    async def test_release_compares_the_ticket(self, kind: str) -> None:
         """A release with another ticket or another name returns False."""
-        assert await acquire(locks, kind, 123, "gluww")
+        assert await acquire(self.locks, kind, 123, "gluww")
         for wrong in ("glubb", "gluw", "gluwww", "GLUWW", "gluww "):
-            assert not await release(others, kind, 123, wrong)
-        assert not await release(others, kind, 124, "gluww")
-        assert await locks.mutex("foobar", 123).locked()
-        assert await release(others, kind, 123, "gluww")
+            assert not await release(self.others, kind, 123, wrong)
+        assert not await release(self.others, kind, 124, "gluww")
+        assert await self.locks.mutex("foobar", 123).locked()
+        assert await release(self.others, kind, 123, "gluww")
 
-    async def test_it_never_expires(self, locks: Locks, others: Locks) -> None:
+    async def test_it_never_expires(self) -> None:
         """Without a lease a grant never ends, and ``stale`` yields it; others end."""
-        assert await acquire(locks, "mutex", 1, "gluww")
+        assert await acquire(self.locks, "mutex", 1, "gluww")
         short = self.harness.short
-        assert await locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
+        assert await self.locks.acquire_readers_lock("foobar", 2, "gluww", lease=short)
         # The writer waits until the reader's lease has run out.
-        async with others.rwlock("foobar", 2).writer:
-            (stale,) = [d async for d in others.stale()]
+        async with self.others.rwlock("foobar", 2).writer:
+            (stale,) = [d async for d in self.others.stale()]
         assert stale.resource_id == "1"
-        assert not await release(locks, "readers", 2, "gluww")
-        assert await release(locks, "mutex", 1, "gluww")
+        assert not await release(self.locks, "readers", 2, "gluww")
+        assert await release(self.locks, "mutex", 1, "gluww")
 
-    async def test_readers_share(self, locks: Locks, others: Locks) -> None:
+    async def test_readers_share(self) -> None:
         """Reader tickets share the lock with each other and with ``rwlock`` readers."""
-        assert await acquire(locks, "readers", 1, "one")
-        assert await acquire(others, "readers", 1, "two")
-        async with others.rwlock("foobar", 1).reader:
-            assert len((await locks.mutex("foobar", 1).info()).holders) == 3
-        assert await release(locks, "readers", 1, "one")
-        assert not await acquire(locks, "mutex", 1, "three")
-        assert await release(others, "readers", 1, "two")
-        assert await acquire(locks, "mutex", 1, "three")
+        assert await acquire(self.locks, "readers", 1, "one")
+        assert await acquire(self.others, "readers", 1, "two")
+        async with self.others.rwlock("foobar", 1).reader:
+            assert len((await self.locks.mutex("foobar", 1).info()).holders) == 3
+        assert await release(self.locks, "readers", 1, "one")
+        assert not await acquire(self.locks, "mutex", 1, "three")
+        assert await release(self.others, "readers", 1, "two")
+        assert await acquire(self.locks, "mutex", 1, "three")
 
-    async def test_a_refused_writer_is_pending(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_refused_writer_is_pending(self) -> None:
         """A refused writer keeps new readers out, and gets the lock by a later call."""
-        assert await acquire(locks, "readers", 1, "reader")
-        assert not await acquire(others, "writer", 1, "writer")
-        assert (await locks.rwlock("foobar", 1).info()).has_pending_writer
-        assert not await acquire(locks, "readers", 1, "late reader")
-        assert not await acquire(others, "writer", 1, "writer")
-        assert len((await locks.rwlock("foobar", 1).info()).queue) == 1
-        assert await release(locks, "readers", 1, "reader")
-        assert await acquire(others, "writer", 1, "writer")
-        assert not (await locks.rwlock("foobar", 1).info()).has_pending_writer
-        assert not await acquire(locks, "readers", 1, "late reader")
-        assert await release(others, "writer", 1, "writer")
-        assert await acquire(locks, "readers", 1, "late reader")
+        assert await acquire(self.locks, "readers", 1, "reader")
+        assert not await acquire(self.others, "writer", 1, "writer")
+        assert (await self.locks.rwlock("foobar", 1).info()).has_pending_writer
+        assert not await acquire(self.locks, "readers", 1, "late reader")
+        assert not await acquire(self.others, "writer", 1, "writer")
+        assert len((await self.locks.rwlock("foobar", 1).info()).queue) == 1
+        assert await release(self.locks, "readers", 1, "reader")
+        assert await acquire(self.others, "writer", 1, "writer")
+        assert not (await self.locks.rwlock("foobar", 1).info()).has_pending_writer
+        assert not await acquire(self.locks, "readers", 1, "late reader")
+        assert await release(self.others, "writer", 1, "writer")
+        assert await acquire(self.locks, "readers", 1, "late reader")
 
-    async def test_mutex_and_readers_take_no_place(
-        self, locks: Locks, others: Locks
-    ) -> None:
+    async def test_mutex_and_readers_take_no_place(self) -> None:
         """A refused mutex or reader ticket is not queued (a writer ticket would be)."""
-        async with others.mutex("foobar", 1):
-            assert not await acquire(locks, "mutex", 1, "gluww")
-            assert not await acquire(locks, "readers", 1, "gluww")
-            assert (await locks.mutex("foobar", 1).info()).queue == ()
+        async with self.others.mutex("foobar", 1):
+            assert not await acquire(self.locks, "mutex", 1, "gluww")
+            assert not await acquire(self.locks, "readers", 1, "gluww")
+            assert (await self.locks.mutex("foobar", 1).info()).queue == ()
 
-    async def test_they_exclude_ours(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_they_exclude_ours(self) -> None:
         """A task waits while a ticket holds the lock by ``acquire_writer_lock``."""
-        async with task_actors(store) as actors:
-            assert await acquire(locks, "writer", 1, "gluww")
-            waiting = await actors.queues(others.rwlock("foobar", 1).reader)
-            assert await release(locks, "writer", 1, "gluww")
-            await waiting.inside()
+        assert await acquire(self.locks, "writer", 1, "gluww")
+        waiting = await self.actors.queues(self.others.rwlock("foobar", 1).reader)
+        assert await release(self.locks, "writer", 1, "gluww")
+        await waiting.inside()
 
-    async def test_bad_tickets(self, locks: Locks) -> None:
+    async def test_bad_tickets(self) -> None:
         """A ticket that a mutex record cannot contain raises ``ConfigurationError``."""
         for bad in BAD_TICKETS:
             for kind in KINDS:
                 with pytest.raises(ConfigurationError):
-                    await acquire(locks, kind, 1, bad)  # type: ignore[arg-type]
+                    await acquire(self.locks, kind, 1, bad)  # type: ignore[arg-type]
                 with pytest.raises(ConfigurationError):
-                    await release(locks, kind, 1, bad)  # type: ignore[arg-type]
-        assert [d async for d in locks.list()] == []
+                    await release(self.locks, kind, 1, bad)  # type: ignore[arg-type]
+        assert [d async for d in self.locks.list()] == []
 
 
 NAME = "foobar", 123
@@ -164,12 +151,10 @@ class SeatCases(Cases):
     foreign = True
 
     @pytest.mark.parametrize("mode", MODES)
-    async def test_our_grant_sits_there(
-        self, store: StoreUnderTest, locks: Locks, mode: str
-    ) -> None:
+    async def test_our_grant_sits_there(self, mode: str) -> None:
         """While a lock is held, another program cannot create its mutex record."""
-        other = store.foreigner
-        async with lock_of(locks, mode, NAME) as held:
+        other = self.store.foreigner
+        async with lock_of(self.locks, mode, NAME) as held:
             ticket = other.read(NAME)
             assert ticket is not None
             if mode == "reader":
@@ -180,219 +165,184 @@ class SeatCases(Cases):
         assert other.read(NAME) is None
         assert other.take(NAME, "foreign")
 
-    async def test_a_callers_ticket_sits_there(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_a_callers_ticket_sits_there(self) -> None:
         """The mutex record contains the caller's ticket, or ``readers`` for readers."""
-        assert await locks.published.acquire_mutex_lock(*NAME, "gluww")
-        assert store.foreigner.read(NAME) == "gluww"
-        assert await locks.published.release_mutex_lock(*NAME, "gluww")
-        assert store.foreigner.read(NAME) is None
-        assert await locks.published.acquire_readers_lock(*NAME, "gluww")
-        assert store.foreigner.read(NAME) == "readers"
-        assert store.foreigner.free(NAME, "readers")
+        assert await self.locks.published.acquire_mutex_lock(*NAME, "gluww")
+        assert self.store.foreigner.read(NAME) == "gluww"
+        assert await self.locks.published.release_mutex_lock(*NAME, "gluww")
+        assert self.store.foreigner.read(NAME) is None
+        assert await self.locks.published.acquire_readers_lock(*NAME, "gluww")
+        assert self.store.foreigner.read(NAME) == "readers"
+        assert self.store.foreigner.free(NAME, "readers")
 
-    async def test_how_long_a_foreigner_sits_there(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_how_long_a_foreigner_sits_there(self) -> None:
         """``info`` and ``stale`` know the age of another program's mutex record."""
         # Some stores keep the time of a foreign record in whole seconds.
         before = floor(time.time())
-        assert store.foreigner.take(NAME, "foreign")
-        (seen,) = (await locks.mutex(*NAME).info()).holders
+        assert self.store.foreigner.take(NAME, "foreign")
+        (seen,) = (await self.locks.mutex(*NAME).info()).holders
         assert seen.foreign
         assert before <= seen.since.timestamp() <= time.time()
         # A real pause: the clock of a store cannot be moved.
         await anyio.sleep(0.05)
-        (later,) = (await locks.mutex(*NAME).info()).holders
+        (later,) = (await self.locks.mutex(*NAME).info()).holders
         assert later.since == seen.since
-        assert [d async for d in locks.stale(older_than=0.04)]
+        assert [d async for d in self.locks.stale(older_than=0.04)]
 
-    async def test_readers_sit_until_the_last(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_readers_sit_until_the_last(self) -> None:
         """The mutex record says ``readers`` until the last reader has left."""
         for ticket in ("one", "two"):
-            assert await locks.published.acquire_readers_lock(*NAME, ticket)
-        assert await locks.published.release_readers_lock(*NAME, "one")
-        assert store.foreigner.read(NAME) == "readers"
-        assert await locks.published.release_readers_lock(*NAME, "two")
-        assert store.foreigner.read(NAME) is None
+            assert await self.locks.published.acquire_readers_lock(*NAME, ticket)
+        assert await self.locks.published.release_readers_lock(*NAME, "one")
+        assert self.store.foreigner.read(NAME) == "readers"
+        assert await self.locks.published.release_readers_lock(*NAME, "two")
+        assert self.store.foreigner.read(NAME) is None
 
-    async def test_a_hand_over_keeps_the_seat(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_hand_over_keeps_the_seat(self) -> None:
         """After a hand-over the mutex record has the new holder's ticket."""
-        async with task_actors(store) as actors:
-            first = await actors.enters(locks.mutex(*NAME))
-            second = await actors.queues(others.mutex(*NAME))
-            await first.leave()
-            held = await second.inside()
-            assert holder_of(store.foreigner.read(NAME) or "") == held.holder
+        first = await self.actors.enters(self.locks.mutex(*NAME))
+        second = await self.actors.queues(self.others.mutex(*NAME))
+        await first.leave()
+        held = await second.inside()
+        assert holder_of(self.store.foreigner.read(NAME) or "") == held.holder
 
-    async def test_tickets_are_secret(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_tickets_are_secret(self) -> None:
         """No ``info``, error or ``repr`` shows the ticket, which proves the grant."""
-        async with locks.mutex(*NAME) as held:
-            ticket = store.foreigner.read(NAME)
+        async with self.locks.mutex(*NAME) as held:
+            ticket = self.store.foreigner.read(NAME)
             assert ticket is not None
             with pytest.raises(LockTimeout) as caught:
-                await others.mutex(*NAME).acquire(timeout=0)
-            shown = await others.mutex(*NAME).info()
+                await self.others.mutex(*NAME).acquire(timeout=0)
+            shown = await self.others.mutex(*NAME).info()
             for text in (held, held.holder, shown, caught.value, str(caught.value)):
                 assert ticket not in repr(text)
 
     @pytest.mark.parametrize("ticket", ["foreign", "readers"])
     @pytest.mark.parametrize("mode", MODES)
-    async def test_a_foreign_seat_keeps_us_out(
-        self, store: StoreUnderTest, locks: Locks, mode: str, ticket: str
-    ) -> None:
+    async def test_a_foreign_seat_keeps_us_out(self, mode: str, ticket: str) -> None:
         """Another program's record, even of ticket ``readers``, excludes every mode."""
-        assert store.foreigner.take(NAME, ticket)
-        lock = lock_of(locks, mode, NAME)
+        assert self.store.foreigner.take(NAME, ticket)
+        lock = lock_of(self.locks, mode, NAME)
         assert await lock.try_acquire() is None
         with pytest.raises(LockTimeout):
             await lock.acquire(timeout=0.05)
         with pytest.raises(LockTimeout) as caught:
             await lock.acquire(timeout=0)
         assert caught.value.holders[0].startswith("foreign ")
-        assert not await locks.published.acquire_readers_lock(*NAME, "gluww")
+        assert not await self.locks.published.acquire_readers_lock(*NAME, "gluww")
         assert await lock.locked()
-        assert store.foreigner.read(NAME) == ticket
-        assert store.foreigner.free(NAME, ticket)
+        assert self.store.foreigner.read(NAME) == ticket
+        assert self.store.foreigner.free(NAME, ticket)
         async with lock:
             pass
 
-    async def test_a_foreign_release_lets_us_in(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_a_foreign_release_lets_us_in(self) -> None:
         """Within a poll after another program deletes its record, a waiter enters."""
-        async with task_actors(store) as actors:
-            waiting: list[TaskActor] = []
-            for mode in MODES:
-                name = store.name()
-                assert store.foreigner.take(name, "foreign")
-                waiting.append(await actors.queues(lock_of(locks, mode, name)))
-                assert store.foreigner.free(name, "foreign")
-            for actor in waiting:
-                await actor.inside()
+        waiting: list[TaskActor] = []
+        for mode in MODES:
+            name = self.store.name()
+            assert self.store.foreigner.take(name, "foreign")
+            waiting.append(await self.actors.queues(lock_of(self.locks, mode, name)))
+            assert self.store.foreigner.free(name, "foreign")
+        for actor in waiting:
+            await actor.inside()
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
-    async def test_a_deleted_seat_is_a_forced_loss(
-        self, store: StoreUnderTest, locks: Locks, mode: str
-    ) -> None:
+    async def test_a_deleted_seat_is_a_forced_loss(self, mode: str) -> None:
         """A grant whose mutex record is deleted is lost, with reason ``forced``."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME) as held:
-                store.foreigner.wipe(NAME)
+            async with lock_of(self.locks, mode, NAME) as held:
+                self.store.foreigner.wipe(NAME)
                 await anyio.sleep_forever()
         assert caught.value.reason == "forced"
-        async with locks.mutex(*NAME).acquire(timeout=0) as again:
+        async with self.locks.mutex(*NAME).acquire(timeout=0) as again:
             assert again.fence > held.fence
 
     @pytest.mark.usefixtures("renewed_often")
     @pytest.mark.parametrize("mode", MODES)
-    async def test_an_overwritten_seat_is_stolen(
-        self, store: StoreUnderTest, locks: Locks, mode: str
-    ) -> None:
+    async def test_an_overwritten_seat_is_stolen(self, mode: str) -> None:
         """A grant whose mutex record is overwritten is lost, with reason ``stolen``."""
         with pytest.raises(LockLost) as caught:
-            async with lock_of(locks, mode, NAME):
-                store.foreigner.put(NAME, "thief")
+            async with lock_of(self.locks, mode, NAME):
+                self.store.foreigner.put(NAME, "thief")
                 await anyio.sleep_forever()
         assert caught.value.reason == "stolen"
-        assert store.foreigner.read(NAME) == "thief"
-        assert await locks.mutex(*NAME).try_acquire() is None
+        assert self.store.foreigner.read(NAME) == "thief"
+        assert await self.locks.mutex(*NAME).try_acquire() is None
 
-    async def test_a_deleted_seat_never_comes_back(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_a_deleted_seat_never_comes_back(self) -> None:
         """A grant whose mutex record was deleted stays lost after the next grant."""
-        held = await locks.mutex(*NAME, on_lost="flag").acquire()
-        store.foreigner.wipe(NAME)
-        async with others.mutex(*NAME) as theirs:
+        held = await self.locks.mutex(*NAME, on_lost="flag").acquire()
+        self.store.foreigner.wipe(NAME)
+        async with self.others.mutex(*NAME) as theirs:
             assert theirs.fence > held.fence
             assert not await held.release()
             theirs.check()
-            assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
+            assert holder_of(self.store.foreigner.read(NAME) or "") == theirs.holder
 
     @pytest.mark.parametrize("action", ["release", "extend", "downgrade", "adopt"])
-    async def test_our_ticket_goes_when_its_holder_is_told(
-        self, store: StoreUnderTest, locks: Locks, others: Locks, action: str
-    ) -> None:
+    async def test_our_ticket_goes_when_its_holder_is_told(self, action: str) -> None:
         """If the doorman is gone, the holder's next call deletes the mutex record."""
-        held = await locks.rwlock(*NAME, on_lost="flag").writer.acquire()
-        store.foreigner.clean(NAME)
+        held = await self.locks.rwlock(*NAME, on_lost="flag").writer.acquire()
+        self.store.foreigner.clean(NAME)
         # Only the holder can tell our ticket from a foreign program's: left there, it
         # would keep every client out until a person breaks it.
-        assert await others.mutex(*NAME).try_acquire() is None
+        assert await self.others.mutex(*NAME).try_acquire() is None
         if action == "release":
             assert await held.release()
         elif action == "adopt":
             with pytest.raises(NotOwner):
-                await others.adopt(held.detach())
+                await self.others.adopt(held.detach())
         else:
             with pytest.raises(LockLost) as caught:
                 await (held.extend() if action == "extend" else held.downgrade())
             assert caught.value.reason == "forced"
-        assert store.foreigner.read(NAME) is None
-        async with others.mutex(*NAME).acquire(timeout=0):
+        assert self.store.foreigner.read(NAME) is None
+        async with self.others.mutex(*NAME).acquire(timeout=0):
             pass
 
     @pytest.mark.usefixtures("renewed_often")
-    async def test_our_ticket_goes_when_its_holder_is_not_renewed(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_our_ticket_goes_when_its_holder_is_not_renewed(self) -> None:
         """If the doorman is gone, the grant's next renewal deletes the mutex record."""
-        held = await locks.mutex(*NAME, on_lost="flag").acquire()
-        store.foreigner.clean(NAME)
-        async with others.mutex(*NAME) as theirs:
-            assert holder_of(store.foreigner.read(NAME) or "") == theirs.holder
+        held = await self.locks.mutex(*NAME, on_lost="flag").acquire()
+        self.store.foreigner.clean(NAME)
+        async with self.others.mutex(*NAME) as theirs:
+            assert holder_of(self.store.foreigner.read(NAME) or "") == theirs.holder
         assert not held.valid
 
-    async def test_readers_we_do_not_know_stay(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_readers_we_do_not_know_stay(self) -> None:
         """If the doorman is gone, a record ``readers`` stays: others may be reading."""
-        held = await locks.rwlock(*NAME, on_lost="flag").reader.acquire()
-        store.foreigner.clean(NAME)
+        held = await self.locks.rwlock(*NAME, on_lost="flag").reader.acquire()
+        self.store.foreigner.clean(NAME)
         with pytest.raises(LockLost):
             await held.extend()
         await held.release()
         # To remove it could let a writer in beside a foreign program's readers.
-        assert store.foreigner.read(NAME) == "readers"
-        assert await others.rwlock(*NAME).reader.try_acquire() is None
+        assert self.store.foreigner.read(NAME) == "readers"
+        assert await self.others.rwlock(*NAME).reader.try_acquire() is None
 
-    async def test_waiters_survive_a_deleted_seat(
-        self, store: StoreUnderTest, locks: Locks, others: Locks
-    ) -> None:
+    async def test_waiters_survive_a_deleted_seat(self) -> None:
         """If the mutex record is deleted, the queue remains; the next waiter enters."""
-        async with task_actors(store) as actors:
-            await actors.enters(locks.mutex(*NAME, on_lost="flag"), "first")
-            second = await actors.queues(others.mutex(*NAME), "second")
-            store.foreigner.wipe(NAME)
-            await second.inside()
+        await self.actors.enters(self.locks.mutex(*NAME, on_lost="flag"), "first")
+        second = await self.actors.queues(self.others.mutex(*NAME), "second")
+        self.store.foreigner.wipe(NAME)
+        await second.inside()
 
-    async def test_release_of_a_foreign_ticket(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_release_of_a_foreign_ticket(self) -> None:
         """``release_mutex_lock`` releases another program's record by its ticket."""
-        assert store.foreigner.take(NAME, "foreign")
-        assert not await locks.published.release_mutex_lock(*NAME, "another")
-        assert not await locks.published.release_readers_lock(*NAME, "foreign")
-        assert store.foreigner.read(NAME) == "foreign"
-        assert await locks.published.release_mutex_lock(*NAME, "foreign")
-        assert store.foreigner.read(NAME) is None
+        assert self.store.foreigner.take(NAME, "foreign")
+        assert not await self.locks.published.release_mutex_lock(*NAME, "another")
+        assert not await self.locks.published.release_readers_lock(*NAME, "foreign")
+        assert self.store.foreigner.read(NAME) == "foreign"
+        assert await self.locks.published.release_mutex_lock(*NAME, "foreign")
+        assert self.store.foreigner.read(NAME) is None
 
-    async def test_a_foreign_seat_is_shown(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_a_foreign_seat_is_shown(self) -> None:
         """``list`` and ``stale`` show another program's record without its ticket."""
-        assert store.foreigner.take(NAME, "foreign")
-        (listed,) = [d async for d in locks.list()]
-        (stale,) = [d async for d in locks.stale()]
+        assert self.store.foreigner.take(NAME, "foreign")
+        (listed,) = [d async for d in self.locks.list()]
+        (stale,) = [d async for d in self.locks.stale()]
         assert listed.holders == stale.holders or listed.holders[0].foreign
         assert (stale.resource_type, stale.resource_id) == ("foobar", "123")
         (holder,) = stale.holders
@@ -400,27 +350,25 @@ class SeatCases(Cases):
         assert holder.fence is None
         assert holder.age < 60
         assert "foreign" not in holder.holder
-        assert [d async for d in locks.stale(older_than=3600)] == []
+        assert [d async for d in self.locks.stale(older_than=3600)] == []
 
-    async def test_a_foreign_seat_is_broken_by_its_value(
-        self, store: StoreUnderTest, locks: Locks
-    ) -> None:
+    async def test_a_foreign_seat_is_broken_by_its_value(self) -> None:
         """``force_release`` spares a foreign record that was changed since ``info``."""
-        assert store.foreigner.take(NAME, "foreign")
-        seen = await locks.mutex(*NAME).info()
-        store.foreigner.put(NAME, "another")
-        assert await locks.force_release(seen, reason="test") == 0
-        assert store.foreigner.read(NAME) == "another"
-        seen = await locks.mutex(*NAME).info()
-        assert await locks.force_release(seen, reason="test") == 1
-        assert store.foreigner.read(NAME) is None
-        async with locks.mutex(*NAME).acquire(timeout=0):
+        assert self.store.foreigner.take(NAME, "foreign")
+        seen = await self.locks.mutex(*NAME).info()
+        self.store.foreigner.put(NAME, "another")
+        assert await self.locks.force_release(seen, reason="test") == 0
+        assert self.store.foreigner.read(NAME) == "another"
+        seen = await self.locks.mutex(*NAME).info()
+        assert await self.locks.force_release(seen, reason="test") == 1
+        assert self.store.foreigner.read(NAME) is None
+        async with self.locks.mutex(*NAME).acquire(timeout=0):
             pass
 
-    async def test_foreign_names(self, store: StoreUnderTest, locks: Locks) -> None:
+    async def test_foreign_names(self) -> None:
         """Records of other programs may have any 32-bit integer id, also negative."""
         for number in (0, 1, -1, 2**31 - 1, -(2**31)):
-            assert store.foreigner.take(("foobar", number), "foreign")
-            assert await locks.mutex("foobar", str(number)).locked()
-        listed = {d.resource_id async for d in locks.list("foobar")}
+            assert self.store.foreigner.take(("foobar", number), "foreign")
+            assert await self.locks.mutex("foobar", str(number)).locked()
+        listed = {d.resource_id async for d in self.locks.list("foobar")}
         assert listed == {"0", "1", "-1", str(2**31 - 1), str(-(2**31))}
