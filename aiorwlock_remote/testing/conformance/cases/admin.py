@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from aiorwlock_remote.testing.conformance.actors import enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import lock_of
@@ -55,8 +56,7 @@ class AdminCases(Cases):
         await self.actors.enters(self.locks.rwlock("catalog", 2).reader)
         await self.actors.queues(self.others.mutex("order", 1))
         # A lock that was used and is free again must not be listed.
-        async with self.others.mutex("order", 3):
-            pass
+        await enter_and_leave(self.others.mutex("order", 3))
         listed = {(d.resource_type, d.resource_id) async for d in self.others.list()}
         assert listed == {("order", "1"), ("catalog", "2")}
         (order,) = [d async for d in self.others.list("order")]
@@ -80,9 +80,8 @@ class AdminCases(Cases):
 
     async def test_an_expired_grant_is_stale(self) -> None:
         """``stale`` yields an expired grant, but ``info`` shows the lock as free."""
-        short = self.harness.short
-        (await self.locks.mutex("order", 1, lease=short).acquire()).detach()
-        (await self.locks.mutex("order", 2, lease=short).acquire()).detach()
+        for number in (1, 2):
+            await self.expiring(number)
         # The acquire waits until the second lease has run out; so has the first by
         # then.
         async with self.others.mutex("order", 2):
@@ -97,8 +96,7 @@ class AdminCases(Cases):
         """``force_release`` wakes the next waiter, which gets the lock."""
         await self.actors.enters(self.locks.mutex("order", 1, on_lost="flag"))
         waiting = await self.actors.queues(self.others.mutex("order", 1))
-        seen = await self.others.mutex("order", 1).info()
-        assert await self.others.force_release(seen, reason="test") == 1
+        await self.force(self.others.mutex("order", 1))
         await waiting.inside()
 
     async def test_force_release_spares_who_came_since(self) -> None:

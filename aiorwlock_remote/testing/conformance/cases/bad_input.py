@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
+from aiorwlock_remote.testing.conformance.actors import all_raise
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 BAD_NAMES: dict[str, tuple[object, object]] = {
@@ -56,30 +58,28 @@ class BadInputCases(Cases):
     @pytest.mark.parametrize("what", list(BAD_NAMES))
     async def test_names(self, untouched: Locks, what: str) -> None:
         """A bad name raises ``ConfigurationError`` before any request is sent."""
-        name: Any = BAD_NAMES[what]
-        with pytest.raises(ConfigurationError):
-            untouched.mutex(*name)
-        with pytest.raises(ConfigurationError):
-            untouched.rwlock(*name)
-        with pytest.raises(ConfigurationError):
-            await untouched.acquire_mutex_lock(name[0], name[1], "gluww")
-        with pytest.raises(ConfigurationError):
-            await untouched.release_readers_lock(name[0], name[1], "gluww")
+        kind: Any
+        number: Any
+        kind, number = BAD_NAMES[what]
+        await all_raise(
+            ConfigurationError,
+            partial(untouched.mutex, kind, number),
+            partial(untouched.rwlock, kind, number),
+            partial(untouched.acquire_mutex_lock, kind, number, "gluww"),
+            partial(untouched.release_readers_lock, kind, number, "gluww"),
+        )
 
     async def test_options_of_a_lock(self, untouched: Locks) -> None:
         """A bad option of a lock or ``acquire`` raises ``ConfigurationError``."""
         for name, value in FLAT:
             option: Any = {name: value}
-            with pytest.raises(ConfigurationError):
-                untouched.mutex("order", 1, **option)
-            with pytest.raises(ConfigurationError):
-                untouched.rwlock("order", 1, **option)
-            if name == "timeout":
-                continue
-            with pytest.raises(ConfigurationError):
-                await untouched.mutex("order", 1).acquire(**option)
-            with pytest.raises(ConfigurationError):
-                await untouched.mutex("order", 1).try_acquire(**option)
+            calls = [untouched.mutex, untouched.rwlock]
+            for call in calls:
+                await all_raise(ConfigurationError, partial(call, "order", 1, **option))
+            lock = untouched.mutex("order", 1)
+            for ask in (lock.acquire, lock.try_acquire):
+                if name != "timeout":
+                    await all_raise(ConfigurationError, partial(ask, **option))
 
     async def test_options_of_connect(self) -> None:
         """``connect`` raises ``ConfigurationError`` for a bad option or prefix."""
@@ -91,12 +91,13 @@ class BadInputCases(Cases):
             *(("min_replicas", number) for number in (-1, 0.5, True, "1", None)),
         ):
             option: Any = {name: value}
-            with pytest.raises(ConfigurationError):
-                await connect(self.store.site.url, **option)
+            opening = partial(connect, self.store.site.url, **option)
+            await all_raise(ConfigurationError, opening)
 
     async def test_urls(self) -> None:
         """A URL with unknown option or scheme raises ``ConfigurationError``."""
         url = self.store.site.url
+        bad: Any
         for bad in (
             f"{url}{'&' if '?' in url else '?'}nonsense=1",
             f"x{url}",
@@ -107,24 +108,22 @@ class BadInputCases(Cases):
             7,
             Path("locks.db"),
         ):
-            with pytest.raises(ConfigurationError):
-                await connect(bad)  # type: ignore[arg-type]
+            await all_raise(ConfigurationError, partial(connect, bad))
 
     async def test_timeouts(self, untouched: Locks) -> None:
         """A negative, infinite or non-numeric timeout raises ``ConfigurationError``."""
         lock = untouched.rwlock("order", 1)
         for bad in NO_NUMBERS:
             timeout: Any = bad
-            with pytest.raises(ConfigurationError):
-                await lock.writer.acquire(timeout)
-            with pytest.raises(ConfigurationError):
-                await lock.reader.acquire(timeout=timeout)
-            with pytest.raises(ConfigurationError):
-                await untouched.multi(lock.reader, timeout=timeout)
-            with pytest.raises(ConfigurationError):
-                await anext(untouched.stale(timeout))
-        with pytest.raises(ConfigurationError):
-            await anext(untouched.stale(None))  # type: ignore[arg-type]
+            await all_raise(
+                ConfigurationError,
+                partial(lock.writer.acquire, timeout),
+                partial(lock.reader.acquire, timeout=timeout),
+                partial(untouched.multi, lock.reader, timeout=timeout),
+                partial(anext, untouched.stale(timeout)),
+            )
+        nothing: Any = None
+        await all_raise(ConfigurationError, partial(anext, untouched.stale(nothing)))
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
         """Calls that take a lease raise ``ConfigurationError`` for a bad one."""
@@ -133,19 +132,19 @@ class BadInputCases(Cases):
             untouched.acquire_readers_lock,
             untouched.acquire_writer_lock,
         ]
+        bad: Any
         for bad in (*NO_NUMBERS, 0, 0.1):
             for call in calls:
-                with pytest.raises(ConfigurationError):
-                    await call("order", 1, "gluww", lease=bad)
+                await all_raise(
+                    ConfigurationError, partial(call, "order", 1, "gluww", lease=bad)
+                )
             async with untouched.mutex("order", 2) as held:
-                with pytest.raises(ConfigurationError):
-                    await held.extend(bad)  # type: ignore[arg-type]
+                await all_raise(ConfigurationError, partial(held.extend, bad))
                 held.check()
             async with untouched.rwlock("order", 3).reader as held:
-                if bad == 0:
-                    continue
-                with pytest.raises(ConfigurationError):
-                    await held.upgrade(-1 if bad == 0.1 else bad)  # type: ignore[arg-type]
+                if bad != 0:
+                    timeout = -1 if bad == 0.1 else bad
+                    await all_raise(ConfigurationError, partial(held.upgrade, timeout))
                 held.check()
 
     async def test_options_resolve(self) -> None:

@@ -11,10 +11,14 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.actors import TaskActors
-from aiorwlock_remote.testing.conformance.harness import Harness, StoreUnderTest
+from aiorwlock_remote.testing.conformance.harness import (
+    AnyLock,
+    Harness,
+    StoreUnderTest,
+)
 
 FAST_RENEWALS_PER_LEASE = 300
 
@@ -111,6 +115,18 @@ class Cases:
             self.store.connect() as self.others,
         ):
             yield
+
+    async def force(self, lock: AnyLock) -> None:
+        """End the grant of the lock by ``force_release``, as another process."""
+        shown = await lock.info()
+        assert await self.others.force_release(shown, reason="test") == 1
+
+    async def expiring(self, number: int = 1) -> Held:
+        """Acquire mutex order/``number`` for ``Harness.short`` s; do not renew it."""
+        lock = self.locks.mutex("order", number, lease=self.harness.short)
+        held = await lock.acquire()
+        held.detach()
+        return held
 
     @pytest.fixture
     def renewed_often(self, monkeypatch: pytest.MonkeyPatch) -> None:

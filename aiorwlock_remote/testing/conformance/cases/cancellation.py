@@ -11,7 +11,11 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held
-from aiorwlock_remote.testing.conformance.actors import cancelled_after
+from aiorwlock_remote.testing.conformance.actors import (
+    cancelled_after,
+    enter_and_leave,
+    take_at_once,
+)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import (
@@ -34,9 +38,7 @@ async def _await(lock: AnyLock) -> None:
 
 
 async def _try(lock: AnyLock) -> None:
-    held = await lock.try_acquire()
-    assert held is not None
-    await held.release()
+    await take_at_once(lock)
 
 
 FORMS: dict[str, Callable[[AnyLock], Coroutine[object, object, None]]] = {
@@ -101,9 +103,7 @@ class CancellationCases(Cases):
         for steps in range(CANCEL_POINTS):
             await cancelled_after(steps, FORMS[form], lock)
             await self.actors.nothing_left(lock)
-        held = await self.others.mutex("order", 1).try_acquire()
-        assert held is not None
-        await held.release()
+        await take_at_once(self.others.mutex("order", 1))
 
     async def test_cancelled_at_every_step_of_a_hand_over(self) -> None:
         """A waiter that is cancelled while it is granted does not keep the lock."""
@@ -150,8 +150,7 @@ class CancellationCases(Cases):
                 async with self.locks.mutex("order", 1):
                     raise AssertionError("it was taken")
             assert scope.cancelled_caught
-            async with self.locks.mutex("order", 2).acquire(timeout=0):
-                pass
+            await enter_and_leave(self.locks.mutex("order", 2).acquire(timeout=0))
 
 
 class NativeCancellationCases(Cases):
@@ -200,8 +199,7 @@ class NativeCancellationCases(Cases):
                 await asyncio.wait([task])
                 assert task.cancelled() or task.exception() is None
                 await self.actors.nothing_left(lock)
-        async with self.others.mutex("order", 1).acquire(timeout=0):
-            pass
+        await enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
 
     async def test_asyncio_timeout(self) -> None:
         """``asyncio.timeout`` and ``wait_for`` end an acquire, and leave no grant."""

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
+from aiorwlock_remote.testing.conformance.actors import enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 
@@ -123,8 +124,7 @@ class CloseCases(Cases):
             await locks.aclose()
         assert not held.valid
         assert set(await every_use(locks)) == {"closed"}
-        async with self.others.mutex("order", 1):
-            pass
+        await enter_and_leave(self.others.mutex("order", 1))
 
     async def test_await_and_close(self) -> None:
         """A ``Locks`` from ``await connect()`` works without a context manager."""
@@ -146,8 +146,7 @@ class CloseCases(Cases):
 
         reasons = await anyio.to_thread.run_sync(elsewhere)
         assert set(reasons) == {"other loop"}
-        async with self.locks.mutex("order", 1):
-            pass
+        await enter_and_leave(self.locks.mutex("order", 1))
 
     async def test_after_a_fork(self, loop: Loop) -> None:
         """In a forked child any use raises ``Closed``; the parent keeps its lock."""

@@ -9,6 +9,7 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
+from aiorwlock_remote.testing.conformance.actors import enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Name
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
@@ -60,8 +61,7 @@ class FailingCases(Cases):
     async def _free(self, name: Name) -> None:
         lock = self.others.mutex(*name)
         await self.actors.nothing_left(lock)
-        async with lock.acquire(timeout=0):
-            pass
+        await enter_and_leave(lock.acquire(timeout=0))
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(self, ask: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from math import floor
 
+from aiorwlock_remote import Held
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import lock_of
 
 
 def rising(fences: list[int]) -> bool:
@@ -21,10 +24,9 @@ class FenceCases(Cases):
         """Each write grant has a greater fence than every grant before it."""
         fences: list[int] = []
         for each in (self.locks, self.others, self.others, self.locks, self.others):
-            async with each.mutex("order", 1) as held:
-                fences.append(held.fence)
-            async with each.rwlock("order", 1).writer as held:
-                fences.append(held.fence)
+            for mode in ("mutex", "writer"):
+                async with lock_of(each, mode, ("order", 1)) as held:
+                    fences.append(held.fence)
         assert rising(fences), fences
 
     async def test_a_hand_over_rises(self) -> None:
@@ -58,24 +60,21 @@ class FenceCases(Cases):
         """Each new phase, for reading or writing, has a greater fence."""
         fences: list[int] = []
         for side in ("reader", "writer", "reader", "reader", "writer"):
-            lock = getattr(self.others.rwlock("c", 1), side)
-            async with lock as held:
+            async with lock_of(self.others, side, ("c", 1)) as held:
                 fences.append(held.fence)
                 assert (await self.locks.rwlock("c", 1).info()).fence == held.fence
         assert rising(fences), fences
 
     async def test_rises_after_an_expiry(self) -> None:
         """A grant that follows an expired grant has a greater fence."""
-        held = await self.locks.mutex("order", 1, lease=self.harness.short).acquire()
-        held.detach()
+        held = await self.expiring()
         async with self.others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence
 
     async def test_rises_after_force(self) -> None:
         """A grant that follows a forcibly released one has a greater fence."""
         held = await self.locks.mutex("order", 1, on_lost="flag").acquire()
-        seen = await self.others.mutex("order", 1).info()
-        assert await self.others.force_release(seen, reason="test") == 1
+        await self.force(self.locks.mutex("order", 1))
         async with self.others.mutex("order", 1) as theirs:
             assert theirs.fence > held.fence
         assert not await held.release()
@@ -84,10 +83,8 @@ class FenceCases(Cases):
         """The fence of a new phase is at least the store's clock in microseconds."""
         # If a failover loses the last grant of a resource, only the clock keeps the
         # next fence above the lost one.
-        for lock in (
-            self.locks.mutex("order", 1),
-            self.locks.rwlock("order", 1).reader,
-        ) * 2:
+        for mode in ("mutex", "reader") * 2:
+            lock = lock_of(self.locks, mode, ("order", 1))
             clock = await self._clock()
             async with lock as held:
                 assert held.fence >= clock
@@ -105,15 +102,15 @@ class FenceCases(Cases):
             assert (await enters.inside()).fence >= clock
         await third.leave()
         held = await self.locks.rwlock("c", 1).writer.acquire()
-        clock = await self._clock()
-        held = await held.downgrade()
-        assert held.fence >= clock
-        clock = await self._clock()
-        held = await held.upgrade()
-        assert held.fence >= clock
-        clock = await self._clock()
-        held = await self.others.adopt(held.detach())
-        assert held.fence >= clock
+        moves: tuple[Callable[[Held], Awaitable[Held]], ...] = (
+            Held.downgrade,
+            Held.upgrade,
+            lambda held: self.others.adopt(held.detach()),
+        )
+        for move in moves:
+            clock = await self._clock()
+            held = await move(held)
+            assert held.fence >= clock
         assert await held.release()
 
     async def _clock(self) -> int:

@@ -12,13 +12,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Held, LockLost, Locks, LockTimeout
+from aiorwlock_remote import Held, LockLost, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.event_loop import SystemClock
+from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import (
-    AnyLock,
     lock_of,
 )
 
@@ -28,13 +28,11 @@ class LeaseCases(Cases):
 
     async def test_expiry_lets_the_next_in(self) -> None:
         """A grant that is not renewed ends when its lease is over, not earlier."""
-        clock, short = SystemClock(), self.harness.short
+        clock = SystemClock()
         asked = clock.now()
-        held = await self.locks.mutex("order", 1, lease=short).acquire()
-        held.detach()
-        waiting = await self.actors.asks(self.others.mutex("order", 1))
-        await waiting.inside()
-        assert clock.now() - asked >= short
+        await self.expiring()
+        await self.actors.enters(self.others.mutex("order", 1))
+        assert clock.now() - asked >= self.harness.short
 
     async def test_expired_readers_let_a_writer_in(self) -> None:
         """A writer enters when the lease of the last reader has run out."""
@@ -43,8 +41,7 @@ class LeaseCases(Cases):
         assert await self.locks.acquire_readers_lock("c", 1, "gone", lease=short)
         assert await self.locks.acquire_readers_lock("c", 1, "too", lease=short)
         await live.leave()
-        waiting = await self.actors.asks(self.others.rwlock("c", 1).writer)
-        await waiting.inside()
+        await self.actors.enters(self.others.rwlock("c", 1).writer)
 
     async def test_a_holder_is_kept(self) -> None:
         """A grant in use is renewed: after two leases it is still held."""
@@ -77,9 +74,7 @@ class LeaseCases(Cases):
         """A grant with ``lease=None`` outlives its holder; ``stale`` lists it."""
         held = await self.locks.mutex("order", 1, lease=None).acquire()
         assert held.expires_in is None
-        (
-            await self.locks.mutex("order", 2, lease=self.harness.short).acquire()
-        ).detach()
+        await self.expiring(2)
         held.detach()
         # The acquire waits for the short lease: meanwhile the endless one has not
         # ended.
@@ -98,11 +93,9 @@ class LeaseCases(Cases):
         with pytest.warns(ResourceWarning, match="dropped without release"):
             await self.locks.mutex("order", 1, lease=self.harness.short).acquire()
             gc.collect()
-        async with self.others.mutex("order", 1):
-            pass
+        await enter_and_leave(self.others.mutex("order", 1))
         # The task that dropped it is not taken for its holder any more.
-        async with self.locks.mutex("order", 1):
-            pass
+        await enter_and_leave(self.locks.mutex("order", 1))
 
     async def test_a_task_that_ended_without_release(self) -> None:
         """If a task ends inside ``async with``, its grant ends one lease later."""
@@ -119,8 +112,7 @@ class LeaseCases(Cases):
         # trio complains that a scope was left open.
         except* RuntimeError:
             pass
-        async with self.others.mutex("order", 1):
-            pass
+        await enter_and_leave(self.others.mutex("order", 1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             kept.clear()
@@ -156,10 +148,8 @@ class LeaseCases(Cases):
         """The next grant waits ``lock_delay`` s after an expiry, but not a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = self.locks.mutex("order", 1, lease=short, lock_delay=delay)
-        async with lock:
-            pass
-        async with self.others.mutex("order", 1).acquire(timeout=0):
-            pass
+        await enter_and_leave(lock)
+        await enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
         asked = clock.now()
         (await lock.acquire()).detach()
         async with self.others.mutex("order", 1):
@@ -207,11 +197,6 @@ class BlockedLoopCases(Cases):
         assert all(refused)
 
 
-async def force(lock: AnyLock, others: Locks) -> None:
-    """End the grant of the lock by ``others.force_release``."""
-    assert await others.force_release(await lock.info(), reason="test") == 1
-
-
 class LossCases(Cases):
     """A lost grant cancels its ``async with`` body, or does what ``on_lost`` asks."""
 
@@ -222,7 +207,7 @@ class LossCases(Cases):
         lock = lock_of(self.locks, mode, ("order", 1))
         with pytest.raises(LockLost) as caught:
             async with lock as held:
-                await force(lock, self.others)
+                await self.force(lock)
                 await anyio.sleep_forever()
         assert caught.value.reason == "forced"
         assert caught.value.resource == "order/1"
@@ -232,15 +217,14 @@ class LossCases(Cases):
         assert held.expires_in == 0.0
         assert not await self.others.mutex("order", 1).locked()
         # The task that lost the lock is not taken for its holder any more.
-        async with lock:
-            pass
+        await enter_and_leave(lock)
 
     async def test_loss_found_at_the_end(self) -> None:
         """A loss that is noticed only after the body still raises ``LockLost``."""
         lock = self.locks.mutex("order", 1, lease=None)
         with pytest.raises(LockLost) as caught:
             async with lock:
-                await force(lock, self.others)
+                await self.force(lock)
         assert caught.value.reason == "forced"
 
     async def test_own_error_goes_first(self) -> None:
@@ -248,7 +232,7 @@ class LossCases(Cases):
         lock = self.locks.mutex("order", 1, lease=None)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
-                await force(lock, self.others)
+                await self.force(lock)
                 raise ValueError("mine")
 
     @pytest.mark.usefixtures("renewed_often")
@@ -257,7 +241,7 @@ class LossCases(Cases):
         lock = self.locks.mutex("order", 1)
         with pytest.raises(ValueError, match="mine"):
             async with lock:
-                await force(lock, self.others)
+                await self.force(lock)
                 try:
                     await anyio.sleep_forever()
                 finally:
@@ -269,7 +253,7 @@ class LossCases(Cases):
         reached = False
         with anyio.CancelScope() as scope:
             async with lock:
-                await force(lock, self.others)
+                await self.force(lock)
                 scope.cancel()
                 await anyio.sleep_forever()
             reached = True
@@ -281,7 +265,7 @@ class LossCases(Cases):
         """With ``on_lost="flag"`` a loss sets ``held.lost``, and cancels nothing."""
         lock = self.locks.mutex("order", 1, on_lost="flag")
         async with lock as held:
-            await force(lock, self.others)
+            await self.force(lock)
             await self.actors.until(lambda: held.lost is not None)
             assert held.lost == "forced"
             assert not held.valid
@@ -300,7 +284,7 @@ class LossCases(Cases):
 
         lock = self.locks.mutex("order", 1, on_lost=on_lost)
         async with lock as held:
-            await force(lock, self.others)
+            await self.force(lock)
             await called.wait()
             await checkpoint()
         assert calls == [held]
@@ -311,13 +295,10 @@ class LossCases(Cases):
         """Losing an awaited grant cancels no task; its methods raise ``LockLost``."""
         lock = self.locks.mutex("order", 1)
         held = await lock.acquire()
-        await force(lock, self.others)
+        await self.force(lock)
         await self.actors.until(lambda: held.lost is not None)
         assert held.lost == "forced"
-        with pytest.raises(LockLost):
-            held.check()
-        with pytest.raises(LockLost):
-            await held.extend()
+        await all_raise(LockLost, held.check, held.extend)
         with pytest.raises(LockLost) as caught:
             await held.release()
         assert caught.value.reason == "forced"
@@ -327,7 +308,7 @@ class LossCases(Cases):
         """Upon a loss ``Held.guard`` cancels what it runs, and raises ``LockLost``."""
         lock = self.locks.mutex("order", 1)
         held = await lock.acquire()
-        await force(lock, self.others)
+        await self.force(lock)
         with pytest.raises(LockLost) as caught:
             await held.guard(anyio.sleep_forever())
         assert caught.value.reason == "forced"

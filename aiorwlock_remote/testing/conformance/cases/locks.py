@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockTimeout, NotOwner, WouldDeadlock
+from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import lock_of
 
@@ -76,19 +77,13 @@ class MutexCases(Cases):
         """``check``, ``extend``, ``detach`` of a released grant raise ``NotOwner``."""
         held = await self.locks.mutex("order", 42).acquire()
         await held.release()
-        with pytest.raises(NotOwner):
-            held.check()
-        with pytest.raises(NotOwner):
-            await held.extend()
-        with pytest.raises(NotOwner):
-            held.detach()
+        await all_raise(NotOwner, held.check, held.extend, held.detach)
         assert held.expires_in == 0.0
 
     async def test_leaving_without_entering(self) -> None:
         """``__aexit__`` without ``__aenter__`` raises ``NotOwner``."""
-        lock = self.locks.mutex("order", 42)
         with pytest.raises(NotOwner):
-            await lock.__aexit__(None, None, None)
+            await self.locks.mutex("order", 42).__aexit__(None, None, None)
 
     async def test_try_acquire(self) -> None:
         """``try_acquire`` returns the grant, or None if busy, and never waits."""
@@ -147,8 +142,7 @@ class MutexCases(Cases):
             assert not scope.cancelled_caught
             assert caught.value.held_mode == grant.mode
             assert (await lock.info()).queue == ()
-        async with lock:
-            pass
+        await enter_and_leave(lock)
 
     async def test_several_resources_at_once(self) -> None:
         """One task may hold locks of several resources."""
@@ -174,8 +168,7 @@ class MutexCases(Cases):
     async def test_a_cycle_leaves_no_garbage(self, mode: str) -> None:
         """Acquire and release leave no objects for the garbage collector."""
         lock = lock_of(self.locks, mode, ("order", 42))
-        async with lock:
-            pass
+        await enter_and_leave(lock)
         left = list[int]()
         # Three times, because background tasks may leave garbage during one of them.
         for _ in range(3):

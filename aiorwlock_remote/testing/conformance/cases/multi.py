@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
-from aiorwlock_remote.testing.conformance.actors import Condition, wait_until
+from aiorwlock_remote.testing.conformance.actors import Condition, enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
@@ -64,7 +64,7 @@ class MultiCases(Cases):
                     async with wanted:
                         raise AssertionError("one was taken")
             assert caught.value.resource == f"o/{taken}"
-            await wait_until(others_see(self.others, taken), self.harness.patience)
+            await self.actors.until(others_see(self.others, taken))
 
     async def test_cancelled_gives_back(self) -> None:
         """A ``multi`` that is cancelled while it waits keeps no lock."""
@@ -73,8 +73,8 @@ class MultiCases(Cases):
             with anyio.move_on_after(0.05) as scope:
                 await wanted
             assert scope.cancelled_caught
-            async with self.others.mutex("o", 1).acquire(timeout=self.harness.patience):
-                pass
+            lock = self.others.mutex("o", 1)
+            await enter_and_leave(lock.acquire(timeout=self.harness.patience))
 
     async def test_one_resource_twice(self) -> None:
         """``multi`` with no lock or a repeated one raises ``ConfigurationError``."""
@@ -112,8 +112,7 @@ class MultiCases(Cases):
         first = self.locks.mutex("o", 1)
         with pytest.raises(LockLost) as caught:
             async with self.locks.multi(self.locks.mutex("o", 2), first):
-                seen = await self.others.mutex("o", 1).info()
-                await self.others.force_release(seen, reason="test")
+                await self.force(first)
                 await anyio.sleep_forever()
         assert caught.value.resource == "o/1"
-        await wait_until(others_see(self.others), self.harness.patience)
+        await self.actors.until(others_see(self.others))

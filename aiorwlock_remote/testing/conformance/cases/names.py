@@ -8,6 +8,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost
 from aiorwlock_remote.core.names import ResourceId
+from aiorwlock_remote.testing.conformance.actors import take_at_once
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import lock_of
@@ -43,9 +44,7 @@ class OneNameOneLockCases(Cases):
         async with lock_of(self.locks, holds, ("thing", 1)):
             assert await lock_of(self.others, asks, ("thing", 1)).try_acquire() is None
             assert await lock_of(self.others, asks, ("thing", 1)).locked()
-        held = await lock_of(self.others, asks, ("thing", 1)).try_acquire()
-        assert held is not None
-        await held.release()
+        await take_at_once(lock_of(self.others, asks, ("thing", 1)))
 
     @pytest.mark.parametrize(("holds", "asks"), PAIRS)
     async def test_modes_wait_for_each_other(self, holds: str, asks: str) -> None:
@@ -96,9 +95,7 @@ class OneNameOneLockCases(Cases):
         """Names that differ only in case or in an accent are different locks."""
         async with self.locks.mutex("Order", "Abc"):
             for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
-                held = await self.others.mutex(*name).try_acquire()
-                assert held is not None, name
-                await held.release()
+                await take_at_once(self.others.mutex(*name))
 
     async def test_any_language(self) -> None:
         """Any Unicode text is a name; composed and decomposed letters differ."""
@@ -117,9 +114,7 @@ class OneNameOneLockCases(Cases):
             async with self.locks.mutex(one, one):
                 assert await self.others.mutex(one, one).locked()
                 for name in ((one, two), (two, one)):
-                    held = await self.others.mutex(*name).try_acquire()
-                    assert held is not None
-                    await held.release()
+                    await take_at_once(self.others.mutex(*name))
 
     async def test_types_part(self) -> None:
         """The same id with another resource type is another lock."""

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from math import floor
+from typing import Any
 
 import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.testing.conformance.actors import TaskActor
+from aiorwlock_remote.testing.conformance.actors import (
+    TaskActor,
+    all_raise,
+    enter_and_leave,
+)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import lock_of
 
 KINDS = ("mutex", "readers", "writer")
-BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
+BAD_TICKETS: tuple[Any, ...] = (
+    "",
+    "readers",
+    "a,b",
+    "line\nbreak",
+    "nul\0",
+    "x" * 201,
+    7,
+    None,
+)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
@@ -135,10 +150,9 @@ class PublishedCallsCases(Cases):
         """A ticket that a mutex record cannot contain raises ``ConfigurationError``."""
         for bad in BAD_TICKETS:
             for kind in KINDS:
-                with pytest.raises(ConfigurationError):
-                    await acquire(self.locks, kind, 1, bad)  # type: ignore[arg-type]
-                with pytest.raises(ConfigurationError):
-                    await release(self.locks, kind, 1, bad)  # type: ignore[arg-type]
+                for call in (acquire, release):
+                    asked = partial(call, self.locks, kind, 1, bad)
+                    await all_raise(ConfigurationError, asked)
         assert [d async for d in self.locks.list()] == []
 
 
@@ -233,8 +247,7 @@ class SeatCases(Cases):
         assert await lock.locked()
         assert self.store.foreigner.read(NAME) == ticket
         assert self.store.foreigner.free(NAME, ticket)
-        async with lock:
-            pass
+        await enter_and_leave(lock)
 
     async def test_a_foreign_release_lets_us_in(self) -> None:
         """Within a poll after another program deletes its record, a waiter enters."""
@@ -299,8 +312,7 @@ class SeatCases(Cases):
                 await (held.extend() if action == "extend" else held.downgrade())
             assert caught.value.reason == "forced"
         assert self.store.foreigner.read(NAME) is None
-        async with self.others.mutex(*NAME).acquire(timeout=0):
-            pass
+        await enter_and_leave(self.others.mutex(*NAME).acquire(timeout=0))
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(self) -> None:
@@ -362,8 +374,7 @@ class SeatCases(Cases):
         seen = await self.locks.mutex(*NAME).info()
         assert await self.locks.force_release(seen, reason="test") == 1
         assert self.store.foreigner.read(NAME) is None
-        async with self.locks.mutex(*NAME).acquire(timeout=0):
-            pass
+        await enter_and_leave(self.locks.mutex(*NAME).acquire(timeout=0))
 
     async def test_foreign_names(self) -> None:
         """Records of other programs may have any 32-bit integer id, also negative."""
