@@ -22,16 +22,7 @@ from aiorwlock_remote.testing.conformance.cases.locks import MODES
 from aiorwlock_remote.testing.conformance.harness import lock_of
 
 KINDS = ("mutex", "readers", "writer")
-BAD_TICKETS: tuple[Any, ...] = (
-    "",
-    "readers",
-    "a,b",
-    "line\nbreak",
-    "nul\0",
-    "x" * 201,
-    7,
-    None,
-)
+BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
 
 
 async def acquire(locks: Locks, kind: str, number: int, ticket: str) -> bool:
@@ -148,6 +139,7 @@ class PublishedCallsCases(Cases):
 
     async def test_bad_tickets(self) -> None:
         """A ticket that a mutex record cannot contain raises ``ConfigurationError``."""
+        bad: Any
         for bad in BAD_TICKETS:
             for kind in KINDS:
                 for call in (acquire, release):
