@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,7 @@ import click
 
 from aiorwlock_remote import connect
 from aiorwlock_remote.cli import exit_codes
-from aiorwlock_remote.cli.bench_peer import (
-    PeerPlan,
-    TakeTurns,
-    hand_over_times,
-    take_turns,
-)
+from aiorwlock_remote.cli.bench_peer import hand_over_times, take_turns
 from aiorwlock_remote.cli.format import print_json, table
 from aiorwlock_remote.cli.options import (
     FloatRange,
@@ -37,7 +33,7 @@ from aiorwlock_remote.cli.worker_process import WorkerProcess, within
 from aiorwlock_remote.core.url import parse
 
 if TYPE_CHECKING:
-    from aiorwlock_remote import Locks
+    from aiorwlock_remote import Locks, Mutex, ReaderLock
 
 
 FIGURE_KEYS = """\b
@@ -85,21 +81,14 @@ def quantile(times: Sequence[float], part: float) -> float:
 def figures(measured: Sequence[Measurement]) -> list[Figure]:
     """Return a summary of each measurement; the first must be of the plain request."""
     floor = quantile(measured[0].times, 0.5)
-    return [_figure(one, floor) for one in measured]
-
-
-def _figure(one: Measurement, floor: float) -> Figure:
-    count = len(one.times)
-    median = quantile(one.times, 0.5) if count else None
-    return Figure(
-        name=one.name,
-        meaning=one.meaning,
-        count=count,
-        median=median,
-        p90=quantile(one.times, 0.9) if count else None,
-        per_second=count / one.took if one.took else None,
-        ratio=median / floor if median is not None and floor else None,
-    )
+    found: list[Figure] = []
+    for one in measured:
+        count = len(one.times)
+        median, p90 = (quantile(one.times, q) if count else None for q in (0.5, 0.9))
+        rate = count / one.took if one.took else None
+        ratio = median / floor if median is not None and floor else None
+        found.append(Figure(one.name, one.meaning, count, median, p90, rate, ratio))
+    return found
 
 
 HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
@@ -107,23 +96,25 @@ HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
     """Return a header row and one row of text for each figure; numbers align right."""
-    cells = [HEAD, *map(_cells, found)]
+    cells = [
+        HEAD,
+        *(
+            (
+                _number(one.median, 1e3),
+                _number(one.p90, 1e3),
+                _number(one.per_second),
+                _number(one.ratio),
+                str(one.count),
+                one.meaning,
+            )
+            for one in found
+        ),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         (*(c.rjust(w) for c, w in zip(row[:-1], widths, strict=False)), row[-1])
         for row in cells
     ]
-
-
-def _cells(figure: Figure) -> tuple[str, ...]:
-    return (
-        _number(figure.median, 1e3),
-        _number(figure.p90, 1e3),
-        _number(figure.per_second),
-        _number(figure.ratio),
-        str(figure.count),
-        figure.meaning,
-    )
 
 
 def _number(value: float | None, unit: float = 1.0) -> str:
@@ -181,8 +172,7 @@ class Benchmark:
 
     async def run(self) -> list[Measurement]:
         # What a store does once, as connecting, is done before anything is timed.
-        async with self._locks.mutex(*self._name("alone")):
-            pass
+        await _cycle(self._mutex("alone"))
         request = await self._request()
         processes = await self._processes(quantile(request.times, 0.5))
         return [
@@ -195,23 +185,25 @@ class Benchmark:
         ]
 
     async def _request(self) -> Measurement:
-        lock = self._locks.mutex(*self._name("free"))
-        return await self._repeat("request", "ask whether a lock is held", lock.locked)
+        text = "ask whether a lock is held"
+        return await self._repeat("request", text, self._mutex("free").locked)
 
     async def _alone(self) -> Measurement:
         text = "take and give back a mutex, one task"
-        return await self._repeat("alone", text, self._mutex("alone"))
+        return await self._repeat("alone", text, partial(_cycle, self._mutex("alone")))
 
     async def _apart(self) -> Measurement:
         count = self._settings.tasks
-        acts = [self._mutex(f"apart-{number}") for number in range(count)]
+        locks = [self._mutex(f"apart-{number}") for number in range(count)]
         text = f"the same, {count} tasks, each its own mutex"
-        return await self._repeat("apart", text, *acts)
+        return await self._repeat(
+            "apart", text, *(partial(_cycle, one) for one in locks)
+        )
 
     async def _turns(self) -> Measurement:
         # A single task could hand over to no other (test_alone_nobody_hands_over).
         count = max(2, self._settings.tasks)
-        lock = self._locks.mutex(*self._name("turns"))
+        lock = self._mutex("turns")
         times: list[float] = []
         left: float | None = None
 
@@ -228,18 +220,20 @@ class Benchmark:
         return Measurement("turns", text, times, repeated.took)
 
     async def _processes(self, request: float) -> Measurement:
-        name, part = self._name("processes"), self._settings.part
-        go = TakeTurns(max(MIN_HOLD, request * REQUESTS_A_HOLD), part)
-        plan = PeerPlan(self._settings.url, name, LEASE, self._settings.loop)
+        settings, name = self._settings, self._name("processes")
+        url, loop = settings.url, settings.loop
+        plan = {"url": url, "loop": loop, "resource": name, "lease": LEASE}
+        hold = max(MIN_HOLD, request * REQUESTS_A_HOLD)
+        order = {"hold": hold, "seconds": settings.part}
         errors = self._folder / "partner.err"
         with within(START_TIMEOUT, PARTNER, "start"):
-            line = json.dumps(asdict(plan))
+            line = json.dumps(plan)
             peer = await WorkerProcess.start(PARTNER, MODULE, line, errors)
         try:
             with within(START_TIMEOUT, PARTNER, "start"):
                 await peer.wait_ready()
-            await peer.send(go.line())
-            ours = await take_turns(self._locks.mutex(*name), go.hold, go.seconds)
+            await peer.send(json.dumps(order).encode() + b"\n")
+            ours = await take_turns(self._mutex("processes"), **order)
             with within(ANSWER_TIMEOUT, PARTNER, "answer"):
                 theirs = json.loads(await peer.receive())
         finally:
@@ -249,23 +243,12 @@ class Benchmark:
 
     async def _readers(self) -> Measurement:
         count = self._settings.tasks
-        reader = self._locks.rwlock(*self._name("readers")).reader
-
-        async def read() -> None:
-            async with reader:
-                pass
-
+        read = partial(_cycle, self._locks.rwlock(*self._name("readers")).reader)
         text = f"enter and leave as a reader, {count} tasks, one lock"
         return await self._repeat("readers", text, *[read] * count)
 
-    def _mutex(self, name: str) -> Act:
-        lock = self._locks.mutex(*self._name(name))
-
-        async def turn() -> None:
-            async with lock:
-                pass
-
-        return turn
+    def _mutex(self, name: str) -> Mutex:
+        return self._locks.mutex(*self._name(name))
 
     def _name(self, name: str) -> tuple[str, str]:
         return TYPE, f"{self._run}-{name}"
@@ -282,6 +265,11 @@ class Benchmark:
                 await peer.wait()
             self.killed = peer.is_running
             await peer.aclose()
+
+
+async def _cycle(lock: Mutex | ReaderLock) -> None:
+    async with lock:
+        pass
 
 
 async def repeat(acts: Sequence[Act], seconds: float) -> tuple[list[float], float]:

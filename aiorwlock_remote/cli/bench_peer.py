@@ -1,8 +1,8 @@
 """The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-It reads lines of JSON from stdin: first a ``PeerPlan`` (which lock in which store),
-then orders, each a ``TakeTurns`` (hold the lock repeatedly). To each order it answers
-one line: when it got and released the lock. The end of stdin ends it at once.
+It reads lines of JSON from stdin: first the arguments of ``main`` and the event loop,
+then orders, each the arguments ``hold`` and ``seconds`` of ``take_turns``. To each order
+it answers one line: when it got and released the lock. The end of stdin ends it at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -59,47 +59,31 @@ def hand_over_times(ours: Sequence[Turn], theirs: Sequence[Turn]) -> list[float]
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerPlan:
-    """What the second process connects to; ``lease``: seconds; ``loop``: event loop."""
+async def main(url: str, resource: tuple[str, str], lease: float) -> None:
+    """Connect to the store at ``url``, and carry out the orders from stdin to its end.
 
-    url: str
-    resource: tuple[str, str]
-    lease: float
-    loop: str
-
-
-@dataclass(frozen=True, slots=True)
-class TakeTurns:
-    """Order: hold the mutex for ``hold`` s, again and again for ``seconds`` s."""
-
-    hold: float
-    seconds: float
-
-    def line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-
-async def main(plan: PeerPlan) -> None:
-    """Connect to the plan's store, and carry out the orders from stdin to its end."""
+    The orders are to hold the mutex ``resource`` with a lease of ``lease`` seconds.
+    """
     async with (
-        connect(plan.url, lease=plan.lease) as locks,
+        connect(url, lease=lease) as locks,
         anyio.create_task_group() as group,
     ):
         print(READY, flush=True)
-        lock = locks.mutex(*plan.resource)
+        lock = locks.mutex(*resource)
 
-        async def work(go: TakeTurns) -> None:
-            print(json.dumps(await take_turns(lock, go.hold, go.seconds)), flush=True)
+        async def work(hold: float, seconds: float) -> None:
+            print(json.dumps(await take_turns(lock, hold, seconds)), flush=True)
 
         # Turns are taken in a task of their own, so that the end of the file ends the
         # process in the middle of them, too.
-        while order := await anyio.to_thread.run_sync(sys.stdin.readline):
-            group.start_soon(work, TakeTurns(**json.loads(order)))
+        while line := await anyio.to_thread.run_sync(sys.stdin.readline):
+            order: dict[str, float] = json.loads(line)
+            group.start_soon(work, order["hold"], order["seconds"])
         group.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
     end_with_command()
-    fields: dict[str, Any] = json.loads(sys.stdin.readline())
-    anyio.run(main, PeerPlan(**fields), backend=fields["loop"])
+    plan: dict[str, Any] = json.loads(sys.stdin.readline())
+    loop: str = plan.pop("loop")
+    anyio.run(partial(main, **plan), backend=loop)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from datetime import datetime
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from aiorwlock_remote.core.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from aiorwlock_remote import Holder, LockInfo, Queued
 
@@ -56,43 +56,30 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
         "resource": seen.target.label,
         "type": seen.resource_type,
         "id": seen.resource_id,
-        "locked": seen.locked,
-        "fence": seen.fence,
+        **_fields(seen, "locked", "fence"),
         "holders": [holder_json(holder) for holder in seen.holders],
-        "queue": [_queued_json(queued) for queued in seen.queue],
-        "created_at": moment(seen.created_at) if seen.created_at else None,
-        "updated_at": moment(seen.updated_at) if seen.updated_at else None,
-        "clock_set_back": round(seen.clock_set_back, 3),
+        "queue": [
+            _fields(queued, "mode", "waiting", "age", "host", "pid", "reason")
+            for queued in seen.queue
+        ],
+        **_fields(seen, "created_at", "updated_at", "clock_set_back"),
     }
 
 
 def holder_json(holder: Holder) -> dict[str, object]:
     """Return a holder as a dict for JSON, with the keys of ``RESOURCE_KEYS``."""
-    left = holder.expires_in
-    return {
-        "holder": holder.holder,
-        "mode": holder.mode,
-        "fence": holder.fence,
-        "since": moment(holder.since),
-        "age": round(holder.age, 3),
-        "expires_in": None if left is None else round(left, 3),
-        "host": holder.host,
-        "pid": holder.pid,
-        "task": holder.task,
-        "reason": holder.reason,
-        "foreign": holder.foreign,
-    }
+    grant = _fields(holder, "holder", "mode", "fence", "since", "age", "expires_in")
+    return grant | _fields(holder, "host", "pid", "task", "reason", "foreign")
 
 
-def _queued_json(queued: Queued) -> dict[str, object]:
-    return {
-        "mode": queued.mode,
-        "waiting": queued.waiting,
-        "age": round(queued.age, 3),
-        "host": queued.host,
-        "pid": queued.pid,
-        "reason": queued.reason,
-    }
+def _fields(one: object, *names: str) -> dict[str, object]:
+    values: dict[str, object] = {name: getattr(one, name) for name in names}
+    for name, value in values.items():
+        if isinstance(value, float):  # seconds
+            values[name] = round(value, 3)
+        elif isinstance(value, datetime):
+            values[name] = moment(value)
+    return values
 
 
 # --------------------------------------------------------------------- as a table

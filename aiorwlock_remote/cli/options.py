@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aiorwlock_remote import connect
 from aiorwlock_remote.core.names import (
     check_prefix,
     is_cut,
@@ -20,8 +22,11 @@ from aiorwlock_remote.core.url import Address, parse, with_prefix
 from aiorwlock_remote.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
+    from aiorwlock_remote import Locks
+
+T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
@@ -119,6 +124,16 @@ def store_url(
                 hint="is the path in the URL right, and mounted?",
             )
     return url
+
+
+def on_store(url: str, use: Callable[[Locks], Coroutine[Any, Any, T]]) -> T:
+    """Connect to the store in a new event loop; return what ``use(locks)`` returns."""
+
+    async def main() -> T:
+        async with connect(url) as locks:
+            return await use(locks)
+
+    return asyncio.run(main())
 
 
 def path_of(address: Address) -> Path | None:

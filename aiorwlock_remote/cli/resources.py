@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 
-from aiorwlock_remote import Holder, LockInfo, Locks, connect
+from aiorwlock_remote import LockInfo, Locks
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import (
     RESOURCE_KEYS,
@@ -25,6 +24,7 @@ from aiorwlock_remote.cli.format import (
 )
 from aiorwlock_remote.cli.options import (
     as_json,
+    on_store,
     resource_argument,
     store_option,
     store_url,
@@ -48,11 +48,10 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     process asks for the resource.
     """
 
-    async def listed(url: str) -> list[LockInfo]:
-        async with connect(url) as locks:
-            return [seen async for seen in locks.list(resource_type)]
+    async def listed(locks: Locks) -> list[LockInfo]:
+        return [seen async for seen in locks.list(resource_type)]
 
-    found = asyncio.run(listed(store_url(url, must_be_used=True)))
+    found = on_store(store_url(url, must_be_used=True), listed)
     none = nothing(resource_type, "is held or waited for")
     print_resources(found, as_json=as_json, none=none)
 
@@ -83,11 +82,10 @@ def stale(
     holder is dead; `rwlock break` ends the grant of one that is.
     """
 
-    async def left_behind(url: str) -> list[LockInfo]:
-        async with connect(url) as locks:
-            return [seen async for seen in locks.stale(older_than, resource_type)]
+    async def left_behind(locks: Locks) -> list[LockInfo]:
+        return [seen async for seen in locks.stale(older_than, resource_type)]
 
-    found = asyncio.run(left_behind(store_url(url, must_be_used=True)))
+    found = on_store(store_url(url, must_be_used=True), left_behind)
     none = nothing(resource_type, "looks left behind")
     print_resources(found, as_json=as_json, none=none)
 
@@ -116,12 +114,8 @@ def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
     A resource that is not held is shown as well: a store has no list of names, and does
     not tell a mistyped name from a free one.
     """
-
-    async def info(url: str) -> LockInfo:
-        async with connect(url) as locks:
-            return await _info(locks, target)
-
-    seen = asyncio.run(info(store_url(url, must_be_used=True)))
+    given = store_url(url, must_be_used=True)
+    seen = on_store(given, lambda locks: _info(locks, target))
     if as_json:
         print_json(resource_json(seen))
     else:
@@ -172,17 +166,6 @@ _EPILOG = """\b
 
 _MAX_FENCE_DIGITS = 19
 """Digits of the highest fence that a store can keep."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SeenHolder:
-    # ``fence`` is None for the holder of a program that does not use this library.
-
-    holder: str
-    fence: int | None
-
-    def matches(self, one: Holder) -> bool:
-        return (one.holder, one.fence) == (self.holder, self.fence)
 
 
 def _fence(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -236,9 +219,17 @@ def break_(
     next renewal, up to a third of its lease later, and may go on until then: only the
     fence keeps its writes out.
     """
-    seen = _SeenHolder(holder, fence)
-    given = store_url(url, must_be_used=True)
-    broken, now = asyncio.run(_break(given, target, seen, reason))
+
+    async def end_grant(locks: Locks) -> tuple[bool, LockInfo]:
+        found = await _info(locks, target)
+        # force_release() compares and deletes what it is given: with this one holder
+        # in it, grants that came since are left alone
+        # (test_break_only_what_was_seen).
+        one = tuple(h for h in found.holders if (h.holder, h.fence) == (holder, fence))
+        ended = await locks.force_release(replace(found, holders=one), reason=reason)
+        return ended > 0, await _info(locks, target)
+
+    broken, now = on_store(store_url(url, must_be_used=True), end_grant)
     if as_json:
         print_json(
             {
@@ -253,32 +244,18 @@ def break_(
     elif broken:
         click.echo(plain(f"broken: {now.target.label}, held by {holder} ({reason})"))
     if not broken:
-        print_message(_why_not(now, seen))
+        print_message(_why_not(now, holder, fence))
         return REFUSED
     return 0
 
 
-async def _break(
-    url: str, target: tuple[str, str], seen: _SeenHolder, reason: str
-) -> tuple[bool, LockInfo]:
-    async with connect(url) as locks:
-        found = await _info(locks, target)
-        # force_release() compares and deletes what it is given: with this one holder
-        # in it, grants that came since are left alone
-        # (test_break_only_what_was_seen).
-        one = tuple(holder for holder in found.holders if seen.matches(holder))
-        broken = await locks.force_release(replace(found, holders=one), reason=reason)
-        return broken > 0, await _info(locks, target)
-
-
-def _why_not(now: LockInfo, seen: _SeenHolder) -> str:
+def _why_not(now: LockInfo, holder: str, fence: int | None) -> str:
     holders = [
         f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
         f" lease: {lease_left(one)})"
         for one in now.holders
     ]
-    fence = "-" if seen.fence is None else seen.fence
     return (
-        f"nothing broken: {now.target.label} is not held by {seen.holder} with fence"
-        f" {fence}; held by {'; '.join(holders) or 'nobody'}"
+        f"nothing broken: {now.target.label} is not held by {holder} with fence"
+        f" {'-' if fence is None else fence}; held by {'; '.join(holders) or 'nobody'}"
     )

@@ -112,10 +112,15 @@ def _spawn(
 _VARIABLES = ("RWLOCK_FENCE", "RWLOCK_RESOURCE", "RWLOCK_TICKET")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedCommandOptions:
-    """The options of ``rwlock run``; all times are seconds."""
+@dataclass(kw_only=True)
+class LockedCommand:
+    """Acquires a lock, runs one command under it, and releases the lock at its end.
 
+    The fields are the options of ``rwlock run``; all times are seconds. ``signals``
+    receives what is sent to this process.
+    """
+
+    signals: SignalReceiver
     url: str | None
     target: tuple[str, str]
     command: tuple[str, ...]
@@ -127,13 +132,7 @@ class LockedCommandOptions:
     conflict_exit_code: int
     grace: float
 
-
-class LockedCommand:
-    """Acquires a lock, runs one command under it, and releases the lock at its end."""
-
-    def __init__(self, job: LockedCommandOptions, signals: SignalReceiver) -> None:
-        self._job = job
-        self._signals = signals
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._ended_by: signal.Signals | None = None
         self._ticket = ""
@@ -141,26 +140,25 @@ class LockedCommand:
         self._loss_printed = False
 
     async def main(self) -> int:
-        job = self._job
-        url, target = store_url(job.url), check_whole(job.target)
-        reason = _name_of(job.command[0]) if job.reason is None else job.reason
+        url, target = store_url(self.url), check_whole(self.target)
+        reason = _name_of(self.command[0]) if self.reason is None else self.reason
         # connect() is entered inside the scope that a signal cancels, and has to be
         # left after that scope: hence the stack.
         async with AsyncExitStack() as stack:
             # A signal ends the wait, and cancelling it leaves the queue
             # (test_signal_while_waiting_leaves_the_queue).
             with anyio.CancelScope() as waiting:
-                self._signals.start(lambda number, _: self._end_wait(number, waiting))
+                self.signals.start(lambda number, _: self._end_wait(number, waiting))
                 opening = connect(url, on_lost=self._on_lost)
                 locks = await stack.enter_async_context(opening)
-                lock = locks.rwlock(*target, lease=job.lease)
-                side = lock.writer if job.write else lock.reader
+                lock = locks.rwlock(*target, lease=self.lease)
+                side = lock.writer if self.write else lock.reader
                 try:
-                    held = await side.acquire(job.timeout, reason=reason)
+                    held = await side.acquire(self.timeout, reason=reason)
                 except LockTimeout as exc:
                     print_message(str(exc))
-                    return job.conflict_exit_code
-                if job.export_ticket:
+                    return self.conflict_exit_code
+                if self.export_ticket:
                     self._ticket = share_ticket(held)
             if self._ended_by is not None:
                 return exit_codes.SIGNAL + self._ended_by
@@ -176,10 +174,10 @@ class LockedCommand:
         try:
             child = self._start(held)
         except ValueError:  # an empty name, or a NUL in it
-            print_message(f"{self._job.command[0]!r} is not the name of a command")
+            print_message(f"{self.command[0]!r} is not the name of a command")
             return exit_codes.NOT_FOUND
         except OSError as exc:
-            print_message(f"{self._job.command[0]}: {exc.strerror}")
+            print_message(f"{self.command[0]}: {exc.strerror}")
             missing = exc.errno in (errno.ENOENT, errno.ENOTDIR)
             return exit_codes.NOT_FOUND if missing else exit_codes.NOT_EXECUTABLE
         await self._until(lambda: child.code is not None or held.lost is not None)
@@ -203,26 +201,26 @@ class LockedCommand:
         environment["RWLOCK_FENCE"] = str(held.fence)
         if self._ticket:
             environment["RWLOCK_TICKET"] = self._ticket
-        mask = self._signals.mask_before
-        child = ChildProcess(self._job.command, environment, mask, self._changed.set)
+        mask = self.signals.mask_before
+        child = ChildProcess(self.command, environment, mask, self._changed.set)
 
         # What the terminal sends reaches the command without us.
         def forward(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
             if not from_terminal:
                 child.send(number)
 
-        self._signals.handler = forward
+        self.signals.handler = forward
         return child
 
     async def _stop(self, child: ChildProcess, held: Held) -> None:
         print_message(f"{_loss(held)}; the command gets SIGTERM")
         self._loss_printed = True
         child.send(signal.SIGTERM)
-        with anyio.move_on_after(self._job.grace):
+        with anyio.move_on_after(self.grace):
             await self._until(lambda: child.code is not None)
         if child.code is None:
-            grace = self._job.grace
-            print_message(f"the command still runs after {grace:g} s and gets SIGKILL")
+            after = f"after {self.grace:g} s"
+            print_message(f"the command still runs {after} and gets SIGKILL")
             child.send(signal.SIGKILL)
 
     async def _release(self, held: Held) -> None:
@@ -230,10 +228,8 @@ class LockedCommand:
             await held.release()
         except BackendError as exc:
             # The command was protected to its end, so its exit code is the result.
-            lease = self._job.lease
-            print_message(
-                f"not released: {exc}; the lock is free in {lease:g} s at most"
-            )
+            most = f"{self.lease:g} s at most"
+            print_message(f"not released: {exc}; the lock is free in {most}")
             return
         if self._is_lost(held) and not self._loss_printed:
             print_message(f"{_loss(held)}, before the command had ended")
@@ -359,6 +355,6 @@ def _command(
 def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
     """Run a command under a lock and return its exit code; users read ``_HELP``."""
     check_seconds("grace", options["grace"])
-    job = LockedCommandOptions(**options)
     # The receiver blocks its signals before the event loop starts any thread.
-    return asyncio.run(LockedCommand(job, SignalReceiver()).main())
+    job = LockedCommand(signals=SignalReceiver(), **options)
+    return asyncio.run(job.main())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 import click
 
-from aiorwlock_remote import connect
+from aiorwlock_remote import Locks
 from aiorwlock_remote.backends.cassandra.options import (
     TABLE,
     check_name,
@@ -22,7 +21,7 @@ from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
 from aiorwlock_remote.backends.sqlite.sqlite_file import statements_of_sqlite
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import print_json, table
-from aiorwlock_remote.cli.options import as_json, store_option, store_url
+from aiorwlock_remote.cli.options import as_json, on_store, store_option, store_url
 from aiorwlock_remote.cli.streams import reader_may_leave
 from aiorwlock_remote.ports import Finding
 
@@ -41,11 +40,10 @@ def doctor(*, url: str | None, as_json: bool) -> int:
     something is bad.
     """
 
-    async def examine(url: str) -> list[Finding]:
-        async with connect(url) as locks:
-            return [finding async for finding in locks.examine()]
+    async def examine(locks: Locks) -> list[Finding]:
+        return [finding async for finding in locks.examine()]
 
-    found = asyncio.run(examine(store_url(url, must_exist=True)))
+    found = on_store(store_url(url, must_exist=True), examine)
     # The exit code is for scripts, whatever `head` does with the table.
     with reader_may_leave():
         if as_json:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 import anyio
 import pytest
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Held, LockError, Mutex, OptionArgs, RWLock
+from aiorwlock_remote import Held, LockError
 from aiorwlock_remote.testing.conformance.harness import AnyLock
 
 Acquiring = AbstractAsyncContextManager[Held]
@@ -77,8 +77,8 @@ class TaskActor:
         self.error: LockError | None = None
         self.scope: anyio.CancelScope = anyio.CancelScope()
         self._actors = actors
-        self._asked, self._entered = anyio.Event(), anyio.Event()
-        self._may_leave, self._gone = anyio.Event(), anyio.Event()
+        self._entered, self._gone = anyio.Event(), anyio.Event()
+        self._may_leave = anyio.Event()
 
     @property
     def waits(self) -> bool:
@@ -106,16 +106,14 @@ class TaskActor:
         """Let the task release its lock, at once or once it has acquired it."""
         self._may_leave.set()
 
-    async def asked(self) -> None:
-        """Wait until the task has called ``acquire``; it may not hold the lock yet."""
-        await self._actors.within(self._asked)
-
-    async def run(self, acquire: Callable[[], Acquiring]) -> None:
+    async def run(
+        self, acquire: Callable[[], Acquiring], *, task_status: TaskStatus[None]
+    ) -> None:
         """Body of the task: acquire, wait for ``may_leave``, release."""
         with self.scope:
             try:
                 acquisition = acquire()
-                self._asked.set()
+                task_status.started()
                 async with acquisition as self.held:
                     self._actors.order.append(self.name)
                     self._entered.set()
@@ -124,6 +122,13 @@ class TaskActor:
                 self.error = exc
         self._entered.set()
         self._gone.set()
+
+
+class AcquireArgs(TypedDict, total=False):
+    """Arguments of ``acquire`` that the tasks of ``TaskActors`` can pass."""
+
+    timeout: float | None
+    reason: str
 
 
 class TaskActors:
@@ -136,17 +141,13 @@ class TaskActors:
         self._actors: list[TaskActor] = []
 
     async def asks(
-        self,
-        lock: AnyLock,
-        name: str = "actor",
-        *,
-        timeout: float | None = None,
-        reason: str = "",
-        **options: Unpack[OptionArgs],
+        self, lock: AnyLock, name: str = "actor", **how: Unpack[AcquireArgs]
     ) -> TaskActor:
-        """Start a task that acquires the lock; return once ``acquire`` is called."""
-        acquire = partial(lock.acquire, timeout, reason=reason, **options)
-        return await self._start(acquire, name)
+        """Start a task that acquires the lock; return once ``acquire`` is called.
+
+        ``how``: the ``timeout`` and the ``reason`` for ``acquire``.
+        """
+        return await self._start(partial(lock.acquire, **how), name)
 
     async def upgrades(self, held: Held) -> TaskActor:
         """Start a task that upgrades the grant; return once ``upgrade`` is called."""
@@ -164,38 +165,27 @@ class TaskActors:
     async def _start(self, acquire: Callable[[], Acquiring], name: str) -> TaskActor:
         actor = TaskActor(self, name)
         self._actors.append(actor)
-        self.group.start_soon(actor.run, acquire)
-        await actor.asked()
+        await self.group.start(actor.run, acquire)
         return actor
 
     async def enters(
-        self,
-        lock: AnyLock,
-        name: str = "actor",
-        *,
-        reason: str = "",
-        **options: Unpack[OptionArgs],
+        self, lock: AnyLock, name: str = "actor", **how: Unpack[AcquireArgs]
     ) -> TaskActor:
         """Start a task that acquires the lock; return once the lock is held."""
-        actor = await self.asks(lock, name, reason=reason, **options)
+        actor = await self.asks(lock, name, **how)
         await actor.inside()
         return actor
 
     async def queues(
-        self,
-        lock: AnyLock,
-        name: str = "actor",
-        *,
-        timeout: float | None = None,
-        reason: str = "",
+        self, lock: AnyLock, name: str = "actor", **how: Unpack[AcquireArgs]
     ) -> TaskActor:
         """Start a task that acquires the lock; return once one more entry is queued."""
         before = len((await lock.info()).queue)
-        actor = await self.asks(lock, name, timeout=timeout, reason=reason)
+        actor = await self.asks(lock, name, **how)
         await self.queue_has(lock, before + 1)
         return actor
 
-    async def queue_has(self, lock: Mutex | RWLock | AnyLock, count: int) -> None:
+    async def queue_has(self, lock: AnyLock, count: int) -> None:
         """Wait until the lock's queue in the store has ``count`` entries."""
 
         async def has() -> bool:

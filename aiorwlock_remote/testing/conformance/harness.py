@@ -124,23 +124,21 @@ class StoreUnderTest:
     patience: float
     _counted: int = field(default=0)
 
-    def connect(self, prefix: str = "", **options: Unpack[OptionArgs]) -> Connecting:
-        """Open a ``Locks`` as a new process; ``prefix`` is put after the location's."""
-        store = self.site.url if self.site.backend is None else self.site.backend
-        return connect(
-            store,
-            prefix=self.site.prefix + prefix,
-            connect_timeout=self.patience,
-            **options,
-        )
-
-    def connect_behind(
-        self, link: FaultyLink, **options: Unpack[OptionArgs]
+    def connect(
+        self,
+        prefix: str = "",
+        link: FaultyLink | None = None,
+        **options: Unpack[OptionArgs],
     ) -> Connecting:
-        """Open a new ``Locks`` whose requests fail or wait as ``link`` says."""
+        """Open a ``Locks`` as a new process does, with these options.
+
+        ``prefix`` is put after the location's. If there is a ``link``, requests fail or
+        wait as the link says.
+        """
+        store: str | Backend = self.site.backend or self.site.url
         return connect(
-            _Behind(self.site, link),
-            prefix=self.site.prefix,
+            store if link is None else _Behind(self.site, link),
+            prefix=self.site.prefix + prefix,
             connect_timeout=self.patience,
             **options,
         )

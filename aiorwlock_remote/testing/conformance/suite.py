@@ -15,62 +15,40 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import ClassVar
 
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
-from aiorwlock_remote.testing.conformance.cases.bad_input import BadInputCases
+from aiorwlock_remote.testing.conformance.cases import (
+    admin,
+    bad_input,
+    cancellation,
+    close,
+    declared,
+    failing,
+    fairness,
+    fence,
+    lease,
+    locks,
+    moves,
+    multi,
+    names,
+    process,
+    published,
+    waiting,
+)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.cancellation import (
-    CancellationCases,
-    NativeCancellationCases,
-)
-from aiorwlock_remote.testing.conformance.cases.close import CloseCases
-from aiorwlock_remote.testing.conformance.cases.declared import DeclaredCases
-from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
-from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
-from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
-from aiorwlock_remote.testing.conformance.cases.lease import (
-    BlockedLoopCases,
-    LeaseCases,
-    LossCases,
-)
-from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
-from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
-from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
-from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
-from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
-from aiorwlock_remote.testing.conformance.cases.published import (
-    PublishedCallsCases,
-    SeatCases,
-)
-from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, WakingCases
 from aiorwlock_remote.testing.conformance.harness import Harness
 
-ALL_CASES: tuple[type[Cases], ...] = (
-    DeclaredCases,
-    MutexCases,
-    RWLockCases,
-    OneNameOneLockCases,
-    FenceCases,
-    LeaseCases,
-    BlockedLoopCases,
-    LossCases,
-    WaitingCases,
-    WakingCases,
-    FairnessCases,
-    CancellationCases,
-    NativeCancellationCases,
-    FailingCases,
-    MovesCases,
-    PassingCases,
-    MultiCases,
-    PublishedCallsCases,
-    SeatCases,
-    AdminCases,
-    BadInputCases,
-    CloseCases,
-    ProcessCases,
+_MODULES: tuple[ModuleType, ...] = (
+    *(declared, locks, names, fence, lease, waiting, fairness, cancellation, failing),
+    *(moves, multi, published, admin, bad_input, close, process),
+)
+ALL_CASES: tuple[type[Cases], ...] = tuple(
+    defined
+    for module in _MODULES
+    for defined in vars(module).values()
+    if isinstance(defined, type) and issubclass(defined, Cases) and defined is not Cases
 )
 """All case classes; those that a backend's capabilities allow are run."""
 

@@ -88,10 +88,10 @@ class CancellationCases(Cases):
             async with anyio.create_task_group() as group:
                 for number in range(20):
                     group.start_soon(_with, (lock.reader, lock.writer)[number % 2])
-                await self.actors.queue_has(lock, 2)
+                await self.actors.queue_has(lock.writer, 2)
                 scope.cancel()
         assert scope.cancelled_caught
-        await self.actors.queue_has(lock, 1)
+        await self.actors.queue_has(lock.writer, 1)
         self.actors.all_may_leave()
         await first.gone()
         await self.actors.nothing_left(lock.writer)

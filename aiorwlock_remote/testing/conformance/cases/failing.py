@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.testing.conformance.actors import enter_and_leave
+from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
 from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import Name
+from aiorwlock_remote.testing.conformance.harness import Name, lock_of
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 AcquireCall = Callable[[Locks, Name], Awaitable[object]]
@@ -58,55 +60,48 @@ MOVES: dict[str, Callable[[Held], Awaitable[object]]] = {
 class FailingCases(Cases):
     """If a request is carried out but reported as failed, its grant is withdrawn."""
 
-    async def _free(self, name: Name) -> None:
-        lock = self.others.mutex(*name)
-        await self.actors.nothing_left(lock)
-        await enter_and_leave(lock.acquire(timeout=0))
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[tuple[Locks, Name, FaultyLink]]:
+        # Yields a client, the name of a lock and the link to the store; the lock must
+        # become free although the client stays connected.
+        name, link = self.store.name(), FaultyLink()
+        async with self.store.connect(link=link, lease=None) as locks:
+            yield locks, name, link
+            lock = self.others.mutex(*name)
+            await self.actors.nothing_left(lock)
+            await enter_and_leave(lock.acquire(timeout=0))
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(self, ask: str) -> None:
         """If a store fails after granting, ``acquire`` raises and frees the lock."""
-        name, link = self.store.name(), FaultyLink()
-        async with self.store.connect_behind(link, lease=None) as locks:
+        async with self._client() as (locks, name, link):
             link.fate = _fails_late
-            with pytest.raises(Unsupported):
-                await ASKS[ask](locks, name)
-            await self._free(name)
+            await all_raise(Unsupported, partial(ASKS[ask], locks, name))
 
     @pytest.mark.parametrize("move", MOVES)
     async def test_a_move_that_fails_late(self, move: str) -> None:
         """If an up- or downgrade fails after it was carried out, no grant remains."""
-        name, link = self.store.name(), FaultyLink()
-        async with self.store.connect_behind(link, lease=None) as locks:
-            both = locks.rwlock(*name)
-            lock = both.writer if move == "downgrade" else both.reader
-            held = await lock.acquire()
+        async with self._client() as (locks, name, link):
+            mode = "writer" if move == "downgrade" else "reader"
+            held = await lock_of(locks, mode, name).acquire()
             link.fate = _fails_late
-            with pytest.raises(Unsupported):
-                await MOVES[move](held)
-            await self._free(name)
+            await all_raise(Unsupported, partial(MOVES[move], held))
 
     async def test_an_adoption_that_fails_late(self) -> None:
         """If ``adopt`` fails after it was carried out, the lock is freed."""
-        name, link = self.store.name(), FaultyLink()
-        async with self.store.connect_behind(link, lease=None) as locks:
+        async with self._client() as (locks, name, link):
             ticket = (await locks.mutex(*name).acquire()).detach()
             link.fate = _fails_late
-            with pytest.raises(Unsupported):
-                await locks.adopt(ticket)
-            await self._free(name)
+            await all_raise(Unsupported, partial(locks.adopt, ticket))
 
     async def test_taken_back_when_the_store_lets_us(self) -> None:
         """If the withdrawal of a grant fails, it is repeated until it succeeds."""
-        name, link = self.store.name(), FaultyLink()
-        async with self.store.connect_behind(link, lease=None) as locks:
+        async with self._client() as (locks, name, link):
             link.fate = lambda command: (
                 _fails_late(command) if isinstance(command, MAY_GRANT) else Fate.FORBID
             )
-            with pytest.raises(Unsupported):
-                await locks.mutex(*name).acquire()
+            await all_raise(Unsupported, locks.mutex(*name).acquire)
             # Neither the grant nor its withdrawal was reported: the lock is held by no
             # task until a repeated withdrawal gets through.
             assert await self.others.mutex(*name).locked()
             link.fate = lambda _: Fate.PASS
-            await self._free(name)
