@@ -1,8 +1,9 @@
 """The second process of a bench: ``python -m aiorwlock_remote.cli.bench_peer``.
 
-It reads lines of JSON from stdin: first the arguments of ``main`` and the event loop,
-then orders, each the arguments ``hold`` and ``seconds`` of ``take_turns``. To each order
-it answers one line: when it got and released the lock. The end of stdin ends it at once.
+It reads lines of JSON from stdin: first the event loop and the arguments of ``main``,
+then orders, each the arguments ``hold`` and ``seconds`` of ``take_turns``. To each
+order it answers one line: when it got and released the lock. The end of stdin ends it
+at once.
 """
 
 from __future__ import annotations

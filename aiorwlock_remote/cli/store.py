@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Iterable
 
+import anyio
 import click
 
-from aiorwlock_remote import Locks
+from aiorwlock_remote import Locks, connect
 from aiorwlock_remote.backends.cassandra.options import (
     TABLE,
     check_name,
@@ -23,7 +26,13 @@ from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import print_json, table
 from aiorwlock_remote.cli.options import as_json, on_store, store_option, store_url
 from aiorwlock_remote.cli.streams import reader_may_leave
+from aiorwlock_remote.cli.worker_process import within
 from aiorwlock_remote.ports import Finding
+
+_TRY_LEASE, _TRY_TIMEOUT, _TRY_PAUSE = 10.0, 30.0, 0.02
+"""Of ``doctor --try``, in seconds: the lease of its lock, the limit of the hand-over,
+and the pause between two looks at the queue.
+"""
 
 
 @click.command(
@@ -32,18 +41,30 @@ from aiorwlock_remote.ports import Finding
 )
 @store_option
 @as_json
-def doctor(*, url: str | None, as_json: bool) -> int:
+@click.option(
+    "--try", "try_lock", is_flag=True, help="Also hand a lock from client to client."
+)
+def doctor(*, url: str | None, as_json: bool, try_lock: bool) -> int:
     """Examine the store, and say what that means for locks.
 
     Shown are latency, how waiters are woken, and, of a server, version, clock,
     persistence, memory, events and rights. Nothing is changed. Exits with 1 if
     something is bad.
+
+    With --try a client also takes a new lock of the type `rwlock-doctor`, and hands it
+    over to a second one that waits for it. The last lines then say how long that took,
+    what woke the waiting client, and what this client sent.
     """
+    given = store_url(url, must_exist=True)
 
     async def examine(locks: Locks) -> list[Finding]:
-        return [finding async for finding in locks.examine()]
+        found = [finding async for finding in locks.examine()]
+        if try_lock:
+            notified = any(one.value == "notified" for one in found)
+            found += await _hand_over(locks, given, notified=notified)
+        return found
 
-    found = on_store(store_url(url, must_exist=True), examine)
+    found = on_store(given, examine)
     # The exit code is for scripts, whatever `head` does with the table.
     with reader_may_leave():
         if as_json:
@@ -53,6 +74,38 @@ def doctor(*, url: str | None, as_json: bool) -> int:
             rows = [(f.rating, f.name, f.value, f.meaning) for f in found]
             table(("", "WHAT", "FOUND", "WHICH MEANS"), rows)
     return REFUSED if any(f.rating == "bad" for f in found) else 0
+
+
+async def _hand_over(locks: Locks, url: str, *, notified: bool) -> list[Finding]:
+    # Waiters are woken within a process without the store: hence a second client.
+    name = "rwlock-doctor", secrets.token_hex(8)
+    lock = locks.mutex(*name, lease=_TRY_LEASE)
+    left = entered = 0.0
+
+    async def wait() -> None:
+        nonlocal entered
+        async with waiter.mutex(*name, lease=_TRY_LEASE):
+            entered = time.perf_counter()
+
+    async with connect(url) as waiter:
+        with within(_TRY_TIMEOUT, "the waiting client", "get the lock"):
+            async with anyio.create_task_group() as group, lock:
+                group.start_soon(wait)
+                while not (await lock.info()).queue:  # noqa: ASYNC110 - of a store
+                    await anyio.sleep(_TRY_PAUSE)
+                left = time.perf_counter()
+        seen = waiter.statistics()
+    causes = ", ".join(f"{n} by {cause}" for cause, n in seen.wakeups.items() if n)
+    states = "".join(f", {one} {state}" for one, state in seen.connections.items())
+    asked = f"{seen.requests_sent} sent, {seen.requests_retried} retried"
+    missed = notified and not seen.wakeups["message"]
+    woken = "no message of the store came" if missed else "what made that client ask"
+    took = f"{(entered - left) * 1e3:.2f} ms"
+    return [
+        Finding("hand-over", took, "from one client to another one that waits"),
+        Finding("wake-ups", causes or "none", woken, "note" if missed else "good"),
+        Finding("requests", asked, f"by the client that waited{states}"),
+    ]
 
 
 # ---------------------------------------------------------------------------- schema

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from aiorwlock_remote.cli.main import main
+from aiorwlock_remote.embedded.watcher import ChangeWatcher
 from tests.cli.fix_cli import Store, every_layout
 
 
@@ -63,3 +65,36 @@ def test_a_store_is_examined_whole(store: Store) -> None:
     told = store.rwlock("doctor")
     assert (told.returncode, told.stderr) == (0, "")
     assert all(finding["meaning"] for finding in found)
+
+
+@every_layout
+def test_a_lock_is_handed_over(store: Store) -> None:
+    """By the statistics of the client that waited: what woke it, and what it sent."""
+    store.leave_behind("order", "1", "x")
+    before = store.json("doctor")
+    found = {finding["name"]: finding for finding in store.json("doctor", "--try")}
+    assert list(found) == [
+        *(finding["name"] for finding in before),
+        *("hand-over", "wake-ups", "requests"),
+    ]
+    assert float(found["hand-over"]["value"].removesuffix(" ms")) > 0
+    woken = found["wake-ups"]["value"]
+    notified = found["waiting"]["value"] == "notified"
+    assert ("by message" in woken) or (not notified and "by poll" in woken)
+    sent = int(found["requests"]["value"].partition(" sent")[0])
+    assert sent >= 3  # refused, granted, released
+    assert found["requests"]["value"].endswith(" 0 retried")
+    # Nothing of it is held afterwards.
+    assert [seen["resource"] for seen in store.json("ls")] == ["order/1"]
+
+
+def test_a_message_that_does_not_come_is_noted(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.leave_behind("order", "1", "x")
+    monkeypatch.setattr(ChangeWatcher, "_run", lambda _: None)
+    assert main(["doctor", "--try", "--url", store.url]) == 0
+    told = capsys.readouterr().out
+    (line,) = [line for line in told.splitlines() if "wake-ups" in line]
+    assert line.startswith("note")
+    assert "no message of the store came" in line

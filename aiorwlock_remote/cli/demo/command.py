@@ -17,7 +17,7 @@ from aiorwlock_remote import RWLock, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.console import RichConsole
 from aiorwlock_remote.cli.demo.faults import FaultPlan, InjectedFaults, WorkerPool
-from aiorwlock_remote.cli.demo.screen import DemoOutput, DemoState, output_for
+from aiorwlock_remote.cli.demo.screen import DemoState, PlainOutput, output_for
 from aiorwlock_remote.cli.demo.verdict import Report, report
 from aiorwlock_remote.cli.demo.worker import WorkerPlan, create_ledgers, read_book
 from aiorwlock_remote.cli.options import (
@@ -164,7 +164,7 @@ class _DemoRun:
         return f"what {' and '.join(killed)} had ends by itself within seconds"
 
     async def _work(
-        self, faults: FaultPlan, state: DemoState, output: DemoOutput
+        self, faults: FaultPlan, state: DemoState, output: PlainOutput
     ) -> None:
         async def paint() -> None:
             while True:

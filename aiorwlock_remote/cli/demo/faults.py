@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aiorwlock_remote import RWLock
-    from aiorwlock_remote.cli.demo.screen import DemoOutput, DemoState
+    from aiorwlock_remote.cli.demo.screen import DemoState, PlainOutput
     from aiorwlock_remote.testing.history import History
 
 MODULE = "aiorwlock_remote.cli.demo.worker"
@@ -132,28 +132,25 @@ class InjectedFaults:
     killed: Victim | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """Stops a worker that holds a lock, later kills another; prints what follows."""
+    """Stops a worker that holds a lock, later kills another; prints what follows.
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        locks: dict[str, RWLock],
-        state: DemoState,
-        output: DemoOutput,
-        history: History,
-    ) -> None:
-        self._pool = pool
-        self._locks = locks
-        self._state = state
-        self._output = output
-        self._history = history
-        self.injected: InjectedFaults = InjectedFaults()
+    ``locks``: the lock of each ledger, by its name; ``state``: what the workers have
+    recorded; ``output``: where to print; ``history``: where to record a death.
+    """
+
+    pool: WorkerPool
+    locks: dict[str, RWLock]
+    state: DemoState
+    output: PlainOutput
+    history: History
+    injected: InjectedFaults = field(default_factory=InjectedFaults)
 
     async def inject(self, seconds: float) -> None:
         """Stop one worker and kill another; takes ``seconds``, or until leases end."""
         began = anyio.current_time()
-        workers = self._pool.workers
+        workers = self.pool.workers
         await anyio.sleep_until(began + STOP_AT * seconds)
         with anyio.move_on_after(FAULT_TIMEOUT):
             await self._stop(workers[1])
@@ -167,10 +164,10 @@ class FaultPlan:
         holding = await worker.hold()
         victim = self.injected.stopped = Victim(name, ledger, holding.holder)
         fence = short(holding.fence)
-        tell = self._output.tell
+        tell = self.output.tell
         try:
             worker.suspend()
-            self._state.marks[name] = "stopped"
+            self.state.marks[name] = "stopped"
             tell(
                 f"{name} stopped (SIGSTOP) after its read: it holds {ledger},"
                 f" fence {fence}"
@@ -183,7 +180,7 @@ class FaultPlan:
         finally:
             # A worker that stays stopped could not finish when the demo ends.
             worker.resume()
-            del self._state.marks[name]
+            del self.state.marks[name]
         tell(f"{name} goes on (SIGCONT): it writes, with its old fence {fence}")
         await worker.go_on()
         lost = await self._event(Lost, lambda e: e.holder == holding.holder)
@@ -198,9 +195,9 @@ class FaultPlan:
         victim = self.injected.killed = Victim(name, ledger, holding.holder)
         await worker.kill()
         # The history of the killed worker ends without a word about it.
-        self._history.died(name)
-        self._state.marks[name] = "killed"
-        self._output.tell(
+        self.history.died(name)
+        self.state.marks[name] = "killed"
+        self.output.tell(
             f"{name} killed (SIGKILL): it holds {ledger}, fence {short(holding.fence)}"
         )
         await self._wait_for_next(victim, holding, now())
@@ -214,7 +211,7 @@ class FaultPlan:
             Granted, lambda e: e.resource == ledger and e.at > at
         )
         late = (entered.at - (victim.lease_end or entered.at)) / 1e6
-        self._output.tell(
+        self.output.tell(
             f"the lease of {victim.name} ran out; {entered.process} entered"
             f" {ledger} {late:.0f} ms later, fence {short(entered.fence)}"
         )
@@ -224,7 +221,7 @@ class FaultPlan:
         end = None
         while True:
             at = now()
-            holders = (await self._locks[ledger].info()).holders
+            holders = (await self.locks[ledger].info()).holders
             left = next((h.expires_in for h in holders if h.holder == grant), None)
             if left is None:
                 return end
@@ -235,8 +232,8 @@ class FaultPlan:
 
     async def _event(self, kind: type[E], matches: Callable[[E], bool]) -> E:
         while True:
-            self._state.read()
-            events = (e for e in self._state.events if isinstance(e, kind))
+            self.state.read()
+            events = (e for e in self.state.events if isinstance(e, kind))
             found = min(filter(matches, events), key=lambda e: e.at, default=None)
             if found is not None:
                 return found

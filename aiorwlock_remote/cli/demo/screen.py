@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from rich.console import JustifyMethod
+
 
 RATE_WINDOW_NS = 1_000_000_000
 """Nanoseconds of the past in which grants are counted for "grants per second"."""
@@ -41,33 +43,32 @@ def short(fence: int) -> str:
 
 
 @dataclass(slots=True)
-class ActiveHolder:
-    """A holder in recorded events; ``until``: end of its lease in ns of ``now()``."""
-
-    process: str
-    mode: EventMode
-    fence: int
-    at: int
-    until: int | None
-
-
-@dataclass(slots=True)
 class LedgerState:
-    """Who holds and waits for the lock of one ledger, computed from recorded events."""
+    """Who holds and waits for the lock of one ledger, computed from recorded events.
 
-    holding: dict[str, ActiveHolder] = field(default_factory=dict[str, ActiveHolder])
+    ``holding``: grants by their holders, with the present ends of their leases.
+    """
+
+    holding: dict[str, Granted] = field(default_factory=dict[str, Granted])
     waiting: dict[str, EventMode] = field(default_factory=dict[str, EventMode])
     fence: int = 0
     waits: deque[int] = field(default_factory=lambda: deque[int](maxlen=1000))
     _granted: deque[int] = field(default_factory=lambda: deque[int](maxlen=5000))
 
-    def holders(self) -> list[ActiveHolder]:
+    def holders(self) -> list[Granted]:
         at = now()
         # A killed worker never records that it left.
         return [e for e in self.holding.values() if e.until is None or e.until > at]
 
-    def queue(self) -> Counter[EventMode]:
-        return Counter(self.waiting.values())
+    def queue(self) -> str:
+        count = Counter[str](self.waiting.values())
+        return " ".join(f"{count[mode]}{mode}" for mode in "WR" if count[mode]) or "-"
+
+    def wait_times(self) -> tuple[float, float]:
+        """Return the 50th and 99th percentile of the waits, in milliseconds."""
+        waits = sorted(self.waits) or [0]
+        half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
+        return waits[half] / 1e6, waits[most] / 1e6
 
     def rate(self) -> int:
         since = now() - RATE_WINDOW_NS
@@ -81,15 +82,13 @@ class LedgerState:
                 self.waiting[event.holder] = event.mode
             case Granted():
                 self.waiting.pop(event.holder, None)
-                self.holding[event.holder] = ActiveHolder(
-                    event.process, event.mode, event.fence, event.at, event.until
-                )
+                self.holding[event.holder] = event
                 self.fence = max(self.fence, event.fence)
                 self.waits.append(event.at - event.asked_at)
                 self._granted.append(event.at)
             case Access() | Releasing():
-                if event.holder in self.holding:
-                    self.holding[event.holder].until = event.until
+                if grant := self.holding.get(event.holder):
+                    self.holding[event.holder] = replace(grant, until=event.until)
             case Released() | Lost():
                 self.holding.pop(event.holder, None)
             case _:
@@ -145,7 +144,11 @@ class PlainOutput:
         self._painted = 0
 
     def tell(self, text: str) -> None:
-        self._print(f"{_seconds_since(self._began)}  {text}")
+        seconds = (now() - self._began) / 1e9
+        # Lines are folded between words at a terminal, and whole in a pipe.
+        soft = not self._console.is_terminal
+        self._console.print(Text(f"{seconds:5.1f} s  {text}"), soft_wrap=soft)
+        self._console.file.flush()
 
     def paint(self) -> None:
         whole = (now() - self._began) // 1_000_000_000
@@ -160,27 +163,17 @@ class PlainOutput:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def _print(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
-        self._console.file.flush()
 
-
-class TableOutput:
+class TableOutput(PlainOutput):
     """Draws a table of who holds and waits for each lock, below the printed texts."""
 
     def __init__(self, console: Console, state: DemoState) -> None:
-        self._console = console
-        self._state = state
-        self._began = now()
+        super().__init__(console, state)
         self._live = Live(console=console, auto_refresh=False, transient=False)
 
-    def tell(self, text: str) -> None:
-        self._console.print(Text(f"{_seconds_since(self._began)}  {text}"))
-
     def paint(self) -> None:
-        self._live.update(
-            Group("", _table(self._state, self._console.width), ""), refresh=True
-        )
+        table = _table(self._state, self._console.width)
+        self._live.update(Group("", table, ""), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -190,33 +183,24 @@ class TableOutput:
         self._live.stop()
 
 
-DemoOutput = PlainOutput | TableOutput
-
-
-def output_for(console: Console, state: DemoState) -> DemoOutput:
+def output_for(console: Console, state: DemoState) -> PlainOutput:
     """Return a ``TableOutput`` for a terminal, a ``PlainOutput`` for a file or pipe."""
     return (TableOutput if console.is_terminal else PlainOutput)(console, state)
 
 
-_LEFT: tuple[tuple[str, int], ...] = (("LEDGER", 6), ("MODE", 5), ("HELD BY", 8))
-_RIGHT: tuple[tuple[str, int], ...] = (
-    ("AGE", 6),
-    ("LEASE", 6),
-    ("FENCE", 7),
-    ("QUEUE", 5),
-    ("GRANTS/S", 8),
-    ("WAIT p50/p99", 12),
-)
+_COLUMNS = {"LEDGER": 6, "MODE": 5, "HELD BY": 8, "AGE": 6, "LEASE": 6, "FENCE": 7}
+_COLUMNS |= {"QUEUE": 5, "GRANTS/S": 8, "WAIT p50/p99": 12}
+"""The least width of each column."""
+_TO_THE_LEFT = ("LEDGER", "MODE", "HELD BY")
 _STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
 
 
 def _table(state: DemoState, width: int) -> Table:
     gap = 2 if width >= WIDE_COLUMNS else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for name, least in _LEFT:
-        table.add_column(name, min_width=least, no_wrap=True)
-    for name, least in _RIGHT:
-        table.add_column(name, min_width=least, no_wrap=True, justify="right")
+    for name, least in _COLUMNS.items():
+        side: JustifyMethod = "left" if name in _TO_THE_LEFT else "right"
+        table.add_column(name, min_width=least, no_wrap=True, justify=side)
     for name, ledger in state.ledgers.items():
         holders = ledger.holders()
         mode = _mode(holders)
@@ -227,9 +211,9 @@ def _table(state: DemoState, width: int) -> Table:
             _age(holders),
             _lease(holders),
             str(ledger.fence) if width >= WIDE_COLUMNS else short(ledger.fence),
-            _queue(ledger),
+            ledger.queue(),
             str(ledger.rate()),
-            "{:.0f}/{:.0f} ms".format(*_waits(ledger)),
+            "{:.0f}/{:.0f} ms".format(*ledger.wait_times()),
         )
     return table
 
@@ -237,19 +221,19 @@ def _table(state: DemoState, width: int) -> Table:
 def _in_words(name: str, ledger: LedgerState, marks: Mapping[str, str]) -> str:
     holders = ledger.holders()
     by = _names(holders, marks)
-    p50, p99 = _waits(ledger)
+    p50, p99 = ledger.wait_times()
     return (
-        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {_queue(ledger)},"
+        f"{name}: {_mode(holders)}{' by ' if by else ''}{by}, queue {ledger.queue()},"
         f" {ledger.rate()} grants/s, waits p50 {p50:.0f} p99 {p99:.0f} ms"
     )
 
 
-def _names(holders: Sequence[ActiveHolder], marks: Mapping[str, str]) -> str:
+def _names(holders: Sequence[Granted], marks: Mapping[str, str]) -> str:
     names = sorted(holder.process for holder in holders)
     return ",".join(f"{n} {marks[n]}" if n in marks else n for n in names)
 
 
-def _mode(holders: Sequence[ActiveHolder]) -> str:
+def _mode(holders: Sequence[Granted]) -> str:
     modes = {holder.mode for holder in holders}
     if "W" in modes and len(holders) > 1:
         # The violation that locks prevent; seen with --broken.
@@ -257,29 +241,13 @@ def _mode(holders: Sequence[ActiveHolder]) -> str:
     return "write" if "W" in modes else "read" if modes else "free"
 
 
-def _age(holders: Sequence[ActiveHolder]) -> str:
+def _age(holders: Sequence[Granted]) -> str:
     if not holders:
         return ""
     age = (now() - min(holder.at for holder in holders)) / 1e6
     return f"{age:.0f} ms"
 
 
-def _lease(holders: Sequence[ActiveHolder]) -> str:
+def _lease(holders: Sequence[Granted]) -> str:
     ends = [holder.until for holder in holders if holder.until is not None]
     return f"{(min(ends) - now()) / 1e9:.2f} s" if ends else ""
-
-
-def _queue(ledger: LedgerState) -> str:
-    queue = ledger.queue()
-    return " ".join(f"{queue[mode]}{mode}" for mode in ("W", "R") if queue[mode]) or "-"
-
-
-def _waits(ledger: LedgerState) -> tuple[float, float]:
-    # The 50th and 99th percentile, in milliseconds.
-    waits = sorted(ledger.waits) or [0]
-    half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
-    return waits[half] / 1e6, waits[most] / 1e6
-
-
-def _seconds_since(began: int) -> str:
-    return f"{(now() - began) / 1e9:5.1f} s"
