@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
@@ -24,6 +24,7 @@ from aiorwlock_remote.cli.options import (
     FloatRange,
     as_json,
     loop_option,
+    number_option,
     store_option,
     store_url,
 )
@@ -300,26 +301,18 @@ MAX_TASKS = 1000
 @click.command(short_help="Measure what locks cost here.", epilog=FIGURE_KEYS)
 @store_option
 @as_json
-@click.option(
-    "--seconds",
-    type=FloatRange(1, 3600),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Duration of all parts together.",
+@number_option(
+    "--seconds", "Duration of all parts together.", 5.0, kind=FloatRange(1, 3600)
 )
-@click.option(
+@number_option(
     "--tasks",
-    type=click.IntRange(1, MAX_TASKS),
-    default=10,
-    show_default=True,
+    "How many tasks work side by side.",
+    10,
     metavar="N",
-    help="How many tasks work side by side.",
+    kind=click.IntRange(1, MAX_TASKS),
 )
 @loop_option
-def bench(
-    *, url: str | None, as_json: bool, seconds: float, tasks: int, loop: str
-) -> int:
+def bench(*, url: str | None, as_json: bool, **options: Any) -> int:  # noqa: ANN401
     """Measure what locks cost at this store, from this host, now.
 
     A plain request is the floor for this store and this link. REQUESTS is the median of
@@ -328,10 +321,9 @@ def bench(
     The locks have new names of the type `rwlock-bench`. All of them are released, also
     when the bench is interrupted; the store forgets unused names as it always does.
     """
-    given = store_url(url, must_exist=True)
-    settings = Settings(url=given, tasks=tasks, seconds=seconds, loop=loop)
+    settings = Settings(url=store_url(url, must_exist=True), **options)
     interrupt = Interrupt()
-    measured = anyio.run(_bench, settings, interrupt, backend=loop)
+    measured = anyio.run(_bench, settings, interrupt, backend=settings.loop)
     if interrupt.by is not None:
         return exit_codes.SIGNAL + interrupt.by
     _show(settings, measured, as_json=as_json)
@@ -341,8 +333,7 @@ def bench(
 async def _bench(settings: Settings, interrupt: Interrupt) -> list[Measurement]:
     measured: list[Measurement] = []
     left = "nothing is left behind"
-    async with anyio.create_task_group() as group:
-        group.start_soon(interrupt.listen, group.cancel_scope)
+    async with interrupt.ends_block():
         with tempfile.TemporaryDirectory(prefix="rwlock-bench-") as folder:
             async with connect(settings.url, lease=LEASE) as locks:
                 benchmark = Benchmark(settings, locks, Path(folder))
@@ -351,7 +342,6 @@ async def _bench(settings: Settings, interrupt: Interrupt) -> list[Measurement]:
                 finally:
                     if benchmark.killed:
                         left = f"what the other process had ends in {LEASE:g} s"
-        group.cancel_scope.cancel()
     if interrupt.by is not None:
         print_message(f"{interrupt.by.name}: {left}")
     return measured
@@ -359,16 +349,10 @@ async def _bench(settings: Settings, interrupt: Interrupt) -> list[Measurement]:
 
 def _show(settings: Settings, measured: list[Measurement], *, as_json: bool) -> None:
     found = figures(measured)
-    if as_json:
-        print_json(
-            {
-                "store": str(parse(settings.url)),
-                "loop": settings.loop,
-                "tasks": settings.tasks,
-                "seconds": settings.seconds,
-                "figures": [asdict(figure) for figure in found],
-            }
-        )
-    else:
+    if not as_json:
         head, *lines = rows(found)
         table(head, lines)
+        return
+    about = {"store": str(parse(settings.url)), "loop": settings.loop}
+    size = {"tasks": settings.tasks, "seconds": settings.seconds}
+    print_json(about | size | {"figures": [asdict(figure) for figure in found]})

@@ -45,6 +45,28 @@ class FloatRange(click.FloatRange):
         return number
 
 
+def number_option(
+    name: str,
+    text: str,
+    default: float | None = None,
+    *,
+    metavar: str = "S",
+    kind: click.IntRange | click.FloatRange | type[float] = float,
+) -> Callable[[F], F]:
+    """Return a decorator of commands: adds an option that takes a number, as S seconds.
+
+    ``text``: for the help, which also shows the ``default`` unless that is None.
+    """
+    return click.option(
+        name,
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        metavar=metavar,
+        help=text,
+    )
+
+
 # --------------------------------------------------------------------- the store
 
 

@@ -22,6 +22,7 @@ from aiorwlock_remote import BackendError, Held, LockLost, LockTimeout, connect
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.options import (
     check_whole,
+    number_option,
     resource_argument,
     store_option,
     store_url,
@@ -314,40 +315,27 @@ def _command(
     default=True,
     help="Hold the lock alone (the default), or with other readers.",
 )
-@click.option(
+@number_option(
     "--timeout",
-    type=float,
-    metavar="S",
-    help="Seconds to wait for the lock; 0 only tries. Default: as long as it takes.",
+    "Seconds to wait for the lock; 0 only tries. Default: as long as it takes.",
 )
-@click.option(
+@number_option(
     "--lease",
-    type=float,
-    default=30.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds after which the lock is free if this process or its host dies.",
+    "Seconds after which the lock is free if this process or its host dies.",
+    30.0,
 )
 @click.option("--reason", metavar="TEXT", help="Shown to others. Default: the command.")
 @click.option(
     "--export-ticket", is_flag=True, help="Also set RWLOCK_TICKET, which is a secret."
 )
-@click.option(
+@number_option(
     "--conflict-exit-code",
-    type=click.IntRange(0, 255),
+    "Exit code if the lock is not obtained in time.",
     default=exit_codes.CONFLICT,
-    show_default=True,
     metavar="N",
-    help="Exit code if the lock is not obtained in time.",
+    kind=click.IntRange(0, 255),
 )
-@click.option(
-    "--grace",
-    type=float,
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds from SIGTERM to SIGKILL when the lock is lost.",
-)
+@number_option("--grace", "Seconds from SIGTERM to SIGKILL when the lock is lost.", 5.0)
 @resource_argument
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command

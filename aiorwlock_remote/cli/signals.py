@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import anyio
 
@@ -25,6 +25,14 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
+
+    @contextlib.asynccontextmanager
+    async def ends_block(self) -> AsyncIterator[None]:
+        """Context whose block is cancelled by a signal that ends this program."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.listen, group.cancel_scope)
+            yield
+            group.cancel_scope.cancel()
 
     async def listen(self, scope: anyio.CancelScope) -> None:
         """Wait for a signal that ends this program, then cancel ``scope``."""
@@ -74,7 +82,7 @@ class SignalReceiver:
         self.mask_before: set[int] = signal.pthread_sigmask(
             signal.SIG_BLOCK, self._taken
         )
-        self.handler: Handler = _ignore
+        self.handler: Handler = lambda _, __: None
 
     def start(self, handler: Handler) -> None:
         """From now on call ``handler(signal, from_terminal)`` in the event loop."""
@@ -92,10 +100,6 @@ class SignalReceiver:
 
     def _handle(self, number: int, from_terminal: bool) -> None:  # noqa: FBT001
         self.handler(signal.Signals(number), from_terminal)
-
-
-def _ignore(number: signal.Signals, from_terminal: bool) -> None:  # noqa: FBT001
-    del number, from_terminal
 
 
 def _wait(taken: set[signal.Signals]) -> tuple[int, bool]:

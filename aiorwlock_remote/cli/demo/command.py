@@ -7,7 +7,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import anyio
@@ -23,6 +23,7 @@ from aiorwlock_remote.cli.demo.worker import WorkerPlan, create_ledgers, read_bo
 from aiorwlock_remote.cli.options import (
     FloatRange,
     loop_option,
+    number_option,
     store_option,
     store_url,
 )
@@ -56,27 +57,22 @@ class Settings:
 
 @click.command(short_help="See locks at work, and what they survive.")
 @store_option
-@click.option(
+@number_option(
     "--processes",
-    type=click.IntRange(MIN_PROCESSES, MAX_PROCESSES),
-    default=6,
-    show_default=True,
+    "How many work; one of them is killed.",
+    6,
     metavar="N",
-    help="How many work; one of them is killed.",
+    kind=click.IntRange(MIN_PROCESSES, MAX_PROCESSES),
 )
-@click.option(
+@number_option(
     "--seconds",
-    type=FloatRange(1, 3600),
-    default=6.0,
-    show_default=True,
-    metavar="S",
-    help="Duration; more, if leases have to run out.",
+    "Duration; more, if leases have to run out.",
+    6.0,
+    kind=FloatRange(1, 3600),
 )
 @click.option("--broken", is_flag=True, help="Without locks: what would happen?")
 @loop_option
-def demo(
-    *, url: str | None, processes: int, seconds: float, broken: bool, loop: str
-) -> int:
+def demo(*, url: str | None, **options: Any) -> int:  # noqa: ANN401 - as above
     """Watch processes share data under locks, and see what they survive.
 
     Processes move money between the accounts of shared ledgers, under read and write
@@ -91,22 +87,16 @@ def demo(
 
     The default store is a new SQLite file. Nothing is left behind.
     """
-    settings = Settings(
-        url=store_url(url) if url else None,
-        processes=processes,
-        seconds=seconds,
-        broken=broken,
-        loop=loop,
-    )
-    return anyio.run(_demo, settings, RichConsole(highlight=False), backend=loop)
+    settings = Settings(url=store_url(url) if url else None, **options)
+    console = RichConsole(highlight=False)
+    return anyio.run(_demo, settings, console, backend=settings.loop)
 
 
 async def _demo(settings: Settings, console: Console) -> int:
     interrupt = Interrupt()
     code = exit_codes.REFUSED
     left = NOTHING_LEFT
-    async with anyio.create_task_group() as group:
-        group.start_soon(interrupt.listen, group.cancel_scope)
+    async with interrupt.ends_block():
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
             run = _DemoRun(settings, console, Path(folder))
             # Also after Ctrl-C: the message says what is left in the store
@@ -115,7 +105,6 @@ async def _demo(settings: Settings, console: Console) -> int:
                 code = await run.run()
             finally:
                 left = run.left_behind()
-        group.cancel_scope.cancel()
     if interrupt.by is not None:
         print_message(f"{interrupt.by.name}: all workers are ended, {left}")
         return exit_codes.SIGNAL + interrupt.by
@@ -223,8 +212,7 @@ class _DemoRun:
         )
         for line in found.lines():
             self._print(f"  {line}")
-        text, style = _conclusion(found)
-        self._print(text, style)
+        self._print(_conclusion(found), "bold green" if found.ok else "bold red")
         return 0 if found.ok else exit_codes.REFUSED
 
     def _print(self, text: str, style: str = "") -> None:
@@ -233,13 +221,13 @@ class _DemoRun:
         self._console.print(text, style=style, soft_wrap=soft, markup=False)
 
 
-def _conclusion(found: Report) -> tuple[str, str]:
+def _conclusion(found: Report) -> str:
     if found.ok:
-        return "OK: the locks held", "bold green"
+        return "OK: the locks held"
     if found.violations and found.broken:
-        return "FAILED, as it must: without locks money is lost", "bold red"
+        return "FAILED, as it must: without locks money is lost"
     if found.broken:
-        return "FAILED: no locks, and yet nothing was violated; try again", "bold red"
+        return "FAILED: no locks, and yet nothing was violated; try again"
     if found.violations:
-        return "FAILED: promises were broken", "bold red"
-    return "FAILED: not all that was to be shown was seen", "bold red"
+        return "FAILED: promises were broken"
+    return "FAILED: not all that was to be shown was seen"

@@ -254,31 +254,28 @@ PAUSE_RANGE = (0.002, 0.008)
 """Seconds between the two accesses of a turn, at least and at most."""
 
 
+@dataclass(frozen=True, slots=True)
 class Worker:
-    """Reads or changes one ledger under its lock, repeatedly and at random."""
+    """Reads or changes one ledger under its lock, repeatedly and at random.
 
-    def __init__(
-        self,
-        enter: Enter,
-        ledger: Ledger,
-        history: History,
-        orders: WorkerOrders,
-        name: str,
-    ) -> None:
-        self._enter = enter
-        self._ledger = ledger
-        self._history = history
-        self._orders = orders
-        self._name = name
+    ``enter`` acquires the lock of ``ledger``, whose name in the events that ``history``
+    records is ``name``; ``orders``: what the demo wants.
+    """
+
+    enter: Enter
+    ledger: Ledger
+    history: History
+    orders: WorkerOrders
+    name: str
 
     async def run(self) -> None:
-        while self._orders.take_new():
+        while self.orders.take_new():
             await self._turn("W" if random.random() < WRITE_SHARE else "R")
 
     async def _turn(self, mode: EventMode) -> None:
-        attempt = self._history.ask(self._name, mode)
+        attempt = self.history.ask(self.name, mode)
         try:
-            async with self._enter(mode) as held:
+            async with self.enter(mode) as held:
                 attempt.granted(fence=held.fence, until=_deadline(held))
                 if mode == "W":
                     await self._transfer(attempt, held)
@@ -292,24 +289,24 @@ class Worker:
     async def _transfer(self, attempt: Attempt, held: Held | Unlocked) -> None:
         # A write of another process between our read and our write would make money
         # come or go.
-        page = self._ledger.access(held.fence, attempt.holder, "W")
+        page = self.ledger.access(held.fence, attempt.holder, "W")
         _note(attempt, held, 1, page)
         if page is not None:
             changed = _moved(page.balances)
-            if self._orders.hold:
-                self._orders.report(HoldReport(attempt.holder, held.holder, held.fence))
+            if self.orders.hold:
+                self.orders.report(HoldReport(attempt.holder, held.holder, held.fence))
             else:
                 await anyio.sleep(random.uniform(*PAUSE_RANGE))
             # There is no held.check() here: the process may be stopped after any check,
             # so the ledger has to refuse what comes too late.
-            page = self._ledger.access(held.fence, attempt.holder, "W", changed)
+            page = self.ledger.access(held.fence, attempt.holder, "W", changed)
             _note(attempt, held, 2, page)
         held.check()
 
     async def _audit(self, attempt: Attempt, held: Held | Unlocked) -> None:
         # Reads twice: the book shows whether the balances were the same both times.
         for step in (1, 2):
-            page = self._ledger.access(held.fence, attempt.holder, "R")
+            page = self.ledger.access(held.fence, attempt.holder, "R")
             _note(attempt, held, step, page)
             if page is None:
                 break

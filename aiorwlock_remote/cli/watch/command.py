@@ -21,6 +21,7 @@ from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.options import (
     as_json,
+    number_option,
     path_of,
     store_option,
     store_url,
@@ -174,13 +175,8 @@ def pause(took: float, every: float) -> float:
 )
 @store_option
 @as_json
-@click.option(
-    "--every",
-    type=float,
-    default=1.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds from one look at the store to the next; 0.2 at least.",
+@number_option(
+    "--every", "Seconds from one look at the store to the next; 0.2 at least.", 1.0
 )
 @type_argument
 def watch(
@@ -201,7 +197,13 @@ def watch(
     check_seconds("--every", every, least=MIN_INTERVAL)
     given = store_url(url, must_be_used=True)
     view, clock = WatchState(), Clock()
-    output = _output(view, given, resource_type, every, clock, as_json=as_json)
+    out = sys.__stdout__ or sys.stdout
+    if as_json or not out.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
+        form = state.as_json if as_json else state.as_line
+        output: WatchOutput = LineOutput(form, out.fileno())
+    else:
+        title = f"{parse(given)}  {resource_type or ''}".rstrip()
+        output = _screen(view, title, every, clock)
     scanner = StoreScanner(given, resource_type)
     return asyncio.run(_watch(scanner, view, output, every, clock))
 
@@ -247,29 +249,12 @@ async def _watch(
     return exit_codes.SIGNAL + ended_by
 
 
-def _output(
-    view: WatchState,
-    url: str,
-    resource_type: str | None,
-    every: float,
-    clock: Clock,
-    *,
-    as_json: bool,
-) -> WatchOutput:
-    out = sys.__stdout__ or sys.stdout
-    if as_json:
-        return LineOutput(state.as_json, out.fileno())
-    if not out.isatty() or os.environ.get("TERM") in {"dumb", "unknown"}:
-        return LineOutput(state.as_line, out.fileno())
+def _screen(view: WatchState, title: str, every: float, clock: Clock) -> WatchOutput:
     # Imported here: lines do not need rich, which is slow to import.
     from aiorwlock_remote.cli.console import RichConsole  # noqa: PLC0415
-    from aiorwlock_remote.cli.watch.screen import (  # noqa: PLC0415
-        ScreenOutput,
-        render,
-    )
+    from aiorwlock_remote.cli.watch import screen  # noqa: PLC0415
 
-    title = f"{parse(url)}  {resource_type or ''}".rstrip()
-    return ScreenOutput(
+    return screen.ScreenOutput(
         RichConsole(force_terminal=True, highlight=False),
-        lambda size: render(view, title, every, clock.now(), size),
+        lambda size: screen.render(view, title, every, clock.now(), size),
     )

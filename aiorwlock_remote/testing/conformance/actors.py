@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, LockError
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.testing.conformance.harness import AnyLock
 
 Acquiring = AbstractAsyncContextManager[Held]
@@ -96,6 +97,15 @@ class TaskActor:
     async def leave(self) -> None:
         self.may_leave()
         await self.gone()
+
+    async def hand_over_to(self, *waiting: TaskActor) -> float:
+        """Leave; return the seconds until all of ``waiting`` hold their lock."""
+        clock = SystemClock()
+        released = clock.now()
+        await self.leave()
+        for actor in waiting:
+            await actor.inside()
+        return clock.now() - released
 
     async def gone(self) -> LockError | None:
         """Wait for the task's end; return the ``LockError`` that it raised, or None."""

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -113,10 +114,7 @@ class _Work:
             pid = _fork()
             if pid == 0:
                 await self._in_the_fork(writing)
-            os.close(writing)
-            with os.fdopen(reading) as pipe:
-                answer = json.loads(pipe.read() or "null")
-            os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
+            answer = json.loads(_last_words(pid, reading, writing) or "null")
             await held.extend()
             return {"child": answer, "parent": "held" if held.valid else "lost"}
 
@@ -129,10 +127,7 @@ class _Work:
                 if pid == 0 and raising:
                     raise _OfTheBody  # noqa: TRY301 - the body has to raise
                 if pid != 0:
-                    os.close(writing)
-                    with os.fdopen(reading) as pipe:
-                        left = pipe.read()
-                    os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
+                    left = _last_words(pid, reading, writing)
                     await held.extend()
         except LockLost as exc:
             state = str(exc.reason)
@@ -181,6 +176,15 @@ def _fork() -> int:
         return os.fork()
 
 
+def _last_words(pid: int, reading: int, writing: int) -> str:
+    # What the forked child has written to the pipe when it ends.
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        words = pipe.read()
+    os.waitpid(pid, 0)
+    return words
+
+
 async def _serve(url: str, prefix: str) -> None:
     async with connect(url, prefix=prefix) as locks:
         work = _Work(locks)
@@ -198,13 +202,8 @@ def _say(answer: object) -> None:
 def _main() -> None:
     opening = json.loads(sys.stdin.readline())
     name, options = opening["backend"]
-    anyio.run(
-        _serve,
-        opening["url"],
-        opening["prefix"],
-        backend=name,
-        backend_options=options,
-    )
+    serve = partial(_serve, opening["url"], opening["prefix"])
+    anyio.run(serve, backend=name, backend_options=options)
 
 
 if __name__ == "__main__":

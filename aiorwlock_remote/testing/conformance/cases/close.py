@@ -14,28 +14,15 @@ from aiorwlock_remote.testing.conformance.child import child
 async def every_use(locks: Locks) -> list[str]:
     """Try each way to use a ``Locks``; return the reasons of the ``Closed`` errors."""
     lock, rw = locks.mutex("order", 1), locks.rwlock("order", 2)
-
-    async def enter() -> None:
-        async with rw.reader:
-            raise AssertionError("it was let in")
-
-    async def scan() -> None:
-        async for _ in locks.list():
-            raise AssertionError("it was shown something")
-
-    async def multi() -> None:
-        async with locks.multi(lock, rw.writer):
-            raise AssertionError("it was let in")
-
     reasons: list[str] = []
     for use in (
         lock.acquire,
         lock.try_acquire,
         lock.locked,
         rw.info,
-        enter,
-        scan,
-        multi,
+        rw.reader.__aenter__,
+        lambda: locks.multi(lock, rw.writer).__aenter__(),
+        lambda: anext(locks.list()),
         lambda: lock.acquire(timeout=0),
         lambda: locks.acquire_writer_lock("order", 3, "gluww"),
         lambda: locks.release_mutex_lock("order", 3, "gluww"),
@@ -75,9 +62,11 @@ class CloseCases(Cases):
         """A waiter whose ``Locks`` is closed gets ``Closed``, and leaves the queue."""
         async with self.locks.mutex("order", 1):
             closing = await self.store.connect()
-            waiting = [await self.actors.queues(closing.mutex("order", 1))]
-            waiting += [await self.actors.asks(closing.mutex("order", 1))]
-            waiting += [await self.actors.queues(closing.rwlock("order", 1).reader)]
+            waiting = [
+                await self.actors.queues(closing.mutex("order", 1)),
+                await self.actors.asks(closing.mutex("order", 1)),
+                await self.actors.queues(closing.rwlock("order", 1).reader),
+            ]
             await closing.aclose()
             for actor in waiting:
                 error = await actor.gone()
@@ -98,21 +87,9 @@ class CloseCases(Cases):
     async def test_close_under_a_body(self) -> None:
         """If another task closes a ``Locks``, lock bodies end by raising ``Closed``."""
         locks = await self.store.connect()
-        entered, errors = anyio.Event(), list[BaseException]()
-
-        async def work() -> None:
-            try:
-                async with locks.mutex("order", 1):
-                    entered.set()
-                    await anyio.sleep_forever()
-            except Closed as exc:
-                errors.append(exc)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work)
-            await entered.wait()
-            await locks.aclose()
-        assert len(errors) == 1
+        holder = await self.actors.enters(locks.mutex("order", 1))
+        await locks.aclose()
+        assert isinstance(await holder.gone(), Closed)
         assert not await self.others.mutex("order", 1).locked()
 
     async def test_cancelled_close_is_carried_out(self) -> None:

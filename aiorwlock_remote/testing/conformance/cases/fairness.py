@@ -41,8 +41,7 @@ class FairnessCases(Cases):
         # process that holds it.
         assert await self.locks.rwlock("c", 1).reader.try_acquire() is None
         assert await self.others.rwlock("c", 1).reader.try_acquire() is None
-        await reader.leave()
-        await writer.inside()
+        await reader.hand_over_to(writer)
 
     async def test_new_readers_queue_behind_a_writer(self) -> None:
         """Readers that ask after a waiting writer enter after that writer."""
@@ -50,13 +49,10 @@ class FairnessCases(Cases):
         writer = await self.actors.queues(self.others.rwlock("c", 1).writer, "w")
         late = await self.actors.queues(self.locks.rwlock("c", 1).reader, "r2")
         later = await self.actors.queues(self.others.rwlock("c", 1).reader, "r3")
-        await first.leave()
-        await writer.inside()
+        await first.hand_over_to(writer)
         assert late.waits
         assert later.waits
-        await writer.leave()
-        await late.inside()
-        await later.inside()
+        await writer.hand_over_to(late, later)
         assert self.actors.order[:2] == ["r1", "w"]
 
     async def test_after_a_writer_all_waiting_readers(self) -> None:
@@ -68,9 +64,7 @@ class FairnessCases(Cases):
             for each in (self.locks, self.others)
         ]
         readers.append(await self.actors.asks(self.locks.rwlock("c", 1).reader, "r"))
-        await first.leave()
-        for reader in readers:
-            await reader.inside()
+        await first.hand_over_to(*readers)
         # Only the readers that waited at the end of the write phase pass the
         # writer.
         assert second.waits
@@ -98,8 +92,7 @@ class FairnessCases(Cases):
             for number in range(1, 6)
         ]
         assert all(reader.waits for reader in coming)
-        await before.leave()
-        await writer.inside()
+        await before.hand_over_to(writer)
 
     async def test_policy_writer(self) -> None:
         """With ``policy="writer"``, writers pass readers that asked before them."""
@@ -108,11 +101,9 @@ class FairnessCases(Cases):
         first = await self.actors.enters(mine.writer, "w1")
         reader = await self.actors.queues(mine.reader, "r")
         second = await self.actors.queues(theirs.writer, "w2")
-        await first.leave()
-        await second.inside()
+        await first.hand_over_to(second)
         assert reader.waits
-        await second.leave()
-        await reader.inside()
+        await second.hand_over_to(reader)
         assert self.actors.order == ["w1", "w2", "r"]
 
     async def test_policy_reader(self) -> None:
@@ -123,8 +114,7 @@ class FairnessCases(Cases):
         second = await self.actors.enters(mine.reader, "r2")
         await first.leave()
         assert writer.waits
-        await second.leave()
-        await writer.inside()
+        await second.hand_over_to(writer)
         assert self.actors.order == ["r1", "r2", "w"]
 
     async def test_an_unfair_mutex_barges(self) -> None:
@@ -144,5 +134,4 @@ class FairnessCases(Cases):
         second = await self.actors.queues(self.locks.mutex("c", 1), "second")
         # The resource is offered to the dead writer; when its claim window is over,
         # the second waiter must get it without a further release.
-        await first.leave()
-        await second.inside()
+        await first.hand_over_to(second)

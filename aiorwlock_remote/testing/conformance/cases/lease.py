@@ -55,18 +55,16 @@ class LeaseCases(Cases):
 
     async def test_an_awaited_grant_is_kept(self) -> None:
         """A ``Held`` is renewed even if the task that acquired it has ended."""
-        kept: list[Held] = []
+        kept, seconds = list[Held](), self.harness.kept
 
         async def obtain() -> None:
-            lock = self.locks.rwlock("c", 1, lease=self.harness.kept)
+            lock = self.locks.rwlock("c", 1, lease=seconds)
             kept.append(await lock.reader.acquire())
 
         async with anyio.create_task_group() as group:
             group.start_soon(obtain)
         with pytest.raises(LockTimeout):
-            await self.others.rwlock("c", 1).writer.acquire(
-                timeout=1.5 * self.harness.kept
-            )
+            await self.others.rwlock("c", 1).writer.acquire(timeout=1.5 * seconds)
         kept[0].check()
         assert await kept.pop().release()
 
@@ -209,12 +207,9 @@ class LossCases(Cases):
             async with lock as held:
                 await self.force(lock)
                 await anyio.sleep_forever()
-        assert caught.value.reason == "forced"
-        assert caught.value.resource == "order/1"
-        assert caught.value.fence == held.fence
-        assert caught.value.mode == held.mode
-        assert held.lost == "forced"
-        assert held.expires_in == 0.0
+        assert (caught.value.reason, caught.value.resource) == ("forced", "order/1")
+        assert (caught.value.fence, caught.value.mode) == (held.fence, held.mode)
+        assert (held.lost, held.expires_in) == ("forced", 0.0)
         assert not await self.others.mutex("order", 1).locked()
         # The task that lost the lock is not taken for its holder any more.
         await enter_and_leave(lock)

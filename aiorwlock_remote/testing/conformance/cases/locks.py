@@ -40,8 +40,7 @@ class MutexCases(Cases):
             reason="refund"
         ) as held:
             assert held.fence > 0
-            assert held.mode == "write"
-            assert held.resource == "order/42"
+            assert (held.mode, held.resource) == ("write", "order/42")
             assert len(held.holder) == 12
             assert int(held.holder, 16) >= 0
             assert before <= held.acquired_at <= datetime.now(UTC)
@@ -101,8 +100,7 @@ class MutexCases(Cases):
         async with self.locks.mutex("order", 42).acquire(reason="refund") as held:
             with pytest.raises(LockTimeout) as caught:
                 await self.others.mutex("order", 42).acquire(timeout=0)
-        assert caught.value.resource == "order/42"
-        assert caught.value.mode == "write"
+        assert (caught.value.resource, caught.value.mode) == ("order/42", "write")
         assert caught.value.timeout == 0
         (holder,) = caught.value.holders
         assert holder.startswith(f"write {held.holder}")
@@ -122,8 +120,7 @@ class MutexCases(Cases):
         first = await self.actors.enters(self.locks.mutex("order", 42), "first")
         second = await self.actors.queues(self.others.mutex("order", 42), "second")
         assert second.waits
-        await first.leave()
-        await second.inside()
+        await first.hand_over_to(second)
         assert self.actors.order == ["first", "second"]
 
     @pytest.mark.parametrize("again", MODES)
@@ -241,8 +238,7 @@ class RWLockCases(Cases):
             await actor.leave()
             assert await self.locks.rwlock("c", 7).writer.try_acquire() is None
             assert waiting.waits
-        await third.leave()
-        await waiting.inside()
+        await third.hand_over_to(waiting)
         assert self.actors.order[-1] == "w"
 
     async def test_readers_wait_for_the_writer(self) -> None:
@@ -253,9 +249,7 @@ class RWLockCases(Cases):
             for each in (self.locks, self.others)
         ]
         assert all(reader.waits for reader in readers)
-        await writer.leave()
-        for reader in readers:
-            await reader.inside()
+        await writer.hand_over_to(*readers)
         assert len((await self.locks.rwlock("c", 7).info()).holders) == 2
 
     async def test_a_reader_gone_leaves_the_others(self) -> None:

@@ -39,8 +39,7 @@ class MovesCases(Cases):
         assert writer.waits
         assert await moved.release()
         assert writer.waits
-        await reader.leave()
-        await writer.inside()
+        await reader.hand_over_to(writer)
         assert self.actors.order == ["r", "w"]
 
     async def test_what_was_moved_is_over(self) -> None:
@@ -97,33 +96,22 @@ class MovesCases(Cases):
         await second.leave()
         assert (await upgrader.inside()).fence > held.fence
         assert writer.waits
-        await upgrader.leave()
-        await writer.inside()
+        await upgrader.hand_over_to(writer)
 
     async def test_two_upgraders_conflict(self) -> None:
         """If two readers upgrade, one of them gets ``UpgradeConflict`` at once."""
         mine = await self.locks.rwlock("c", 1).reader.acquire()
-        ready, leave = anyio.Event(), anyio.Event()
-
-        async def rival() -> None:
-            theirs = await self.others.rwlock("c", 1).reader.acquire()
-            ready.set()
-            with pytest.raises(UpgradeConflict) as caught:
-                while True:
-                    assert await theirs.try_upgrade() is None
-                    await anyio.sleep(0.005)
-            assert caught.value.resource == "c/1"
-            with pytest.raises(UpgradeConflict):
-                await theirs.upgrade()
-            theirs.check()
-            await theirs.release()
-            leave.set()
-
-        self.actors.group.start_soon(rival)
-        await self.actors.within(ready)
-        moved = await mine.upgrade()
-        assert leave.is_set() or moved.valid
-        await moved.release()
+        theirs = await self.others.rwlock("c", 1).reader.acquire()
+        upgrader = await self.actors.upgrades(mine)
+        with pytest.raises(UpgradeConflict) as caught:
+            while True:
+                assert await theirs.try_upgrade() is None
+                await anyio.sleep(0.005)
+        assert caught.value.resource == "c/1"
+        await all_raise(UpgradeConflict, theirs.upgrade)
+        theirs.check()
+        await theirs.release()
+        (await upgrader.inside()).check()
 
     async def test_upgrade_times_out(self) -> None:
         """If an upgrade times out, its reader keeps the lock, and readers can join."""

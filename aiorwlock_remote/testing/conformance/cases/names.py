@@ -56,8 +56,7 @@ class OneNameOneLockCases(Cases):
             lock_of(self.locks, asks, ("thing", 1)), "second"
         )
         assert second.waits
-        await first.leave()
-        await second.inside()
+        await first.hand_over_to(second)
 
     async def test_an_id_counts_by_its_text(self) -> None:
         """Ids 42 and "42" are one lock, as are a UUID and its text; "042" differs."""

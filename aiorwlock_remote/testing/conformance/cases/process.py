@@ -74,5 +74,4 @@ class ProcessCases(Cases):
             # Its entry stays at the head of the queue until the store drops it.
             one.kill()
             waiting = await self.actors.queues(self.others.mutex("order", 1))
-            await first.leave()
-            await waiting.inside()
+            await first.hand_over_to(waiting)

@@ -10,10 +10,6 @@ import pytest
 
 from aiorwlock_remote import LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
-from aiorwlock_remote.runtime.event_loop import SystemClock
-from aiorwlock_remote.testing.conformance.actors import (
-    TaskActor,
-)
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 # Seconds between polls of one waiter, at least, in a store that notifies.
@@ -60,8 +56,7 @@ class WaitingCases(Cases):
         patient = await self.actors.asks(self.others.mutex("order", 1), "patient")
         assert isinstance(await hasty.gone(), LockTimeout)
         assert patient.waits
-        await first.leave()
-        await patient.inside()
+        await first.hand_over_to(patient)
         await self.actors.queue_has(self.locks.mutex("order", 1), 0)
         assert self.actors.order == ["first", "patient"]
 
@@ -72,8 +67,7 @@ class WaitingCases(Cases):
         waiting = [await self.actors.queues(lock), await self.actors.asks(lock)]
         with pytest.raises(TooManyWaiters) as caught:
             await lock.acquire()
-        assert caught.value.limit == 2
-        assert caught.value.resource == "order/1"
+        assert (caught.value.limit, caught.value.resource) == (2, "order/1")
         assert await lock.try_acquire() is None
         await first.leave()
         for actor in waiting:
@@ -88,8 +82,7 @@ class WaitingCases(Cases):
             await self.locks.mutex("order", 1, max_waiters=1).acquire()
         assert caught.value.limit == 1
         assert len((await self.locks.mutex("order", 1).info()).queue) == 1
-        await first.leave()
-        await waiting.inside()
+        await first.hand_over_to(waiting)
 
     async def test_slow_wait_says_who_is_in_the_way(
         self, caplog: pytest.LogCaptureFixture
@@ -108,10 +101,8 @@ class WaitingCases(Cases):
             )
             await self.actors.until(lambda: line.search(caplog.text) is not None)
             assert waiting.waits
-            await first.leave()
-            await other.inside()
-            await other.leave()
-            await waiting.inside()
+            await first.hand_over_to(other)
+            await other.hand_over_to(waiting)
 
 
 class WakingCases(Cases):
@@ -125,7 +116,7 @@ class WakingCases(Cases):
         for number in range(turns):
             first = await self.actors.enters(self.locks.mutex("order", number))
             second = await self.actors.queues(self.others.mutex("order", number))
-            waited += await hand_over(first, second)
+            waited += await first.hand_over_to(second)
         # By polls alone a hand-over takes half an interval on average.
         assert waited < turns * MIN_POLL_INTERVAL / 2
 
@@ -139,7 +130,7 @@ class WakingCases(Cases):
                     await self.actors.queues(each.rwlock("c", number).reader)
                     for each in (self.locks, self.others, third)
                 ]
-                waited += await hand_over(first, *readers)
+                waited += await first.hand_over_to(*readers)
             await self.actors.finish()
         assert waited < turns * MIN_POLL_INTERVAL / 2
 
@@ -159,15 +150,5 @@ class WakingCases(Cases):
                 return joined is None or not await joined.release()
 
             await self.actors.until(refused)
-            waited += await hand_over(reader, upgrader)
+            waited += await reader.hand_over_to(upgrader)
         assert waited < turns * MIN_POLL_INTERVAL / 2
-
-
-async def hand_over(first: TaskActor, *waiting: TaskActor) -> float:
-    """Let ``first`` leave; return the seconds until all that wait hold the lock."""
-    clock = SystemClock()
-    released = clock.now()
-    await first.leave()
-    for actor in waiting:
-        await actor.inside()
-    return clock.now() - released
