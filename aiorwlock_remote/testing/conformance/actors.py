@@ -6,15 +6,13 @@ before is known to wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import anyio
-import pytest
 from anyio.abc import TaskGroup, TaskStatus
-from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, LockError
 from aiorwlock_remote.runtime.event_loop import SystemClock
@@ -32,41 +30,6 @@ async def wait_until(condition: Condition, patience: float) -> None:
             if holds if isinstance(holds, bool) else await holds:
                 return
             await anyio.sleep(0.005)
-
-
-async def enter_and_leave(lock: AbstractAsyncContextManager[object]) -> None:
-    """Acquire the lock, waiting for it if need be, and release it."""
-    async with lock:
-        pass
-
-
-async def take_at_once(lock: AnyLock) -> int:
-    """Acquire the lock without waiting, and release it; return the grant's fence."""
-    held = await lock.try_acquire()
-    assert held is not None
-    await held.release()
-    return held.fence
-
-
-async def all_raise(error: type[Exception], *calls: Callable[[], object]) -> None:
-    """Fail unless each call raises ``error``, at once or when its result is awaited."""
-    for call in calls:
-        with pytest.raises(error):  # noqa: PT012 - the result is what awaiting gives
-            result = call()
-            if isinstance(result, Awaitable):
-                await result
-
-
-async def cancelled_after(
-    turns: int, work: Callable[..., Coroutine[Any, Any, object]], *args: object
-) -> None:
-    """Call ``work`` in a task that is cancelled after ``turns`` turns of the loop."""
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-            group.start_soon(work, *args)
-            for _ in range(turns):
-                await checkpoint()
-            scope.cancel()
 
 
 class TaskActor:

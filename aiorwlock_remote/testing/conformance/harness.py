@@ -183,10 +183,13 @@ class _Behind:
         return FaultyStore(inner, self.link, host, bell)
 
 
+MODES = ("mutex", "writer", "reader")
+
+
 def lock_of(
     locks: Locks, mode: str, name: Name, **options: Unpack[OptionArgs]
 ) -> AnyLock:
-    """Return a lock of the resource; ``mode``: "mutex", "writer" or "reader"."""
+    """Return a lock of the resource; ``mode``: one of ``MODES``."""
     if mode == "mutex":
         return locks.mutex(*name, **options)
     both = locks.rwlock(*name, **options)

@@ -9,10 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from aiorwlock_remote.testing.conformance.actors import enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import lock_of
+from aiorwlock_remote.testing.conformance.cases.base import Cases, enter_and_leave
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 
 class AdminCases(Cases):

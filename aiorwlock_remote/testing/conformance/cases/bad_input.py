@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
-from aiorwlock_remote.testing.conformance.actors import all_raise
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.base import Cases, all_raise
 
 BAD_NAMES: dict[str, tuple[object, object]] = {
     "empty type": ("", 1),

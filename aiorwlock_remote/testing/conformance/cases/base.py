@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.ports import Capability
@@ -36,14 +37,50 @@ def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+async def enter_and_leave(lock: AbstractAsyncContextManager[object]) -> None:
+    """Acquire the lock, waiting for it if need be, and release it."""
+    async with lock:
+        pass
+
+
+async def take_at_once(lock: AnyLock) -> int:
+    """Acquire the lock without waiting, and release it; return the grant's fence."""
+    held = await lock.try_acquire()
+    assert held is not None
+    await held.release()
+    return held.fence
+
+
+async def all_raise(error: type[Exception], *calls: Callable[[], object]) -> None:
+    """Call all; fail unless each raises ``error``, itself or when it is awaited."""
+    for call in calls:
+        with pytest.raises(error):
+            result = call()
+            if isinstance(result, Awaitable):
+                await result
+
+
+async def cancelled_after(
+    turns: int, work: Callable[..., Coroutine[Any, Any, object]], *args: object
+) -> None:
+    """Call ``work`` in a task that is cancelled after ``turns`` turns of the loop."""
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work, *args)
+            for _ in range(turns):
+                await checkpoint()
+            scope.cancel()
+
+
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]
 
 
 def as_test(case: Case) -> Case:
-    """Return the case as a test: with ``self.actors``, and with a limit of time.
+    """Return a test that runs the case with new ``self.actors``, for a limited time.
 
-    After the case, its actors release their locks and end.
+    When the case has ended, the tasks of its actors release their locks and end. The
+    limit is twice ``Harness.patience``.
     """
 
     @wraps(case)

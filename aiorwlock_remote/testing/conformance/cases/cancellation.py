@@ -11,17 +11,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held
-from aiorwlock_remote.testing.conformance.actors import (
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
     cancelled_after,
     enter_and_leave,
     take_at_once,
 )
-from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import (
-    AnyLock,
-    lock_of,
-)
+from aiorwlock_remote.testing.conformance.harness import MODES, AnyLock, lock_of
 
 # Turns of the loop before a cancellation: before, during and after the request.
 CANCEL_POINTS = 12

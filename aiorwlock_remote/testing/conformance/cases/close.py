@@ -6,8 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
-from aiorwlock_remote.testing.conformance.actors import enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
+from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop, enter_and_leave
 from aiorwlock_remote.testing.conformance.child import child
 
 

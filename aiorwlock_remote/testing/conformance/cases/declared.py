@@ -9,10 +9,7 @@ from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCal
 from aiorwlock_remote.ports import Store as Port
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.waiting import MIN_POLL_INTERVAL
-from aiorwlock_remote.testing.conformance.harness import (
-    StoreLocation,
-    open_location,
-)
+from aiorwlock_remote.testing.conformance.harness import StoreLocation, open_location
 
 
 class Probe:

@@ -11,8 +11,11 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
+    all_raise,
+    enter_and_leave,
+)
 from aiorwlock_remote.testing.conformance.harness import Name, lock_of
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.testing.conformance.actors import take_at_once
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.base import Cases, take_at_once
 
 
 class FairnessCases(Cases):

@@ -15,12 +15,13 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import Held, LockLost, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
-from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import (
-    lock_of,
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
+    Loop,
+    all_raise,
+    enter_and_leave,
 )
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 
 class LeaseCases(Cases):

@@ -9,11 +9,13 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockTimeout, NotOwner, WouldDeadlock
-from aiorwlock_remote.testing.conformance.actors import all_raise, enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.harness import lock_of
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
+    all_raise,
+    enter_and_leave,
+)
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
-MODES = ("mutex", "writer", "reader")
 CYCLES = 20
 
 

@@ -19,8 +19,11 @@ from aiorwlock_remote import (
     UpgradeConflict,
 )
 from aiorwlock_remote.fencing.sql import FencedTable
-from aiorwlock_remote.testing.conformance.actors import all_raise, cancelled_after
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
+    all_raise,
+    cancelled_after,
+)
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
 
 

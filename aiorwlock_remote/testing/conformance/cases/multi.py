@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
-from aiorwlock_remote.testing.conformance.actors import Condition, enter_and_leave
-from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.actors import Condition
+from aiorwlock_remote.testing.conformance.cases.base import Cases, enter_and_leave
 
 
 def others_see(others: Locks, *names: int) -> Condition:

@@ -8,10 +8,8 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.testing.conformance.actors import take_at_once
-from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import lock_of
+from aiorwlock_remote.testing.conformance.cases.base import Cases, take_at_once
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
 AWKWARD: list[tuple[str, ResourceId]] = [

@@ -12,14 +12,13 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.testing.conformance.actors import (
-    TaskActor,
+from aiorwlock_remote.testing.conformance.actors import TaskActor
+from aiorwlock_remote.testing.conformance.cases.base import (
+    Cases,
     all_raise,
     enter_and_leave,
 )
-from aiorwlock_remote.testing.conformance.cases.base import Cases
-from aiorwlock_remote.testing.conformance.cases.locks import MODES
-from aiorwlock_remote.testing.conformance.harness import lock_of
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 KINDS = ("mutex", "readers", "writer")
 BAD_TICKETS = ("", "readers", "a,b", "line\nbreak", "nul\0", "x" * 201, 7, None)
