@@ -32,6 +32,7 @@ from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import Interrupt
 from aiorwlock_remote.cli.worker_process import WorkerProcess, within
 from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.testing.checker import quantile
 
 if TYPE_CHECKING:
     from aiorwlock_remote import Locks, Mutex, ReaderLock
@@ -72,11 +73,6 @@ class Figure:
     p90: float | None
     per_second: float | None
     ratio: float | None
-
-
-def quantile(times: Sequence[float], part: float) -> float:
-    """Return the time that the share ``part`` (0 to 1) of the times do not exceed."""
-    return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 def figures(measured: Sequence[Measurement]) -> list[Figure]:

@@ -184,9 +184,8 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return kind, number
 
 
-def resource_argument(function: F) -> F:
-    """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
-    return click.argument("target", metavar="TYPE/ID", callback=_split)(function)
+resource_argument = click.argument("target", metavar="TYPE/ID", callback=_split)
+"""Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
 
 
 def check_whole(target: tuple[str, str]) -> tuple[str, str]:
@@ -203,20 +202,17 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     return None if value is None else type_from_label(value)
 
 
-def type_argument(function: F) -> F:
-    """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
-    return click.argument(
-        "resource_type", metavar="[TYPE]", required=False, callback=_type
-    )(function)
+type_argument = click.argument(
+    "resource_type", metavar="[TYPE]", required=False, callback=_type
+)
+"""Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
 
 
 # ---------------------------------------------------------------- output and loops
 
 
-def as_json(function: F) -> F:
-    """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
-    option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-    return option(function)
+as_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+"""Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
 
 
 def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -228,13 +224,12 @@ def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-def loop_option(function: F) -> F:
-    """Decorator of a command: adds ``--loop``, asyncio or trio, passed as ``loop``."""
-    return click.option(
-        "--loop",
-        type=click.Choice(["asyncio", "trio"]),
-        default="asyncio",
-        show_default=True,
-        callback=_installed,
-        help="The event loop of all processes.",
-    )(function)
+loop_option = click.option(
+    "--loop",
+    type=click.Choice(["asyncio", "trio"]),
+    default="asyncio",
+    show_default=True,
+    callback=_installed,
+    help="The event loop of all processes.",
+)
+"""Decorator of a command: adds ``--loop``, asyncio or trio, passed as ``loop``."""

@@ -24,7 +24,7 @@ from aiorwlock_remote.testing.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 
 @final
@@ -116,7 +116,7 @@ class Violation:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of ``check_history``; ``wait_…``: milliseconds from ask to grant."""
+    """Result of ``check_history``; ``wait_p50``, ``wait_p99``: ms from ask to grant."""
 
     grants: int
     wait_p50: float
@@ -144,22 +144,21 @@ def check_history(events: Iterable[Event]) -> Verdict:
     ]
     granted = [g for story in stories.values() for g in story.grants.values()]
     accesses = [a for story in stories.values() for a in story.accesses]
-    waits = sorted(g.at - g.asked_at for g in granted)
+    waits = [g.at - g.asked_at for g in granted] or [0]
     refused = sum(a.serial is None for a in accesses)
     return Verdict(
         grants=len(granted),
-        wait_p50=_percentile(waits, 50),
-        wait_p99=_percentile(waits, 99),
+        wait_p50=quantile(waits, 0.5) / 1e6,
+        wait_p99=quantile(waits, 0.99) / 1e6,
         accesses=len(accesses) - refused,
         refused=refused,
         violations=tuple(violations),
     )
 
 
-def _percentile(ordered: list[int], percent: int) -> float:
-    if not ordered:
-        return 0.0
-    return ordered[math.ceil(len(ordered) * percent / 100) - 1] / 1e6
+def quantile(times: Collection[float], part: float) -> float:
+    """Return the time that the share ``part`` (0 to 1) of the times do not exceed."""
+    return sorted(times)[max(0, math.ceil(len(times) * part) - 1)]
 
 
 # ----------------------------------------------------------------- the checks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
@@ -12,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from aiorwlock_remote.testing.checker import quantile
 from aiorwlock_remote.testing.history import (
     Access,
     Ask,
@@ -66,9 +66,8 @@ class LedgerState:
 
     def wait_times(self) -> tuple[float, float]:
         """Return the 50th and 99th percentile of the waits, in milliseconds."""
-        waits = sorted(self.waits) or [0]
-        half, most = (math.ceil(len(waits) * part) - 1 for part in (0.5, 0.99))
-        return waits[half] / 1e6, waits[most] / 1e6
+        waits = self.waits or [0]
+        return quantile(waits, 0.5) / 1e6, quantile(waits, 0.99) / 1e6
 
     def rate(self) -> int:
         since = now() - RATE_WINDOW_NS
