@@ -7,7 +7,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -32,9 +32,6 @@ from aiorwlock_remote.cli.signals import Interrupt
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.testing.history import History, read_history
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 LEDGERS = ("north", "south")
 LEASE = 1.0
 FRAME_INTERVAL = 0.1
@@ -42,17 +39,6 @@ FRAME_INTERVAL = 0.1
 TYPE = "rwlock-demo"
 NOTHING_LEFT = "nothing is left behind"
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The options of ``rwlock demo``; without a ``url`` a new SQLite file is used."""
-
-    url: str | None
-    processes: int
-    seconds: float
-    broken: bool
-    loop: str
 
 
 @click.command(short_help="See locks at work, and what they survive.")
@@ -87,18 +73,17 @@ def demo(*, url: str | None, **options: Any) -> int:  # noqa: ANN401 - as above
 
     The default store is a new SQLite file. Nothing is left behind.
     """
-    settings = Settings(url=store_url(url) if url else None, **options)
-    console = RichConsole(highlight=False)
-    return anyio.run(_demo, settings, console, backend=settings.loop)
+    options |= {"url": store_url(url) if url else None}
+    return anyio.run(_demo, options, backend=options["loop"])
 
 
-async def _demo(settings: Settings, console: Console) -> int:
+async def _demo(options: dict[str, Any]) -> int:
     interrupt = Interrupt()
     code = exit_codes.REFUSED
     left = NOTHING_LEFT
     async with interrupt.ends_block():
         with tempfile.TemporaryDirectory(prefix="rwlock-demo-") as folder:
-            run = _DemoRun(settings, console, Path(folder))
+            run = _DemoRun(**options, folder=Path(folder))
             # Also after Ctrl-C: the message says what is left in the store
             # (test_interrupted_it_says_what_it_leaves).
             try:
@@ -111,22 +96,31 @@ async def _demo(settings: Settings, console: Console) -> int:
     return code
 
 
+@dataclass(kw_only=True)
 class _DemoRun:
-    def __init__(self, settings: Settings, console: Console, folder: Path) -> None:
-        self._settings = settings
-        self._console = console
-        self._folder = folder
-        self._url = settings.url or f"sqlite:///{quote(str(folder))}/locks.db"
+    # The fields are the options of the command; without a ``url`` a new SQLite file in
+    # the ``folder`` is used.
+
+    url: str | None
+    processes: int
+    seconds: float
+    broken: bool
+    loop: str
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._console = RichConsole(highlight=False)
+        self._store = self.url or f"sqlite:///{quote(str(self.folder))}/locks.db"
         # Three workers share one ledger: with two ledgers there might be no waiter that
         # takes over from the killed holder.
-        self._ledgers = LEDGERS[: settings.processes // 2]
+        self._ledgers = LEDGERS[: self.processes // 2]
         self._run = secrets.token_hex(3)
         self._pool: WorkerPool | None = None
 
     async def run(self) -> int:
-        create_ledgers(self._folder / "ledger.db", self._ledgers)
-        plans = [self._plan(number) for number in range(self._settings.processes)]
-        files = [self._folder / f"{plan.name}.jsonl" for plan in plans]
+        create_ledgers(self.folder / "ledger.db", self._ledgers)
+        plans = [self._plan(number) for number in range(self.processes)]
+        files = [self.folder / f"{plan.name}.jsonl" for plan in plans]
         state = DemoState(files, self._ledgers)
         self._announce()
         async with AsyncExitStack() as stack:
@@ -135,7 +129,7 @@ class _DemoRun:
             await stack.enter_async_context(pool)
             with (
                 output_for(self._console, state) as output,
-                History(self._folder / "demo.jsonl", process="demo") as history,
+                History(self.folder / "demo.jsonl", process="demo") as history,
             ):
                 faults = FaultPlan(pool, locks, state, output, history)
                 await self._work(faults, state, output)
@@ -146,9 +140,8 @@ class _DemoRun:
 
     def left_behind(self) -> str:
         # What is left in the user's store after the workers have ended.
-        settings = self._settings
         killed = () if self._pool is None else self._pool.killed
-        if settings.url is None or settings.broken or not killed:
+        if self.url is None or self.broken or not killed:
             return NOTHING_LEFT
         return f"what {' and '.join(killed)} had ends by itself within seconds"
 
@@ -163,49 +156,48 @@ class _DemoRun:
 
         async with anyio.create_task_group() as group:
             group.start_soon(paint)
-            if self._settings.broken:
-                await anyio.sleep(self._settings.seconds)
+            if self.broken:
+                await anyio.sleep(self.seconds)
             else:
-                await faults.inject(self._settings.seconds)
+                await faults.inject(self.seconds)
             group.cancel_scope.cancel()
 
     async def _locks(self, stack: AsyncExitStack) -> dict[str, RWLock]:
         # A store that is not fit for locks fails here, before any worker is started.
-        if self._settings.broken:
+        if self.broken:
             return {}
-        locks = await stack.enter_async_context(connect(self._url))
+        locks = await stack.enter_async_context(connect(self._store))
         return {name: locks.rwlock(*self._resource(name)) for name in self._ledgers}
 
     def _plan(self, number: int) -> WorkerPlan:
         name = self._ledgers[number % len(self._ledgers)]
         return WorkerPlan(
             name=f"w{number + 1}",
-            folder=str(self._folder),
+            folder=str(self.folder),
             ledger=name,
-            url=None if self._settings.broken else self._url,
+            url=None if self.broken else self._store,
             resource=self._resource(name),
             lease=LEASE,
-            loop=self._settings.loop,
+            loop=self.loop,
         )
 
     def _resource(self, name: str) -> tuple[str, str]:
         return TYPE, f"{self._run}-{name}"
 
     def _announce(self) -> None:
-        settings = self._settings
         ledgers = "one ledger" if len(self._ledgers) == 1 else "two ledgers"
-        store = f"in {parse(settings.url)}" if settings.url else "in a new SQLite file"
+        store = f"in {parse(self.url)}" if self.url else "in a new SQLite file"
         locks = f"locks: readers-writer, {store}, lease {LEASE:g} s"
         self._print(
-            f"{settings.processes} processes ({settings.loop}) move money in"
-            f" {ledgers} for {settings.seconds:g} s"
+            f"{self.processes} processes ({self.loop}) move money in"
+            f" {ledgers} for {self.seconds:g} s"
         )
-        self._print("locks: SWITCHED OFF" if settings.broken else locks)
+        self._print("locks: SWITCHED OFF" if self.broken else locks)
 
     def _judge(self, injected: InjectedFaults) -> int:
-        events = list(read_history(sorted(self._folder.glob("*.jsonl"))))
-        book = read_book(self._folder / "ledger.db")
-        found = report(events, book, injected, broken=self._settings.broken)
+        events = list(read_history(sorted(self.folder.glob("*.jsonl"))))
+        book = read_book(self.folder / "ledger.db")
+        found = report(events, book, injected, broken=self.broken)
         self._print(
             f"\nverdict, from {len(events)} recorded events"
             f" and {len(book)} lines of the ledgers' book"

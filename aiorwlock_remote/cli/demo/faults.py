@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from aiorwlock_remote.cli.demo.screen import short
+from aiorwlock_remote.cli.demo.screen import E, first, short
 from aiorwlock_remote.cli.demo.worker import GO_ON, HOLD, HoldReport, WorkerPlan
 from aiorwlock_remote.cli.worker_process import WorkerProcess, within
-from aiorwlock_remote.testing.history import Access, Event, Granted, Lost, now
+from aiorwlock_remote.testing.history import Access, Granted, Lost, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,8 +100,6 @@ class WorkerPool:
 
 
 # ------------------------------------------------------------------------ the faults
-
-E = TypeVar("E", bound=Event)
 
 POLL_INTERVAL = 0.02
 FAULT_TIMEOUT = 15.0
@@ -233,8 +231,7 @@ class FaultPlan:
     async def _event(self, kind: type[E], matches: Callable[[E], bool]) -> E:
         while True:
             self.state.read()
-            events = (e for e in self.state.events if isinstance(e, kind))
-            found = min(filter(matches, events), key=lambda e: e.at, default=None)
+            found = first(kind, self.state.events, matches)
             if found is not None:
                 return found
             await anyio.sleep(POLL_INTERVAL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -26,7 +26,7 @@ from aiorwlock_remote.testing.history import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import JustifyMethod
@@ -125,6 +125,17 @@ class DemoState:
                 ledger = self.ledgers.get(getattr(event, "resource", ""))
                 if ledger is not None:
                     ledger.add(event)
+
+
+E = TypeVar("E", bound=Event)
+
+
+def first(
+    kind: type[E], events: Iterable[Event], matches: Callable[[E], bool]
+) -> E | None:
+    """Return the earliest event of a kind for which ``matches`` is true, or None."""
+    found = (event for event in events if isinstance(event, kind))
+    return min(filter(matches, found), key=lambda event: event.at, default=None)
 
 
 # ------------------------------------------------------------------------ the output

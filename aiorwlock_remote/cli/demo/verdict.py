@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from aiorwlock_remote.cli.demo.screen import first
 from aiorwlock_remote.cli.demo.worker import TOTAL, BookEntry
 from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.history import (
@@ -135,16 +136,15 @@ def _killed(events: Sequence[Event], injected: InjectedFaults) -> str | None:
     one = injected.killed
     if one is None:
         return None
-    held = any(isinstance(e, Granted) and e.holder == one.holder for e in events)
-    left = any(isinstance(e, Releasing) and e.holder == one.holder for e in events)
-    deaths = (e for e in events if isinstance(e, Died) and e.process == one.name)
-    died = next(deaths, None)
+    held = first(Granted, events, lambda e: e.holder == one.holder)
+    left = first(Releasing, events, lambda e: e.holder == one.holder)
+    died = first(Died, events, lambda e: e.process == one.name)
     # A worker that had begun to release left nothing behind that had to run out.
-    if not held or left or died is None or one.lease_end is None:
+    if held is None or left is not None or died is None or one.lease_end is None:
         return None
-    grants = (e for e in events if isinstance(e, Granted) and e.resource == one.ledger)
-    later = (e for e in grants if e.at > died.at)
-    after = min(later, key=lambda e: e.at, default=None)
+    after = first(
+        Granted, events, lambda e: e.resource == one.ledger and e.at > died.at
+    )
     if after is None:
         return None
     late = (after.at - one.lease_end) / 1e6
@@ -159,10 +159,11 @@ def _stopped(events: Sequence[Event], injected: InjectedFaults) -> str | None:
     one = injected.stopped
     if one is None:
         return None
-    mine = [e for e in events if getattr(e, "holder", "") == one.holder]
-    refused = any(isinstance(e, Access) and e.serial is None for e in mine)
-    lost = next((e for e in mine if isinstance(e, Lost)), None)
-    if not refused or lost is None:
+    lost = first(Lost, events, lambda e: e.holder == one.holder)
+    refused = first(
+        Access, events, lambda e: e.holder == one.holder and e.serial is None
+    )
+    if refused is None or lost is None:
         return None
     return (
         f"{one.name} held {one.ledger}; late write refused,"
