@@ -218,7 +218,8 @@ class PassingCases(Cases):
             async with anyio.create_task_group() as group:
                 group.start_soon(adopt, self.locks)
                 group.start_soon(adopt, self.others)
-            (held,) = answers
+            assert len(answers) == 1
+            held = answers[0]
             (shown,) = (await lock.reader.info()).holders
             assert (shown.holder, shown.fence) == (held.holder, held.fence)
             held.check()
