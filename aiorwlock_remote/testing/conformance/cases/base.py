@@ -12,7 +12,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Held, Locks
+from aiorwlock_remote import Held, Holder, Locks
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.actors import TaskActors
 from aiorwlock_remote.testing.conformance.harness import (
@@ -49,6 +49,12 @@ async def take_at_once(lock: AnyLock) -> int:
     assert held is not None
     await held.release()
     return held.fence
+
+
+def lease_left(grant: Held | Holder) -> float:
+    """Return the seconds until the lease of a grant ends; it must have one."""
+    assert grant.expires_in is not None
+    return grant.expires_in
 
 
 async def all_raise(error: type[Exception], *calls: Callable[[], object]) -> None:
