@@ -9,11 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    enter_and_leave,
-    lease_left,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 
@@ -35,7 +31,7 @@ class AdminCases(Cases):
             assert holder.task
             assert 0 <= holder.age < 60
             assert abs((datetime.now(UTC) - holder.since).total_seconds()) < 60
-            assert 0 < lease_left(holder) <= 30 + self.harness.grants_more
+            assert 0 < self.lease_left(holder) <= 30 + self.harness.grants_more
             assert not holder.foreign
             assert list(shown.active_readers) == (
                 [held.holder] if mode == "reader" else []
@@ -57,7 +53,7 @@ class AdminCases(Cases):
         await self.actors.enters(self.locks.rwlock("catalog", 2).reader)
         await self.actors.queues(self.others.mutex("order", 1))
         # A lock that was used and is free again must not be listed.
-        await enter_and_leave(self.others.mutex("order", 3))
+        await self.enter_and_leave(self.others.mutex("order", 3))
         listed = {(d.resource_type, d.resource_id) async for d in self.others.list()}
         assert listed == {("order", "1"), ("catalog", "2")}
         (order,) = [d async for d in self.others.list("order")]
@@ -90,7 +86,7 @@ class AdminCases(Cases):
             assert not shown.locked
             (stale,) = [d async for d in self.others.stale()]
             assert stale.resource_id == "1"
-            assert lease_left(stale.holders[0]) <= 0
+            assert self.lease_left(stale.holders[0]) <= 0
 
     async def test_force_release_lets_the_next_in(self) -> None:
         """``force_release`` wakes the next waiter, which gets the lock."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote import ConfigurationError, Locks, connect
-from aiorwlock_remote.testing.conformance.cases.base import Cases, all_raise
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 BAD_NAMES: dict[str, tuple[object, object]] = {
     "empty type": ("", 1),
@@ -48,6 +48,10 @@ BAD_PREFIXES: tuple[object, ...] = ("a{b}", "{", "}", "a,b", "a%b", "a\nb", None
 class BadInputCases(Cases):
     """Bad names, options, URLs, timeouts and leases raise ``ConfigurationError``."""
 
+    async def refuses(self, *calls: Callable[[], object]) -> None:
+        """Call all; fail unless each raises ``ConfigurationError``."""
+        await self.all_raise(ConfigurationError, *calls)
+
     @pytest.fixture
     async def untouched(self) -> AsyncIterator[Locks]:
         """A ``Locks``; the test fails if it leaves a lock held or a waiter queued."""
@@ -60,8 +64,7 @@ class BadInputCases(Cases):
         kind: Any
         number: Any
         kind, number = BAD_NAMES[what]
-        await all_raise(
-            ConfigurationError,
+        await self.refuses(
             partial(untouched.mutex, kind, number),
             partial(untouched.rwlock, kind, number),
             partial(untouched.acquire_mutex_lock, kind, number, "gluww"),
@@ -74,11 +77,11 @@ class BadInputCases(Cases):
             option: Any = {name: value}
             calls = [untouched.mutex, untouched.rwlock]
             for call in calls:
-                await all_raise(ConfigurationError, partial(call, "order", 1, **option))
+                await self.refuses(partial(call, "order", 1, **option))
             lock = untouched.mutex("order", 1)
             for ask in (lock.acquire, lock.try_acquire):
                 if name != "timeout":
-                    await all_raise(ConfigurationError, partial(ask, **option))
+                    await self.refuses(partial(ask, **option))
 
     async def test_options_of_connect(self) -> None:
         """``connect`` raises ``ConfigurationError`` for a bad option or prefix."""
@@ -91,7 +94,7 @@ class BadInputCases(Cases):
         ):
             option: Any = {name: value}
             opening = partial(connect, self.store.site.url, **option)
-            await all_raise(ConfigurationError, opening)
+            await self.refuses(opening)
 
     async def test_urls(self) -> None:
         """A URL with unknown option or scheme raises ``ConfigurationError``."""
@@ -107,22 +110,21 @@ class BadInputCases(Cases):
             7,
             Path("locks.db"),
         ):
-            await all_raise(ConfigurationError, partial(connect, bad))
+            await self.refuses(partial(connect, bad))
 
     async def test_timeouts(self, untouched: Locks) -> None:
         """A negative, infinite or non-numeric timeout raises ``ConfigurationError``."""
         lock = untouched.rwlock("order", 1)
         for bad in NO_NUMBERS:
             timeout: Any = bad
-            await all_raise(
-                ConfigurationError,
+            await self.refuses(
                 partial(lock.writer.acquire, timeout),
                 partial(lock.reader.acquire, timeout=timeout),
                 partial(untouched.multi, lock.reader, timeout=timeout),
                 partial(anext, untouched.stale(timeout)),
             )
         nothing: Any = None
-        await all_raise(ConfigurationError, partial(anext, untouched.stale(nothing)))
+        await self.refuses(partial(anext, untouched.stale(nothing)))
 
     async def test_leases_of_the_calls(self, untouched: Locks) -> None:
         """Calls that take a lease raise ``ConfigurationError`` for a bad one."""
@@ -134,16 +136,14 @@ class BadInputCases(Cases):
         bad: Any
         for bad in (*NO_NUMBERS, 0, 0.1):
             for call in calls:
-                await all_raise(
-                    ConfigurationError, partial(call, "order", 1, "gluww", lease=bad)
-                )
+                await self.refuses(partial(call, "order", 1, "gluww", lease=bad))
             async with untouched.mutex("order", 2) as held:
-                await all_raise(ConfigurationError, partial(held.extend, bad))
+                await self.refuses(partial(held.extend, bad))
                 held.check()
             async with untouched.rwlock("order", 3).reader as held:
                 if bad != 0:
                     timeout = -1 if bad == 0.1 else bad
-                    await all_raise(ConfigurationError, partial(held.upgrade, timeout))
+                    await self.refuses(partial(held.upgrade, timeout))
                 held.check()
 
     async def test_options_resolve(self) -> None:

@@ -37,47 +37,6 @@ def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-async def enter_and_leave(lock: AbstractAsyncContextManager[object]) -> None:
-    """Acquire the lock, waiting for it if need be, and release it."""
-    async with lock:
-        pass
-
-
-async def take_at_once(lock: AnyLock) -> int:
-    """Acquire the lock without waiting, and release it; return the grant's fence."""
-    held = await lock.try_acquire()
-    assert held is not None
-    await held.release()
-    return held.fence
-
-
-def lease_left(grant: Held | Holder) -> float:
-    """Return the seconds until the lease of a grant ends; it must have one."""
-    assert grant.expires_in is not None
-    return grant.expires_in
-
-
-async def all_raise(error: type[Exception], *calls: Callable[[], object]) -> None:
-    """Call all; fail unless each raises ``error``, itself or when it is awaited."""
-    for call in calls:
-        with pytest.raises(error):
-            result = call()
-            if isinstance(result, Awaitable):
-                await result
-
-
-async def cancelled_after(
-    turns: int, work: Callable[..., Coroutine[Any, Any, object]], *args: object
-) -> None:
-    """Call ``work`` in a task that is cancelled after ``turns`` turns of the loop."""
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as group:
-            group.start_soon(work, *args)
-            for _ in range(turns):
-                await checkpoint()
-            scope.cancel()
-
-
 Loop = tuple[str, dict[str, Any]]
 Case = Callable[..., Coroutine[object, object, None]]
 
@@ -158,6 +117,47 @@ class Cases:
             self.store.connect() as self.others,
         ):
             yield
+
+    @staticmethod
+    async def enter_and_leave(lock: AbstractAsyncContextManager[object]) -> None:
+        """Acquire the lock, waiting for it if need be, and release it."""
+        async with lock:
+            pass
+
+    @staticmethod
+    async def take_at_once(lock: AnyLock) -> int:
+        """Acquire the lock without waiting; release it, and return its fence."""
+        held = await lock.try_acquire()
+        assert held is not None
+        await held.release()
+        return held.fence
+
+    @staticmethod
+    def lease_left(grant: Held | Holder) -> float:
+        """Return the seconds until the lease of a grant ends; it must have one."""
+        assert grant.expires_in is not None
+        return grant.expires_in
+
+    @staticmethod
+    async def all_raise(error: type[Exception], *calls: Callable[[], object]) -> None:
+        """Call all; fail unless each raises ``error``, itself or when it is awaited."""
+        for call in calls:
+            with pytest.raises(error):
+                result = call()
+                if isinstance(result, Awaitable):
+                    await result
+
+    @staticmethod
+    async def cancelled_after(
+        turns: int, work: Callable[..., Coroutine[Any, Any, object]], *args: object
+    ) -> None:
+        """Call ``work`` in a task, and cancel the task after ``turns`` loop turns."""
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(work, *args)
+                for _ in range(turns):
+                    await checkpoint()
+                scope.cancel()
 
     async def force(self, lock: AnyLock) -> None:
         """End the grant of the lock by ``force_release``, as another process."""

@@ -11,12 +11,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import Held
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    cancelled_after,
-    enter_and_leave,
-    take_at_once,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, AnyLock, lock_of
 
 # Turns of the loop before a cancellation: before, during and after the request.
@@ -34,7 +29,7 @@ async def _await(lock: AnyLock) -> None:
 
 
 async def _try(lock: AnyLock) -> None:
-    await take_at_once(lock)
+    await Cases.take_at_once(lock)
 
 
 FORMS: dict[str, Callable[[AnyLock], Coroutine[object, object, None]]] = {
@@ -97,9 +92,9 @@ class CancellationCases(Cases):
         """An acquire that is cancelled at any point leaves the free lock free."""
         lock = self.locks.mutex("order", 1)
         for steps in range(CANCEL_POINTS):
-            await cancelled_after(steps, FORMS[form], lock)
+            await self.cancelled_after(steps, FORMS[form], lock)
             await self.actors.nothing_left(lock)
-        await take_at_once(self.others.mutex("order", 1))
+        await self.take_at_once(self.others.mutex("order", 1))
 
     async def test_cancelled_at_every_step_of_a_hand_over(self) -> None:
         """A waiter that is cancelled while it is granted does not keep the lock."""
@@ -131,7 +126,7 @@ class CancellationCases(Cases):
         """A release whose caller is cancelled is carried out all the same."""
         for steps in range(CANCEL_POINTS // 2):
             held = await self.locks.mutex("order", 1).acquire()
-            await cancelled_after(1 + steps, held.release)
+            await self.cancelled_after(1 + steps, held.release)
             with anyio.CancelScope() as scope:
                 async with self.locks.mutex("order", 2):
                     # The release at the end of the body starts already cancelled.
@@ -146,7 +141,7 @@ class CancellationCases(Cases):
                 async with self.locks.mutex("order", 1):
                     raise AssertionError("it was taken")
             assert scope.cancelled_caught
-            await enter_and_leave(self.locks.mutex("order", 2).acquire(timeout=0))
+            await self.enter_and_leave(self.locks.mutex("order", 2).acquire(timeout=0))
 
 
 class NativeCancellationCases(Cases):
@@ -195,7 +190,7 @@ class NativeCancellationCases(Cases):
                 await asyncio.wait([task])
                 assert task.cancelled() or task.exception() is None
                 await self.actors.nothing_left(lock)
-        await enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
+        await self.enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
 
     async def test_asyncio_timeout(self) -> None:
         """``asyncio.timeout`` and ``wait_for`` end an acquire, and leave no grant."""

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Closed, Locks
-from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop, enter_and_leave
+from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.child import child
 
 
@@ -100,7 +100,7 @@ class CloseCases(Cases):
             await locks.aclose()
         assert not held.valid
         assert set(await every_use(locks)) == {"closed"}
-        await enter_and_leave(self.others.mutex("order", 1))
+        await self.enter_and_leave(self.others.mutex("order", 1))
 
     async def test_await_and_close(self) -> None:
         """A ``Locks`` from ``await connect()`` works without a context manager."""
@@ -122,7 +122,7 @@ class CloseCases(Cases):
 
         reasons = await anyio.to_thread.run_sync(elsewhere)
         assert set(reasons) == {"other loop"}
-        await enter_and_leave(self.locks.mutex("order", 1))
+        await self.enter_and_leave(self.locks.mutex("order", 1))
 
     async def test_after_a_fork(self, loop: Loop) -> None:
         """In a forked child any use raises ``Closed``; the parent keeps its lock."""

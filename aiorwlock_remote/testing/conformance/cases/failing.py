@@ -11,11 +11,7 @@ import pytest
 from aiorwlock_remote import Held, Locks
 from aiorwlock_remote.core.commands import Acquire, Adopt, Command, Downgrade, Upgrade
 from aiorwlock_remote.errors import Unsupported
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    all_raise,
-    enter_and_leave,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import Name, lock_of
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
@@ -72,14 +68,14 @@ class FailingCases(Cases):
             yield locks, name, link
             lock = self.others.mutex(*name)
             await self.actors.nothing_left(lock)
-            await enter_and_leave(lock.acquire(timeout=0))
+            await self.enter_and_leave(lock.acquire(timeout=0))
 
     @pytest.mark.parametrize("ask", ASKS)
     async def test_an_acquire_that_fails_late(self, ask: str) -> None:
         """If a store fails after granting, ``acquire`` raises and frees the lock."""
         async with self._client() as (locks, name, link):
             link.fate = _fails_late
-            await all_raise(Unsupported, partial(ASKS[ask], locks, name))
+            await self.all_raise(Unsupported, partial(ASKS[ask], locks, name))
 
     @pytest.mark.parametrize("move", MOVES)
     async def test_a_move_that_fails_late(self, move: str) -> None:
@@ -88,14 +84,14 @@ class FailingCases(Cases):
             mode = "writer" if move == "downgrade" else "reader"
             held = await lock_of(locks, mode, name).acquire()
             link.fate = _fails_late
-            await all_raise(Unsupported, partial(MOVES[move], held))
+            await self.all_raise(Unsupported, partial(MOVES[move], held))
 
     async def test_an_adoption_that_fails_late(self) -> None:
         """If ``adopt`` fails after it was carried out, the lock is freed."""
         async with self._client() as (locks, name, link):
             ticket = (await locks.mutex(*name).acquire()).detach()
             link.fate = _fails_late
-            await all_raise(Unsupported, partial(locks.adopt, ticket))
+            await self.all_raise(Unsupported, partial(locks.adopt, ticket))
 
     async def test_taken_back_when_the_store_lets_us(self) -> None:
         """If the withdrawal of a grant fails, it is repeated until it succeeds."""
@@ -103,7 +99,7 @@ class FailingCases(Cases):
             link.fate = lambda command: (
                 _fails_late(command) if isinstance(command, MAY_GRANT) else Fate.FORBID
             )
-            await all_raise(Unsupported, locks.mutex(*name).acquire)
+            await self.all_raise(Unsupported, locks.mutex(*name).acquire)
             # Neither the grant nor its withdrawal was reported: the lock is held by no
             # task until a repeated withdrawal gets through.
             assert await self.others.mutex(*name).locked()

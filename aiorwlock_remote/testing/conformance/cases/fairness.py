@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.testing.conformance.cases.base import Cases, take_at_once
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 class FairnessCases(Cases):
@@ -123,7 +123,7 @@ class FairnessCases(Cases):
         assert not await self.others.acquire_writer_lock("c", 1, ticket)
         await first.leave()
         # The pending writer is first now. It has not come yet, and never will.
-        await take_at_once(self.others.mutex("c", 1, fair=False))
+        await self.take_at_once(self.others.mutex("c", 1, fair=False))
 
     async def test_who_does_not_come_blocks_nobody(self) -> None:
         """A dead process that is first in the queue costs one short claim window."""

@@ -15,13 +15,7 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import Held, LockLost, LockTimeout
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.event_loop import SystemClock
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    Loop,
-    all_raise,
-    enter_and_leave,
-    lease_left,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 
@@ -52,7 +46,7 @@ class LeaseCases(Cases):
             with pytest.raises(LockTimeout):
                 await self.others.mutex("order", 1).acquire(timeout=2 * kept)
             held.check()
-            assert lease_left(held) <= kept
+            assert self.lease_left(held) <= kept
 
     async def test_an_awaited_grant_is_kept(self) -> None:
         """A ``Held`` is renewed even if the task that acquired it has ended."""
@@ -92,9 +86,9 @@ class LeaseCases(Cases):
         with pytest.warns(ResourceWarning, match="dropped without release"):
             await self.locks.mutex("order", 1, lease=self.harness.short).acquire()
             gc.collect()
-        await enter_and_leave(self.others.mutex("order", 1))
+        await self.enter_and_leave(self.others.mutex("order", 1))
         # The task that dropped it is not taken for its holder any more.
-        await enter_and_leave(self.locks.mutex("order", 1))
+        await self.enter_and_leave(self.locks.mutex("order", 1))
 
     async def test_a_task_that_ended_without_release(self) -> None:
         """If a task ends inside ``async with``, its grant ends one lease later."""
@@ -111,7 +105,7 @@ class LeaseCases(Cases):
         # trio complains that a scope was left open.
         except* RuntimeError:
             pass
-        await enter_and_leave(self.others.mutex("order", 1))
+        await self.enter_and_leave(self.others.mutex("order", 1))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             kept.clear()
@@ -122,9 +116,9 @@ class LeaseCases(Cases):
         kept = self.harness.kept
         async with self.locks.mutex("order", 1, lease=kept) as held:
             await held.extend(30)
-            assert 29 < lease_left(held) <= 30
+            assert 29 < self.lease_left(held) <= 30
             (holder,) = (await self.others.mutex("order", 1).info()).holders
-            assert 29 < lease_left(holder) <= 30 + self.harness.grants_more
+            assert 29 < self.lease_left(holder) <= 30 + self.harness.grants_more
             await held.extend()
             assert held.valid
 
@@ -134,17 +128,17 @@ class LeaseCases(Cases):
         async with self.locks.mutex("order", 1, lease=kept) as held:
             for lease in (30, kept, 10, None, kept):
                 await held.extend(lease)
-                believed = lease_left(held)
+                believed = self.lease_left(held)
                 (holder,) = (await self.others.mutex("order", 1).info()).holders
                 # It was asked later than believed was read; that took some time.
-                assert believed <= lease_left(holder) + 2.0
+                assert believed <= self.lease_left(holder) + 2.0
 
     async def test_lock_delay(self) -> None:
         """The next grant waits ``lock_delay`` s after an expiry, but not a release."""
         clock, delay, short = SystemClock(), 0.3, self.harness.short
         lock = self.locks.mutex("order", 1, lease=short, lock_delay=delay)
-        await enter_and_leave(lock)
-        await enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
+        await self.enter_and_leave(lock)
+        await self.enter_and_leave(self.others.mutex("order", 1).acquire(timeout=0))
         asked = clock.now()
         (await lock.acquire()).detach()
         async with self.others.mutex("order", 1):
@@ -209,7 +203,7 @@ class LossCases(Cases):
         assert (held.lost, held.expires_in) == ("forced", 0.0)
         assert not await self.others.mutex("order", 1).locked()
         # The task that lost the lock is not taken for its holder any more.
-        await enter_and_leave(lock)
+        await self.enter_and_leave(lock)
 
     async def test_loss_found_at_the_end(self) -> None:
         """A loss that is noticed only after the body still raises ``LockLost``."""
@@ -290,7 +284,7 @@ class LossCases(Cases):
         await self.force(lock)
         await self.actors.until(lambda: held.lost is not None)
         assert held.lost == "forced"
-        await all_raise(LockLost, held.check, held.extend)
+        await self.all_raise(LockLost, held.check, held.extend)
         with pytest.raises(LockLost) as caught:
             await held.release()
         assert caught.value.reason == "forced"

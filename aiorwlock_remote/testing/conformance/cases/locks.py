@@ -9,12 +9,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import LockTimeout, NotOwner, WouldDeadlock
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    all_raise,
-    enter_and_leave,
-    lease_left,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 CYCLES = 20
@@ -47,7 +42,7 @@ class MutexCases(Cases):
             assert len(held.holder) == 12
             assert int(held.holder, 16) >= 0
             assert before <= held.acquired_at <= datetime.now(UTC)
-            assert 0 < lease_left(held) < 30
+            assert 0 < self.lease_left(held) < 30
             assert held.lost is None
             assert bool(held)
             held.check()
@@ -78,7 +73,7 @@ class MutexCases(Cases):
         """``check``, ``extend``, ``detach`` of a released grant raise ``NotOwner``."""
         held = await self.locks.mutex("order", 42).acquire()
         await held.release()
-        await all_raise(NotOwner, held.check, held.extend, held.detach)
+        await self.all_raise(NotOwner, held.check, held.extend, held.detach)
         assert held.expires_in == 0.0
 
     async def test_leaving_without_entering(self) -> None:
@@ -141,7 +136,7 @@ class MutexCases(Cases):
             assert not scope.cancelled_caught
             assert caught.value.held_mode == grant.mode
             assert (await lock.info()).queue == ()
-        await enter_and_leave(lock)
+        await self.enter_and_leave(lock)
 
     async def test_several_resources_at_once(self) -> None:
         """One task may hold locks of several resources."""
@@ -167,7 +162,7 @@ class MutexCases(Cases):
     async def test_a_cycle_leaves_no_garbage(self, mode: str) -> None:
         """Acquire and release leave no objects for the garbage collector."""
         lock = lock_of(self.locks, mode, ("order", 42))
-        await enter_and_leave(lock)
+        await self.enter_and_leave(lock)
         left = list[int]()
         # Three times, because background tasks may leave garbage during one of them.
         for _ in range(3):

@@ -19,12 +19,7 @@ from aiorwlock_remote import (
     UpgradeConflict,
 )
 from aiorwlock_remote.fencing.sql import FencedTable
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    all_raise,
-    cancelled_after,
-    lease_left,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
 
 
@@ -51,7 +46,7 @@ class MovesCases(Cases):
         held = await self.locks.rwlock("c", 1).writer.acquire()
         moved = await held.downgrade()
         assert not held.valid
-        await all_raise(NotOwner, held.check, held.release, held.downgrade)
+        await self.all_raise(NotOwner, held.check, held.release, held.downgrade)
         moved.check()
         assert await moved.release()
         assert not await self.locks.rwlock("c", 1).locked()
@@ -112,7 +107,7 @@ class MovesCases(Cases):
                 assert await theirs.try_upgrade() is None
                 await anyio.sleep(0.005)
         assert caught.value.resource == "c/1"
-        await all_raise(UpgradeConflict, theirs.upgrade)
+        await self.all_raise(UpgradeConflict, theirs.upgrade)
         theirs.check()
         await theirs.release()
         (await upgrader.inside()).check()
@@ -145,10 +140,10 @@ class MovesCases(Cases):
     async def test_wrong_modes(self) -> None:
         """Downgrading a reader or upgrading a writer: ``ConfigurationError``."""
         async with self.locks.rwlock("c", 1).reader as held:
-            await all_raise(ConfigurationError, held.downgrade)
+            await self.all_raise(ConfigurationError, held.downgrade)
             held.check()
         async with self.locks.rwlock("c", 1).writer as held:
-            await all_raise(ConfigurationError, held.upgrade, held.try_upgrade)
+            await self.all_raise(ConfigurationError, held.upgrade, held.try_upgrade)
             held.check()
 
     async def test_leaving_releases_the_newest(self) -> None:
@@ -173,7 +168,7 @@ class PassingCases(Cases):
         ticket = held.detach()
         assert ticket not in repr(held)
         assert await self.others.rwlock("c", "ü,{}").reader.try_acquire() is None
-        await all_raise(NotOwner, held.check, held.release, held.detach)
+        await self.all_raise(NotOwner, held.check, held.release, held.detach)
         theirs = await self.others.adopt(ticket)
         assert theirs.mode == "write"
         assert theirs.fence > held.fence
@@ -199,7 +194,7 @@ class PassingCases(Cases):
         first = await self.others.adopt(ticket)
         assert await first.release()
         for each in (self.others, self.locks):
-            await all_raise(NotOwner, partial(each.adopt, ticket))
+            await self.all_raise(NotOwner, partial(each.adopt, ticket))
 
     @pytest.mark.parametrize("mode", ["read", "write"])
     async def test_of_two_adopters_one_gets_it(self, mode: str) -> None:
@@ -275,7 +270,7 @@ class PassingCases(Cases):
         (after,) = (await lock.info()).holders
         assert (after.holder, after.reason) == (theirs.holder, "refund")
         assert after.since > before.since
-        assert lease_left(theirs) > 200
+        assert self.lease_left(theirs) > 200
         assert await theirs.release()
 
     async def test_adopting_cancelled_at_every_step(self) -> None:
@@ -287,7 +282,7 @@ class PassingCases(Cases):
             async def adopt(ticket: str = ticket) -> None:
                 await (await self.others.adopt(ticket)).release()
 
-            await cancelled_after(steps, adopt)
+            await self.cancelled_after(steps, adopt)
             with suppress(NotOwner):
                 await (await self.others.adopt(ticket)).release()
             await self.actors.nothing_left(lock)
@@ -305,7 +300,7 @@ class PassingCases(Cases):
         """``adopt`` of what is no ticket of ``detach``: ``ConfigurationError``."""
         good = (await self.locks.mutex("order", 1).acquire()).detach()
         for bad in ("", "rwl1.", "nonsense", good[:-8], good[5:], "rwl9." + good[5:]):
-            await all_raise(ConfigurationError, partial(self.locks.adopt, bad))
+            await self.all_raise(ConfigurationError, partial(self.locks.adopt, bad))
         await (await self.locks.adopt(good)).release()
 
     async def test_detached_survives_closing(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout
 from aiorwlock_remote.testing.conformance.actors import Condition
-from aiorwlock_remote.testing.conformance.cases.base import Cases, enter_and_leave
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 
 
 def others_see(others: Locks, *names: int) -> Condition:
@@ -74,7 +74,7 @@ class MultiCases(Cases):
                 await wanted
             assert scope.cancelled_caught
             lock = self.others.mutex("o", 1)
-            await enter_and_leave(lock.acquire(timeout=self.harness.patience))
+            await self.enter_and_leave(lock.acquire(timeout=self.harness.patience))
 
     async def test_one_resource_twice(self) -> None:
         """``multi`` with no lock or a repeated one raises ``ConfigurationError``."""

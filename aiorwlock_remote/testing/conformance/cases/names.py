@@ -8,7 +8,7 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError, LockLost
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.testing.conformance.cases.base import Cases, take_at_once
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 PAIRS = [(one, two) for one in MODES for two in MODES if (one, two) != ("reader",) * 2]
@@ -42,7 +42,7 @@ class OneNameOneLockCases(Cases):
         async with lock_of(self.locks, holds, ("thing", 1)):
             assert await lock_of(self.others, asks, ("thing", 1)).try_acquire() is None
             assert await lock_of(self.others, asks, ("thing", 1)).locked()
-        await take_at_once(lock_of(self.others, asks, ("thing", 1)))
+        await self.take_at_once(lock_of(self.others, asks, ("thing", 1)))
 
     @pytest.mark.parametrize(("holds", "asks"), PAIRS)
     async def test_modes_wait_for_each_other(self, holds: str, asks: str) -> None:
@@ -92,7 +92,7 @@ class OneNameOneLockCases(Cases):
         """Names that differ only in case or in an accent are different locks."""
         async with self.locks.mutex("Order", "Abc"):
             for name in (("order", "Abc"), ("Order", "abc"), ("Ordér", "Abc")):
-                await take_at_once(self.others.mutex(*name))
+                await self.take_at_once(self.others.mutex(*name))
 
     async def test_any_language(self) -> None:
         """Any Unicode text is a name; composed and decomposed letters differ."""
@@ -111,7 +111,7 @@ class OneNameOneLockCases(Cases):
             async with self.locks.mutex(one, one):
                 assert await self.others.mutex(one, one).locked()
                 for name in ((one, two), (two, one)):
-                    await take_at_once(self.others.mutex(*name))
+                    await self.take_at_once(self.others.mutex(*name))
 
     async def test_types_part(self) -> None:
         """The same id with another resource type is another lock."""

@@ -13,11 +13,7 @@ import pytest
 from aiorwlock_remote import ConfigurationError, LockLost, Locks, LockTimeout, NotOwner
 from aiorwlock_remote.core.ticket import holder_of
 from aiorwlock_remote.testing.conformance.actors import TaskActor
-from aiorwlock_remote.testing.conformance.cases.base import (
-    Cases,
-    all_raise,
-    enter_and_leave,
-)
+from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 KINDS = ("mutex", "readers", "writer")
@@ -143,7 +139,7 @@ class PublishedCallsCases(Cases):
             for kind in KINDS:
                 for call in (acquire, release):
                     asked = partial(call, self.locks, kind, 1, bad)
-                    await all_raise(ConfigurationError, asked)
+                    await self.all_raise(ConfigurationError, asked)
         assert [d async for d in self.locks.list()] == []
 
 
@@ -238,7 +234,7 @@ class SeatCases(Cases):
         assert await lock.locked()
         assert self.store.foreigner.read(NAME) == ticket
         assert self.store.foreigner.free(NAME, ticket)
-        await enter_and_leave(lock)
+        await self.enter_and_leave(lock)
 
     async def test_a_foreign_release_lets_us_in(self) -> None:
         """Within a poll after another program deletes its record, a waiter enters."""
@@ -303,7 +299,7 @@ class SeatCases(Cases):
                 await (held.extend() if action == "extend" else held.downgrade())
             assert caught.value.reason == "forced"
         assert self.store.foreigner.read(NAME) is None
-        await enter_and_leave(self.others.mutex(*NAME).acquire(timeout=0))
+        await self.enter_and_leave(self.others.mutex(*NAME).acquire(timeout=0))
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_our_ticket_goes_when_its_holder_is_not_renewed(self) -> None:
@@ -365,7 +361,7 @@ class SeatCases(Cases):
         seen = await self.locks.mutex(*NAME).info()
         assert await self.locks.force_release(seen, reason="test") == 1
         assert self.store.foreigner.read(NAME) is None
-        await enter_and_leave(self.locks.mutex(*NAME).acquire(timeout=0))
+        await self.enter_and_leave(self.locks.mutex(*NAME).acquire(timeout=0))
 
     async def test_foreign_names(self) -> None:
         """Records of other programs may have any 32-bit integer id, also negative."""
