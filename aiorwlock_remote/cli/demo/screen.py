@@ -198,8 +198,10 @@ def output_for(console: Console, state: DemoState) -> PlainOutput:
     return (TableOutput if console.is_terminal else PlainOutput)(console, state)
 
 
-_COLUMNS = {"LEDGER": 6, "MODE": 5, "HELD BY": 8, "AGE": 6, "LEASE": 6, "FENCE": 7}
-_COLUMNS |= {"QUEUE": 5, "GRANTS/S": 8, "WAIT p50/p99": 12}
+_COLUMNS = {
+    **{"LEDGER": 6, "MODE": 5, "HELD BY": 8, "AGE": 6, "LEASE": 6, "FENCE": 7},
+    **{"QUEUE": 5, "GRANTS/S": 8, "WAIT p50/p99": 12},
+}
 """The least width of each column."""
 _TO_THE_LEFT = ("LEDGER", "MODE", "HELD BY")
 _STYLES = {"write": "red", "read": "green", "free": "dim", "BOTH": "bold reverse red"}
