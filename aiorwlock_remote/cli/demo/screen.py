@@ -199,8 +199,15 @@ def output_for(console: Console, state: DemoState) -> PlainOutput:
 
 
 _COLUMNS = {
-    **{"LEDGER": 6, "MODE": 5, "HELD BY": 8, "AGE": 6, "LEASE": 6, "FENCE": 7},
-    **{"QUEUE": 5, "GRANTS/S": 8, "WAIT p50/p99": 12},
+    "LEDGER": 6,
+    "MODE": 5,
+    "HELD BY": 8,
+    "AGE": 6,
+    "LEASE": 6,
+    "FENCE": 7,
+    "QUEUE": 5,
+    "GRANTS/S": 8,
+    "WAIT p50/p99": 12,
 }
 """The least width of each column."""
 _TO_THE_LEFT = ("LEDGER", "MODE", "HELD BY")
