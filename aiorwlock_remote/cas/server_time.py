@@ -3,7 +3,7 @@
 A step is computed in this process, and carried out later by the server: the time that a
 record is computed with is not the time at which it is written. All the same, a lease
 may be judged as expired only when it is expired by the server's clock, and its holder
-must stop before (``core/timing.py``). So two bounds are used, never one estimate:
+must stop before (``runtime/lease.py``). So two bounds are used, never one estimate:
 
 * ``least``: the server's clock in its last answer, plus the time since that answer
   arrived by the local boot clock. The server's clock cannot be behind ``least``: the

@@ -189,7 +189,7 @@ class TableCas:
         return StoredState(None, None, VersionMark(None))
 
     def clock(self) -> int:
-        return micros(self._clock.now())
+        return round(self._clock.now() * MICROS)
 
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences

@@ -26,8 +26,9 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import MICROS, local_deadline, micros
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.runtime.lease import local_deadline
 from tests.cas.tables import Tables, Watch, World
 
 ORDER = resource("order", 42)
