@@ -11,8 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import TableCas, TableStepper, Values
-from aiorwlock_remote.cas.table_rows import StoredRow, load_record, micros_of
+from aiorwlock_remote.cas.table_cas import (
+    StoredRow,
+    TableCas,
+    TableStepper,
+    Values,
+    load_record,
+    micros_of,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

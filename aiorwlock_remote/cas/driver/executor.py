@@ -12,8 +12,7 @@ from aiorwlock_remote._util.driver_loop import DriverLoop, submit, submit_and_wa
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.cas.driver.pool import ConnectionSource, Driver
-from aiorwlock_remote.cas.table_cas import Values
-from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.table_cas import StoredRow, Values
 from aiorwlock_remote.core.row import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 

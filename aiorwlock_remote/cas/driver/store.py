@@ -44,12 +44,13 @@ from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
     ArrivalNotices,
+    StoredRow,
     TableCas,
     TableStepper,
     newer_state,
     read_server_time,
+    state_of,
 )
-from aiorwlock_remote.cas.table_rows import StoredRow, state_of
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
 from aiorwlock_remote.core.names import Resource, resource_from_row
