@@ -187,12 +187,7 @@ class Doorman:
         # A host's clock restarts at a boot, so the ends of leases mean nothing then
         # (test_another_boot_ends_everything_but_the_fence).
         return replace(
-            self,
-            grants=(),
-            queue=(),
-            upgrader=None,
-            admit_until=0,
-            barred_until=0,
+            self, grants=(), queue=(), upgrader=None, admit_until=0, barred_until=0
         )
 
 

@@ -260,13 +260,7 @@ def next_attempt(
         free = foreign is None and may_enter(doorman, entry, Policy.FAIR, now)
         wait = 0 if free else retry_after(doorman, entry, foreign, now)
         if wait is not None and (soonest is None or wait < soonest[1]):
-            due_to = (
-                entry.number,
-                free,
-                doorman.last,
-                len(doorman.grants),
-                now + wait,
-            )
+            due_to = (entry.number, free, doorman.last, len(doorman.grants), now + wait)
             soonest = (due_to[:4] if free else due_to), wait
     return soonest
 

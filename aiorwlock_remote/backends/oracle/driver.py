@@ -21,11 +21,7 @@ from aiorwlock_remote.backends.oracle.options import SCHEMA, Options
 from aiorwlock_remote.backends.oracle.schema import check_tables, statements_of
 from aiorwlock_remote.backends.oracle.statements import statement
 from aiorwlock_remote.cas.backoff import retry_on_conflict
-from aiorwlock_remote.cas.driver.executor import (
-    DriverExecutor,
-    Work,
-    answer_in_order,
-)
+from aiorwlock_remote.cas.driver.executor import DriverExecutor, Work, answer_in_order
 from aiorwlock_remote.cas.driver.external_pool import (
     ExternalPool,
     ReturnMode,

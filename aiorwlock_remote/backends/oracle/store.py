@@ -12,11 +12,7 @@ from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.table_cas import clock_finding
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.ports import (
-    Finding,
-    Opener,
-    Snapshot,
-)
+from aiorwlock_remote.ports import Finding, Opener, Snapshot
 
 MAX_LOOKS_PER_REQUEST = 200
 

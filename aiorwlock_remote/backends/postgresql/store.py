@@ -20,10 +20,7 @@ from aiorwlock_remote.backends.postgresql.driver import (
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader, Listener
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.cas.driver.external_pool import (
-    BorrowedConnections,
-    lock_row,
-)
+from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections, lock_row
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
