@@ -329,23 +329,12 @@ def may_skip_fsync(
     """
     # Such a commit need not wait for the disk, which it reaches before any later commit
     # does. No holder, and no next fence, may depend on it (test_durability.py).
-    if leaves:
-        return all_grants_expire(before)
-    return stays and only_queue_changed(before, after)
-
-
-def all_grants_expire(record: Doorman | None) -> bool:
-    """Return True if the doorman has grants and each of them has an expiry time."""
-    if record is None or not record.grants:
-        return False
-    return all(grant.expires is not None for grant in record.grants)
-
-
-def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if a step left the grants and the last fence as they were."""
     if before is None:
         return False
-    return after.grants == before.grants and after.last == before.last
+    if leaves:
+        expiries = [grant.expires for grant in before.grants]
+        return bool(expiries) and None not in expiries
+    return stays and after.grants == before.grants and after.last == before.last
 
 
 class TableCas:

@@ -5,12 +5,13 @@ Times are microseconds, except where a name says seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 
 from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Grant, Requester
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import MICROS
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
 # Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s.
@@ -188,6 +189,21 @@ class ForceRelease:
 Command = (
     Acquire | Release | Withdraw | Renew | Downgrade | Upgrade | Adopt | ForceRelease
 )
+
+
+def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
+    """Return the command with each ``Claim`` in it replaced by ``change(claim)``."""
+    match command:
+        case Acquire():
+            return replace(command, claims=tuple(map(change, command.claims)))
+        case Downgrade() | Upgrade() | Adopt():
+            return replace(command, claim=change(command.claim))
+        case Release() if command.then:
+            then = [map_claims(acquire, change) for acquire in command.then]
+            acquires = tuple([each for each in then if isinstance(each, Acquire)])
+            return replace(command, then=acquires)
+        case _:
+            return command
 
 
 @value

@@ -24,6 +24,7 @@ from aiorwlock_remote.cas.stepper import CommandQueue, map_granted
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
+    Claim,
     Command,
     Downgrade,
     Granted,
@@ -35,6 +36,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Upgrade,
     Withdraw,
+    map_claims,
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
@@ -217,25 +219,18 @@ def _settle_endless(
 
 def _with_bounded_leases(command: Command) -> tuple[frozenset[str], Command]:
     # The tickets without an end, and the command with short leases for these tickets.
-    match command:
-        case Acquire():
-            endless = [c.ticket for c in command.claims if c.lease is None]
-            if not endless:
-                return frozenset(), command
-            claims = tuple(
-                replace(claim, lease=PROVISIONAL_LEASE)
-                if claim.lease is None
-                else claim
-                for claim in command.claims
-            )
-            return frozenset(endless), replace(command, claims=claims)
-        case Release() if command.then:
-            bounded = [_with_bounded_leases(acquire) for acquire in command.then]
-            then = tuple(c for _, c in bounded if isinstance(c, Acquire))
-            tickets = {ticket for endless, _ in bounded for ticket in endless}
-            return frozenset(tickets), replace(command, then=then)
-        case _:
-            return frozenset(), command
+    endless: set[str] = set()
+
+    def bounded(claim: Claim) -> Claim:
+        if claim.lease is not None:
+            return claim
+        endless.add(claim.ticket)
+        return replace(claim, lease=PROVISIONAL_LEASE)
+
+    # The other commands move a grant of a row that exists.
+    if isinstance(command, Acquire | Release):
+        command = map_claims(command, bounded)
+    return frozenset(endless), command
 
 
 def _grants_in(reply: Reply) -> list[Grant]:

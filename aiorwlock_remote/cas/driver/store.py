@@ -377,6 +377,4 @@ class TableStore(CasLockStore, ABC):
 
     async def _purge(self, after: Key) -> Key | None:
         memory = max(MIN_FENCE_MEMORY, self._settings.fence_memory)
-        last = await self.forget(memory, after)
-        log_event(log, "record_purged", logging.DEBUG, after=after, last=last)
-        return last
+        return await self.forget(memory, after)
