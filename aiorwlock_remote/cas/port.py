@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from operator import attrgetter
 from typing import Any, Protocol
 
 from aiorwlock_remote._util.pending import Pending
@@ -18,12 +19,22 @@ class StoredState:
 
     ``record`` is the doorman and ``seat`` the mutex record, None if there is none.
     ``mark`` is a value that the store alone reads: two states of a resource with equal
-    marks are the same version.
+    marks are the same version. Of two states of a resource, the one with the greater
+    ``order`` is the newer.
     """
 
     record: Doorman | None
     seat: MutexRecord | None
     mark: Any = field(repr=False)
+    order: int = field(default=0, compare=False)
+
+
+def newer_state(
+    one: StoredState | None, other: StoredState | None
+) -> StoredState | None:
+    """Return the newer of two states of a resource. None counts as the oldest."""
+    known = [state for state in (other, one) if state is not None]
+    return max(known, key=attrgetter("order"), default=None)
 
 
 @value

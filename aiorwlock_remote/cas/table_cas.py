@@ -151,7 +151,7 @@ def state_of(found: StoredRow) -> StoredState:
     if found.record is not None:
         record = load_record(found.record, found.created or "")
     mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
-    return StoredState(record, seat, mark)
+    return StoredState(record, seat, mark, mark.now)
 
 
 def load_record(text: str, created: str) -> Doorman:
@@ -445,7 +445,7 @@ class TableCas:
             now = self._update_time(found, sent)
             new = VersionMark(version, ticket, since, now, mark.calm + 1)
             stored = record if found.fence is None else with_fence(record, found.fence)
-            return True, StoredState(stored, seat, new)
+            return True, StoredState(stored, seat, new, now)
 
         return map_pending(self._executor.ask("swap", values), swapped)
 
@@ -464,15 +464,6 @@ class TableStepper(CasStepper):
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
         super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
-
-
-def newer_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Return the state read later, by the server's clock. None counts as the oldest."""
-    if one is None or other is None:
-        return one or other
-    return one if one.mark.now > other.mark.now else other
 
 
 def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle.driver import OracleDriver, OracleExecutor
 from aiorwlock_remote.backends.oracle.options import options_of
 from aiorwlock_remote.cas.driver.store import TableStore
-from aiorwlock_remote.cas.table_cas import clock_finding
+from aiorwlock_remote.cas.table_cas import clock_finding, state_of
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.ports import Finding, Opener, Snapshot
@@ -42,7 +43,7 @@ class OracleStore(TableStore):
             binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in some]
             asked = self._executor.ask_all("look", binds)
             for (_, resource), answer in zip(some, asked, strict=True):
-                snapshot = self._shown(resource, await answer)
+                snapshot = self._shown(resource, partial(state_of, await answer))
                 if snapshot is not None:
                     yield snapshot
 
