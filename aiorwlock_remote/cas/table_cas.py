@@ -463,21 +463,21 @@ class TableStepper(CasStepper):
     """``CasStepper`` over the published tables, with pauses after repeated refusals."""
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
-        super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
+        super().__init__(cas, wakes, CasBackoff(cas.load, later))
 
+    def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
+        del command
+        # The transition's ``now`` may be behind the server's clock by the slack. For a
+        # fresh grant the caller counts from when it sent its request instead.
+        now = 0 if queue.seen is None else queue.seen.mark.now
 
-def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
-    # The transition's ``now`` may be behind the server's clock by the slack. For a
-    # fresh grant the caller counts from when it sent its request instead.
-    now = 0 if queue.seen is None else queue.seen.mark.now
+        def timed(granted: Granted) -> Granted:
+            for grant in granted.grants:
+                if grant.since != granted.now:
+                    return replace(granted, now=max(now, granted.now))
+            return granted
 
-    def timed(granted: Granted) -> Granted:
-        for grant in granted.grants:
-            if grant.since != granted.now:
-                return replace(granted, now=max(now, granted.now))
-        return granted
-
-    return map_granted(reply, timed)
+        return map_granted(reply, timed)
 
 
 def _record_too_long(

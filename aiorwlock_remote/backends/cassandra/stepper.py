@@ -125,7 +125,7 @@ class CassandraStepper(CasStepper):
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
-        super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
+        super().__init__(cas, wakes, CasBackoff(cas.peek, later))
         self._local_grants = local_grants
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -140,22 +140,22 @@ class CassandraStepper(CasStepper):
         # Again: an answer may just have sent the renewal of a grant without an end.
         await super().answered(resource)
 
-    def _noted(self, command: Command, reply: Reply, line: CommandQueue) -> Reply:
+    def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
         if isinstance(reply, Granted):
-            self._local_grants.granted(reply.grants, reply.now, line.sent)
+            self._local_grants.granted(reply.grants, reply.now, queue.sent)
             return reply
         if isinstance(command, Withdraw):
             self._local_grants.released(command.tickets)
         if isinstance(reply, Released):
             for answer in reply.then:
                 if isinstance(answer, Granted):
-                    self._local_grants.granted(answer.grants, answer.now, line.sent)
+                    self._local_grants.granted(answer.grants, answer.now, queue.sent)
             # A grant that is released by this process cannot be lost any more.
             if reply.held:
                 self._local_grants.released(_tickets_of(command))
                 return reply
         if isinstance(reply, Renewed) and isinstance(command, Renew):
-            self._renewed(command, reply, line.sent)
+            self._renewed(command, reply, queue.sent)
         clock = self._cas.clock()
         return self._local_grants.corrected(reply, _tickets_of(command), clock)
 

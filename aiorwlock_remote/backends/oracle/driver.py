@@ -18,8 +18,11 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.errors import Error, Failure
 from aiorwlock_remote.backends.oracle.options import SCHEMA, Options
-from aiorwlock_remote.backends.oracle.schema import check_tables, statements_of
-from aiorwlock_remote.backends.oracle.statements import statement
+from aiorwlock_remote.backends.oracle.statements import (
+    check_tables,
+    statement,
+    statements_of,
+)
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, Work, answer_in_order
 from aiorwlock_remote.cas.driver.external_pool import (

@@ -17,11 +17,12 @@ import asyncpg
 from aiorwlock_remote.backends.postgresql import errors
 from aiorwlock_remote.backends.postgresql.errors import Failure, PostgresError
 from aiorwlock_remote.backends.postgresql.options import SCHEMA, Options
-from aiorwlock_remote.backends.postgresql.schema import check_tables, statements_of
 from aiorwlock_remote.backends.postgresql.statements import (
     BoundStatement,
+    check_tables,
     look_statement,
     statement,
+    statements_of,
     swap_statement,
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
