@@ -10,7 +10,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import RowLocked, StoredState, newer_state
+from aiorwlock_remote.cas import RowLocked, StoredState, newer_state
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant

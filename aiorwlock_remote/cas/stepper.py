@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import CasContention, CasStore, StoredState
+from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.server_time import with_longer_leases
 from aiorwlock_remote.core.commands import (
     Acquire,

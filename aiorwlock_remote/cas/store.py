@@ -9,8 +9,8 @@ from collections.abc import Callable
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas import CasStore, StoredState, newer_state
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
-from aiorwlock_remote.cas.port import CasStore, StoredState, newer_state
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, resource_from_row

@@ -39,8 +39,8 @@ from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote.cas import StepTimes, StoredState
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
-from aiorwlock_remote.cas.port import StepTimes, StoredState
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.stepper import (
     CasStepper,

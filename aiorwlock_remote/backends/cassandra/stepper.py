@@ -18,9 +18,8 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
-from aiorwlock_remote.cas.stepper import CommandQueue, map_granted
+from aiorwlock_remote.cas.stepper import CasStepper, CommandQueue, map_granted
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,

@@ -23,6 +23,7 @@ from aiorwlock_remote.backends.oracle.statements import (
     statement,
     statements_of,
 )
+from aiorwlock_remote.cas import RowLocked
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, Work, answer_in_order
 from aiorwlock_remote.cas.driver.external_pool import (
@@ -39,7 +40,6 @@ from aiorwlock_remote.cas.driver.pool import (
     in_time,
     no_answer,
 )
-from aiorwlock_remote.cas.port import RowLocked
 from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, StoredRow, Values
 from aiorwlock_remote.core.row import Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported

@@ -21,7 +21,7 @@ from aiorwlock_remote.backends.postgresql.driver import (
 from aiorwlock_remote.backends.postgresql.errors import PostgresError, message_of
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.cas.port import StoredState
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.table_cas import StoredRow
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import back_off

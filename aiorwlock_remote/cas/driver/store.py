@@ -19,6 +19,7 @@ from aiorwlock_remote._util.driver_loop import (
 from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
@@ -32,7 +33,6 @@ from aiorwlock_remote.cas.driver.pool import (
     Driver,
     not_connected,
 )
-from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.cas.renewer import (
     CallbackThread,
     CasRenewer,
