@@ -46,15 +46,14 @@ class StepTimes:
 
     ``now``: the store's clock or a lower bound of it, by which leases are judged.
     ``wall``: the store's wall clock, for times shown to people. ``floor``: the lowest
-    fence that a new phase may get.
+    fence that a new phase may get. ``sent``: ``CasStore.clock`` at the same moment.
+    ``slack``: what is added to every lease of the step (``cas/server_time.py``).
     """
 
     now: int
     floor: int
     wall: int
-    # ``CasStore.clock`` at the same moment.
     sent: int
-    # Added to every lease of the step, see ``server_time``.
     slack: int = 0
 
 

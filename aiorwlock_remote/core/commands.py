@@ -222,7 +222,8 @@ class Granted:
 class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
-    ``retry_after``: microseconds until an expiry may let it enter; None: not known.
+    ``retry_after``: microseconds until an expiry may let the client enter; None: not
+    known. ``holders``: a text about each holder, for people.
     """
 
     ahead: int
@@ -232,7 +233,10 @@ class Waiting:
 
 @value
 class Refused:
-    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``."""
+    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``.
+
+    ``retry_after`` and ``holders``: as in ``Waiting``.
+    """
 
     why: str
     retry_after: int | None = None
@@ -256,7 +260,10 @@ class Conflict:
 
 @value
 class Released:
-    """Reply to ``Release``: whether the ticket had a grant, and replies to ``then``."""
+    """Reply to ``Release``: whether the ticket had a grant; if not, the ``reason``.
+
+    ``then``: the replies to the acquires in the command's ``then``.
+    """
 
     held: bool
     reason: LossReason = "expired"

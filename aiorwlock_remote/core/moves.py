@@ -36,7 +36,7 @@ from aiorwlock_remote.core.value import replace
 
 @dataclass(frozen=True, slots=True)
 class MustWait:
-    """Means a ``Waiting`` reply, which is made when the step's end is known."""
+    """Stands for a ``Waiting`` reply, which is made at the end of the step."""
 
     client_id: str
     mode: Mode
@@ -88,7 +88,10 @@ def downgrade(
 def upgrade(
     doorman: Doorman, cmd: Upgrade, at: StepContext
 ) -> tuple[Doorman, MoveReply]:
-    """Turn the only reader into a writer; if other readers hold, wait or refuse."""
+    """Turn a reader into the writer if no other reader holds the resource.
+
+    Otherwise let the reader wait for the others if ``cmd.may_wait``, else refuse.
+    """
     done = doorman.grant(cmd.claim.ticket)
     if done is not None and done.mode is Mode.WRITE:
         return doorman, Granted((done,), at.now)

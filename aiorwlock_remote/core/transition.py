@@ -202,9 +202,10 @@ def _step(
 def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
-    """Return the doorman as the next step would find it, without what has expired.
+    """Return the doorman as a step at ``now`` finds it, without what has expired.
 
-    The second item is the mutex record if another program wrote it, else None.
+    The second item of the pair is ``seat`` if another program wrote that mutex record,
+    else None.
     """
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
@@ -260,7 +261,11 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the result of ``transition`` for a writer without rivals, else None."""
+    """Return the result of ``transition`` for a writer without rivals, else None.
+
+    The command must acquire or release, and no client wait. For all else the result is
+    None, and the full transition has to run.
+    """
     # Most locks have no waiters, and then this gives the full transition's result in a
     # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
@@ -320,7 +325,10 @@ def _fast_release(
 def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
-    """Grant the claims, or queue or refuse them; a repeated acquire changes nothing."""
+    """Grant the claims of ``cmd``, or queue or refuse them.
+
+    Return the new doorman and the reply. A repeated acquire changes nothing.
+    """
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -438,7 +446,10 @@ def _refusal_reason(doorman: Doorman, cmd: Acquire, at: StepContext) -> str:
 def withdraw(
     doorman: Doorman, cmd: Withdraw, at: StepContext
 ) -> tuple[Doorman, StepContext, Withdrawn]:
-    """Undo an acquire, whether it was granted, queued or never arrived."""
+    """Undo an acquire, whether it was granted, queued or never arrived.
+
+    Return the new doorman, the context in which the step goes on, and the reply.
+    """
     gone = tuple(g for t in cmd.tickets if (g := doorman.grant(t)) is not None)
     doorman = drop_grants(doorman, gone)
     held = tuple(g.ticket for g in gone)

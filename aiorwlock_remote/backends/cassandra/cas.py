@@ -85,7 +85,11 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Settle results in ``host``. Stores on a table share the cache ``memory``."""
+        """Create the store over ``table``; its replies come in the event loop ``host``.
+
+        ``memory``: cache of when versions of rows were seen, to share by all such
+        stores of a process; None: a new one.
+        """
         self._table = table
         self._host = host
         skew = table.options.clock_skew

@@ -115,7 +115,10 @@ class LocalGrants:
 
 
 class CassandraStepper(CasStepper):
-    """Carries out commands (acquire, renew, release) by swaps. For one thread."""
+    """``CasStepper`` over the lock table of Cassandra, for one thread.
+
+    Makes a grant without an end in two steps, and finds out why a grant was lost.
+    """
 
     def __init__(
         self,

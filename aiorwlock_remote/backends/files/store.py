@@ -68,7 +68,7 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
 
 class FilesConnection:
-    """``LocalConnection`` to a directory of locks."""
+    """A thread's blocking connection to a directory of locks."""
 
     def __init__(self, options: FileOptions, clock: Clock, client_id: str = "") -> None:
         self._directory = LockDirectory(options, clock, client_id)

@@ -324,7 +324,10 @@ async def _fetch(bound: BoundStatement, values: Values, connection: Connection) 
 
 
 def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
-    """Convert a result row of ``look`` or of a swap; ``done``: the swap succeeded."""
+    """Return what a result row of a ``look`` or ``swap`` statement says.
+
+    ``done``: whether it is of a swap that was carried out.
+    """
     return StoredRow(
         done=done,
         now=row["now"],

@@ -55,7 +55,7 @@ def statement(name: str, schema: str = "") -> str:
 
 @cache
 def look_statement(schema: str = "") -> BoundStatement:
-    """Return the statement that reads both rows of a resource."""
+    """Return the statement that reads a resource's rows in both tables."""
     return _bind(statement("look", schema))
 
 

@@ -152,7 +152,7 @@ def _has_access(path: Path, how: int) -> bool:
 
 
 class FenceNeedsSync(Exception):
-    """A transaction that does not wait for the disk was about to hand out a fence."""
+    """Raised if a transaction that does not wait for the disk would create a fence."""
 
 
 class SqliteFile:

@@ -78,7 +78,7 @@ BUSY_TIMEOUT = 5.0
 
 
 class SqliteConnection:
-    """``LocalConnection`` to an SQLite file; each batch of steps is one transaction."""
+    """A thread's connection to an SQLite file; a batch of steps is one transaction."""
 
     def __init__(self, path: str, clock: Clock) -> None:
         self._clock = clock

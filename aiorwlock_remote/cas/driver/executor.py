@@ -68,7 +68,10 @@ class DriverExecutor(ABC):
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out a swap with its parameters; if refused, return what is stored."""
+        """Carry out a swap with the parameters ``values``.
+
+        Return whether it was done; if it was refused, also what is stored.
+        """
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
@@ -232,7 +235,10 @@ async def answer_in_order(
 
 
 def mutex_change_of(values: Values) -> MutexChange:
-    """Return whether a swap keeps, adds, replaces or removes the mutex row."""
+    """Return what a swap with these parameters does with the mutex row.
+
+    "stay": nothing, "sit": insert it, "move": update it, "leave": delete it.
+    """
     before = values["i_ticket"], values["i_since"]
     after = values["t_ticket"], values["t_since"]
     if before == after:
