@@ -167,7 +167,10 @@ class CasStepper:
         return pending
 
     def saw(self, resource: Resource, state: StoredState) -> None:
-        """Start the next step from ``state``. Ignored while a command is unanswered."""
+        """Let the next step for the resource start from ``state``, as another read it.
+
+        Ignored while a command for the resource is unanswered.
+        """
         queue = self._queue(resource)
         if not queue.busy:
             queue.seen = state

@@ -303,7 +303,10 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the id of the client to notify of our new queue entry, or None."""
+        """Return the id of the client to notify when we join the queue, or None.
+
+        ``record``: the doorman with our new queue entry.
+        """
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None

@@ -40,7 +40,7 @@ MAX_NAMED = 4
 
 
 def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
-    """Return the stored mutex record ``seat`` if another program wrote it, else None."""
+    """Return the stored mutex record ``seat`` if another program's, else None."""
     return seat if seat is not None and seat.value != doorman.seat else None
 
 

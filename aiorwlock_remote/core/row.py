@@ -256,7 +256,8 @@ def lock_plan(
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
     """Return a generator that yields the statements to unlock a row.
 
-    The generator is sent the results of the statements. Its result is a ``RowStep``, with the row as it is if it could not be unlocked.
+    The generator is sent the results of the statements. Its result is a ``RowStep``,
+    with the row as it is if it could not be unlocked.
     """
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
