@@ -25,7 +25,6 @@ from aiorwlock_remote.backends.files.clocks import (
     read_boot_file,
     write_boot_file,
 )
-from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
 from aiorwlock_remote.backends.files.system import (
     kept_locked_error,
@@ -38,6 +37,7 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded import boot_id, mounts
 from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.inotify import alarm
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock

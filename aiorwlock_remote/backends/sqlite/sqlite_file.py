@@ -187,6 +187,8 @@ class SqliteFile:
         self.boot: str = ""
         # Which file, and which log, is open; None: it was never open.
         self.identity: Identities | None = None
+        # How often it was opened: a new file may get the inode of a removed one.
+        self.times_opened: int = 0
         # The sync level of the last transaction.
         self.level: SyncLevel = "FULL"
         self._sql = sql
@@ -206,6 +208,7 @@ class SqliteFile:
             self.close()
             raise
         self.boot, self.identity = boot.id, _identities(self.path)
+        self.times_opened += 1
         log_event(log, "connection_opened", logging.DEBUG, path=self.path)
 
     def close(self) -> None:

@@ -44,11 +44,11 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded.boot_id import as_of_boot
 from aiorwlock_remote.embedded.connection import (
     DecodeCache,
-    PlainWakeEvent,
     Seen,
     WakeEvent,
     step_outcome,
 )
+from aiorwlock_remote.embedded.inotify import alarm
 from aiorwlock_remote.embedded.store import EmbeddedStore
 from aiorwlock_remote.errors import (
     BackendError,
@@ -86,6 +86,8 @@ class SqliteConnection:
         self._file = SqliteFile(path, self._sql, clock)
         self._run = self._file.run
         self._decoded = DecodeCache()
+        # ``times_opened`` of the file whose log sets the alarm; 0: none does.
+        self._alarm_of = 0
 
     def open(self, timeout: float) -> None:
         self._file.open(timeout)
@@ -146,13 +148,19 @@ class SqliteConnection:
             return self._file.atomically(portion, self._clock.now() + 1.0)
 
     def alarm(self) -> WakeEvent:
-        return PlainWakeEvent()
+        # A commit writes to the log. The event comes with its first page, before
+        # the commit is visible (``ChangeWatcher._run`` looks again).
+        self._alarm_of = self._file.times_opened
+        return alarm(self._file.path + "-wal")
 
     def version(self) -> object:
         self._file.follow()
+        if self._alarm_of not in (0, self._file.times_opened):
+            # The alarm is set by writes to the log that was removed
+            # (test_sqlite_notices.py: test_another_file_has_another_log).
+            raise BackendUnavailable(what=f"{self._file.path} was replaced")
         with self._file.mapped:
-            version = self._run("PRAGMA data_version").fetchone()[0]
-        return self._file.identity, version
+            return self._run("PRAGMA data_version").fetchone()[0]
 
     def _carry_out_all(
         self, batch: list[tuple[Resource, Command]], level: SyncLevel, until: float
