@@ -2,12 +2,14 @@
 (* Liveness of waiting: which clients enter, and which may starve.         *)
 (*                                                                         *)
 (* Reservation, not hand-off: a step wakes the clients whose turn it is,   *)
-(* and only the acquire round trip of a woken client grants.  Fences play  *)
-(* no part in waiting and are left out: so the state space is finite.      *)
+(* and only the acquire round trip of a woken client grants.  With Push a  *)
+(* step grants to the writer whose turn it is, for its claim window, and   *)
+(* the message lets it enter.  Fences play no part in waiting and are left *)
+(* out: so the state space is finite.                                      *)
 (*                                                                         *)
 (* A client is one pair of client id and mode, as a queue entry is; the    *)
 (* local tasks behind one entry are one waiter to the store.               *)
-EXTENDS Turn
+EXTENDS Turn, TLC
 CONSTANTS
   ReaderSet, WriterSet,  \* the clients, by the mode they ask for
   Policy,             \* "fair" | "writer" | "reader"
@@ -19,6 +21,9 @@ CONSTANTS
   MaxCrash,           \* clients that may die, at any point
   Prompt,             \* a live client claims within its claim window
   Patient,            \* an entry that missed one window is waited for next time
+  Push,               \* "no", "yes": a step grants to the writer whose turn it is
+                      \* "drops": and drops its entry           (negative control)
+                      \* "phase": and its end admits readers     (negative control)
   Lapse               \* negative control: a live waiter's entry may die
 VARIABLES rec, st, dead
 vars == <<rec, st, dead>>
@@ -36,7 +41,9 @@ Climbing(c) == st[c] \in {"climb", "perch"}
 Waiting(c) == Entering(c) \/ Climbing(c)
 Holding(c) == st[c] \in {"in", "done"}
 
-Init == /\ rec = Empty
+\* `pushed`: the writer that was granted by a step of another client, and has neither
+\* asked nor confirmed since.  Its entry stays, for the case that it misses its window.
+Init == /\ rec = [pushed |-> {}] @@ Empty
         /\ st = [c \in Clients |-> "idle"]
         /\ dead = {}
 
@@ -45,8 +52,10 @@ Grant(c, m) == [g |-> c, m |-> m]
 GrantOf(c) == {h \in rec.grants : h.g = c}
 Holds(c, m) == Grant(c, m) \in rec.grants
 
-\* the acquire command: enter, or keep an entry
+\* the acquire command: enter, or keep an entry; a pushed grant is confirmed
+Confirmed(r, c) == [WithoutPlace(r, c, Mode(c)) EXCEPT !.pushed = {}]
 Acquired(r, c) ==
+  IF c \in r.pushed THEN [in |-> TRUE, rec |-> Confirmed(r, c)] ELSE
   LET q == Asked(r, NewPlace(c))
       in == MayEnter(q, Number(q, c, Mode(c)), Policy)
       left == WithoutPlace(q, c, Mode(c)) IN
@@ -54,7 +63,7 @@ Acquired(r, c) ==
    rec |-> IF in THEN [left EXCEPT !.grants = @ \cup {Grant(c, Mode(c))},
                                    !.upgraded = FALSE]
            ELSE q]
-Released(r, c) == [r EXCEPT !.grants = {h \in @ : h.g # c}]
+Released(r, c) == [r EXCEPT !.grants = {h \in @ : h.g # c}, !.pushed = @ \ {c}]
 
 \* Clients with something to claim are woken; some of them, if messages get lost.
 Told(r) ==
@@ -63,11 +72,25 @@ Told(r) ==
 Woken(s, told) == [c \in Clients |->
   IF c \notin told THEN s[c]
   ELSE IF s[c] = "sleep" THEN "try" ELSE IF s[c] = "perch" THEN "climb" ELSE s[c]]
+\* A pushed grant that no client entered with was no write phase: its end admits no
+\* readers, or they would pass the writer behind it, each time (`push_is_phase`).
+Before(r, c) == IF c \in rec.pushed /\ Push # "phase" THEN r ELSE rec
+\* The step grants to the writer whose turn it is.
+Pushed(r) ==
+  LET heads == {i \in Writers(r) : MayEnter(r, i, "fair")} IN
+  IF Push = "no" \/ heads = {} THEN r
+  ELSE LET c == r.queue[CHOOSE i \in heads : TRUE].g
+           granted == [r EXCEPT !.grants = {Grant(c, "W")}, !.upgraded = FALSE, !.pushed = {c}] IN
+       IF Push = "drops" THEN WithoutPlace(granted, c, "W") ELSE granted
+\* A message that comes in time lets its client enter, and it confirms; one that comes
+\* too late for its client's bound makes it ask.
 StepFrom(before, r, s) ==
-  LET settled == Settled(before, r)
-      told == {c \in Told(settled) : s[c] \in {"sleep", "perch"}} IN
-  /\ rec' = settled
-  /\ \E lost \in IF Lossy THEN SUBSET told ELSE {{}} : st' = Woken(s, told \ lost)
+  LET settled == Pushed(Settled(before, r))
+      told == {c \in Told(settled) \cup settled.pushed : s[c] \in {"sleep", "perch"}} IN
+  /\ \E lost \in IF Lossy THEN SUBSET told ELSE {{}} :
+       \E enter \in SUBSET (settled.pushed \cap (told \ lost)) :
+         /\ rec' = IF enter = {} THEN settled ELSE Confirmed(settled, CHOOSE c \in enter : TRUE)
+         /\ st' = [c \in Clients |-> IF c \in enter THEN "in" ELSE Woken(s, told \ lost)[c]]
   /\ UNCHANGED dead
 Step(r, s) == StepFrom(rec, r, s)
 \* time passed: no client is woken
@@ -97,9 +120,11 @@ ReleaseNext(c) == /\ Live(c) /\ Holding(c)
 \* a timeout; a lost withdrawal leaves the entry, or the slot, behind
 Withdraw(c) == /\ Live(c) /\ c \in Leavers /\ (st[c] = "sleep" \/ Climbing(c))
                /\ LET left == IF Climbing(c) THEN [rec EXCEPT !.slot = @ \ {c}]
-                                             ELSE WithoutPlace(rec, c, Mode(c))
+                              ELSE IF c \in rec.pushed
+                              THEN Released(WithoutPlace(rec, c, Mode(c)), c)
+                              ELSE WithoutPlace(rec, c, Mode(c))
                       after == [st EXCEPT ![c] = IF Climbing(c) THEN "done" ELSE "idle"] IN
-                  \/ Step(left, after)
+                  \/ StepFrom(Before(left, c), left, after)
                   \/ Lossy /\ st' = after /\ UNCHANGED <<rec, dead>>
 Downgrade(c) == /\ Live(c) /\ c \in Movers /\ st[c] = "in" /\ Holds(c, "W")
                 /\ Step([rec EXCEPT !.grants = {Grant(c, "R")}], [st EXCEPT ![c] = "done"])
@@ -118,7 +143,7 @@ Upgrade(c) ==
 (* Environment *)
 Crash(c) == /\ Live(c) /\ Cardinality(dead) < MaxCrash
             /\ dead' = dead \cup {c} /\ UNCHANGED <<rec, st>>
-ExpireGrant(c) == /\ ~Live(c) /\ GrantOf(c) # {}
+ExpireGrant(c) == /\ ~Live(c) /\ GrantOf(c) # {} /\ c \notin rec.pushed
                   /\ Silent(Released(rec, c))
 \* no client refreshes this entry any more
 Orphan(c) == ~Live(c) \/ ~Entering(c)
@@ -126,6 +151,13 @@ ExpirePlace(c) == /\ HasPlace(rec, c, Mode(c)) /\ (Orphan(c) \/ Lapse)
                   /\ Silent(WithoutPlace(rec, c, Mode(c)))
 \* the claim window passes without a claim of this entry
 MayMiss(p) == Orphan(p.g) \/ (~Prompt /\ ~(Patient /\ p.missed))
+\* the claim window of a pushed grant passes: its entry is late
+Lapses(c) == /\ c \in rec.pushed
+             /\ \A i \in Position(rec, c, "W") : MayMiss(rec.queue[i])
+             /\ LET left == [Released(rec, c) EXCEPT !.queue = [i \in DOMAIN @ |->
+                      IF i \in Position(rec, c, "W") THEN [@[i] EXCEPT !.late = TRUE, !.missed = TRUE]
+                      ELSE @[i]]] IN
+                rec' = Settled(Before(left, c), left) /\ UNCHANGED <<st, dead>>
 GetLate(i) == /\ rec.grants = {} /\ MayEnter(rec, i, Policy)
               /\ rec.queue[i].m = "W" /\ MayMiss(rec.queue[i])
               /\ Silent([rec EXCEPT !.queue[i].late = TRUE, !.queue[i].missed = TRUE])
@@ -137,7 +169,7 @@ WindowCloses == /\ ~Writing(rec) /\ Admitted(rec) # {} /\ WriterWaits(rec)
 Next == \/ \E c \in Clients : \/ Ask(c) \/ Try(c) \/ Subscribe(c) \/ Poll(c)
                               \/ Release(c) \/ ReleaseNext(c) \/ Withdraw(c)
                               \/ Downgrade(c) \/ WantUpgrade(c) \/ Upgrade(c)
-                              \/ Crash(c) \/ ExpireGrant(c) \/ ExpirePlace(c)
+                              \/ Crash(c) \/ ExpireGrant(c) \/ ExpirePlace(c) \/ Lapses(c)
         \/ \E i \in DOMAIN rec.queue : GetLate(i)
         \/ WindowCloses
 \* Live clients keep acting, and what is not renewed runs out.  No client has
@@ -149,10 +181,13 @@ MustLeave == {"try", "deaf", "in", "done", "climb"}
 Fair == \A c \in Clients :
   /\ \A s \in MustLeave : []<>(st[c] # s \/ ~Live(c))
   /\ []<>(Live(c) \/ GrantOf(c) = {})
+  /\ []<>(~Orphan(c) \/ c \notin rec.pushed)
   /\ []<>(~Orphan(c) \/ ~HasPlace(rec, c, Mode(c)))
 Spec == Init /\ [][Next]_vars /\ Fair
 ---------------------------------------------------------------------------
 Exclusion == \A h, k \in rec.grants : h # k => (h.m = "R" /\ k.m = "R")
+\* a client that entered holds
+HoldersHold == \A c \in Clients : Live(c) /\ (Holding(c) \/ Climbing(c)) => GrantOf(c) # {}
 \* a free resource with a live waiter that stays is taken by a client
 Stays(c) == Live(c) /\ Waiting(c) /\ c \notin Leavers
 NoLostWakeup == (rec.grants = {} /\ \E c \in Clients : Stays(c))

@@ -95,9 +95,10 @@ MODULES = {
             "MaxCrash": "1",
             "Prompt": NO,
             "Patient": YES,
+            "Push": '"no"',
             "Lapse": NO,
         },
-        safe=("Exclusion",),
+        safe=("Exclusion", "HoldersHold"),
         live=("StarvationFree", "NoLostWakeup", "WritersFree", "ReadersFree"),
     ),
     "LeaseTime": Module(
@@ -113,6 +114,24 @@ MODULES = {
         },
         safe=("OneBeliever",),
     ),
+    "PushedGrant": Module(
+        defaults={
+            "Clients": "{a, b}",
+            "Attempts": "1",
+            "Lease": "3",
+            "Window": "2",
+            "MaxTime": "6",
+            "Margin": "1",
+            "Drift": "1",
+            "StoreJump": "0",
+            "MaxLate": "1",
+            "Bound": '"sent"',
+            "Proof": YES,
+            "Hears": '"ticket"',
+        },
+        safe=("OneBeliever", "BeliefIsTrue", "FencesRise"),
+        lines=("SYMMETRY Symmetry",),
+    ),
     "Seat": Module(
         defaults={
             "Clients": '{"a", "b"}',
@@ -126,7 +145,7 @@ MODULES = {
 }
 
 SAFE = MODULES["LockRec"].safe
-FAIR = ("Exclusion", "StarvationFree", "NoLostWakeup")
+FAIR = ("Exclusion", "HoldersHold", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
 MOVES = {"Commands": '{"down", "up"}'}
@@ -205,6 +224,11 @@ CONFIGS = (
     row("LockLive", "fair_no_poll", FAIR, **QUIET),
     row("LockLive", "writer_policy_w", ("WritersFree",), Policy='"writer"'),
     row("LockLive", "reader_policy_r", ("ReadersFree",), Policy='"reader"'),
+    row("LockLive", "push_1r2w", FAIR, Push='"yes"', **W2),
+    row("LockLive", "push_2r1w", FAIR, Push='"yes"'),
+    row("LockLive", "push_timeouts", FAIR, Push='"yes"', Leavers='{"r1", "w1"}', **W2),
+    row("LockLive", "push_moves", FAIR, Push='"yes"', Movers='{"r1", "w1"}', **W2),
+    row("LockLive", "push_no_poll", FAIR, Push='"yes"', **QUIET, **W2),
     # Liveness: the rule as first drawn (see README, counterexamples)
     row("LockLive", "drawn_missed_window_r", "ReadersFree", **DRAWN),
     row("LockLive", "drawn_missed_window_w", "WritersFree", **DRAWN, **W2),
@@ -212,6 +236,15 @@ CONFIGS = (
     row("LockLive", "drawn_upgrade_admits", "WritersFree", UpgradeYields=NO, **CLIMB),
     row("LockLive", "drawn_slot_lingers", "NoLostWakeup", SlotLingers=YES, **QUIET),
     # Liveness: negative controls
+    row("LockLive", "push_drops_entry", "WritersFree", Push='"drops"', **W2),
+    row(
+        "LockLive",
+        "push_is_phase",
+        "WritersFree",
+        Push='"phase"',
+        Leavers='{"w1"}',
+        **W2,
+    ),
     row("LockLive", "joining_never_closes", "WritersFree", JoinAlways=YES),
     row("LockLive", "two_upgraders", "StarvationFree", OneUpgrader=NO, **CLIMB),
     row("LockLive", "writer_policy_r", "ReadersFree", Policy='"writer"', **W2),
@@ -240,6 +273,33 @@ CONFIGS = (
     row("LeaseTime", "drift_no_margin", "OneBeliever", Margin="0"),
     row("LeaseTime", "jump_over_margin", "OneBeliever", StoreJump="2"),
     row("LeaseTime", "pushed_grant", "OneBeliever", Push=YES),
+    # A grant by message: when may its client believe it?
+    row("PushedGrant", "push_bounded", MODULES["PushedGrant"].safe),
+    row(
+        "PushedGrant",
+        "push_twice",
+        MODULES["PushedGrant"].safe,
+        Attempts="2",
+        Margin="0",
+        Drift="0",
+        MaxTime="5",
+    ),
+    row(
+        "PushedGrant",
+        "push_jump",
+        MODULES["PushedGrant"].safe,
+        StoreJump="1",
+        Margin="1",
+        Drift="0",
+    ),
+    row("PushedGrant", "push_jump_over", "OneBeliever", StoreJump="1"),
+    row("PushedGrant", "push_unbounded", "OneBeliever", Bound='"none"'),
+    row("PushedGrant", "push_from_reply", "OneBeliever", Bound='"reply"'),
+    row("PushedGrant", "push_forged", "OneBeliever", Proof=NO),
+    row("PushedGrant", "push_drift", "OneBeliever", Margin="0"),
+    row(
+        "PushedGrant", "push_to_client", "BeliefIsTrue", Hears='"client"', Attempts="2"
+    ),
     # The seat, and who deletes it or the record
     row("Seat", "own_seat_goes", MODULES["Seat"].safe),
     row("Seat", "renewal_leaves_seat", "NoOrphan", Tells='{"release"}'),

@@ -15,7 +15,10 @@ from aiorwlock_remote.errors import BackendError
 
 @cache
 def load_statements(package: str, file: str) -> dict[str, str]:
-    """Return a file's SQL statements by name; a line ``-- name: x`` is above each."""
+    """Return the SQL statements in a package's ``file``, by name.
+
+    Above each statement stands its name, in a line ``-- name: x``.
+    """
     text = (files(package) / file).read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for part in text.split("-- name: ")[1:]:

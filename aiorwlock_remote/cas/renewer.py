@@ -10,7 +10,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import RowLocked, StoredState
+from aiorwlock_remote.cas import RowLocked, StoredState, newer_state
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import Grant
@@ -23,8 +23,6 @@ LOCKED_ROW_MEMORY = 60.0
 
 Call = Callable[[], object]
 Outcome = Grant | NotHeld | Exception
-NewerState = Callable[[StoredState | None, StoredState | None], StoredState | None]
-"""Function that returns the later of two states of one resource; None is the oldest."""
 
 
 def wake_no_client(resource: Resource, client_ids: tuple[str, ...]) -> None:
@@ -91,7 +89,6 @@ class CasRenewer:
         steps: CasStepper,
         known: Callable[[Resource], StoredState | None],
         report: Callable[[Resource, StoredState], object],
-        newer: NewerState,
         close: Callable[[], object] | None = None,
         ready: Callable[[], Pending[None]] | None = None,
         fit: Callable[[int, float], object] | None = None,
@@ -104,14 +101,12 @@ class CasRenewer:
             known: Called in ``renew``'s thread; returns the state of a resource that
                 the user's event loop saw last, or None.
             report: Called in ``renew``'s thread with a resource and its newest state.
-            newer: Returns the later of two states of a resource.
             close: Called at the end to close the connections, None if they are shared.
             ready: Opens a connection; called first in each ``renew``, if not None.
             fit: Called before the swaps of each ``renew`` with the number of resources
                 and the time limit in seconds, to set how long each may wait.
         """
         self._fit = fit
-        self._newer = newer
         self._close = close
         self._ready = ready
         self._thread = thread
@@ -133,7 +128,7 @@ class CasRenewer:
             self._fit(len(grouped), timeout)
         sent: dict[Resource, Pending[Reply]] = {}
         for resource, items in grouped.items():
-            state = self._newer(self._known(resource), self._steps.known(resource))
+            state = newer_state(self._known(resource), self._steps.known(resource))
             if state is not None:
                 self._steps.saw(resource, state)
             command = Renew(tuple((item.ticket, item.lease) for item in items))

@@ -3,7 +3,7 @@
 A step is computed in this process, and carried out later by the server: the time that a
 record is computed with is not the time at which it is written. All the same, a lease
 may be judged as expired only when it is expired by the server's clock, and its holder
-must stop before (``core/timing.py``). So two bounds are used, never one estimate:
+must stop before (``runtime/lease.py``). So two bounds are used, never one estimate:
 
 * ``least``: the server's clock in its last answer, plus the time since that answer
   arrived by the local boot clock. The server's clock cannot be behind ``least``: the
@@ -34,16 +34,7 @@ from __future__ import annotations
 
 import threading
 
-from aiorwlock_remote.core.commands import (
-    Acquire,
-    Adopt,
-    Claim,
-    Command,
-    Downgrade,
-    Release,
-    Renew,
-    Upgrade,
-)
+from aiorwlock_remote.core.commands import Claim, Command, Renew, map_claims
 from aiorwlock_remote.core.value import replace, value
 
 MIN_SLACK = 100_000
@@ -106,30 +97,15 @@ def with_longer_leases(command: Command, slack: int) -> Command:
     """Return the command with ``slack`` microseconds added to each lease that ends."""
     if not slack:
         return command
-    match command:
-        case Acquire():
-            claims = tuple([_longer_claim(claim, slack) for claim in command.claims])
-            return replace(command, claims=claims)
-        case Downgrade() | Upgrade() | Adopt():
-            return replace(command, claim=_longer_claim(command.claim, slack))
-        case Renew():
-            tickets = tuple(
-                (ticket, _longer_lease(lease, slack))
-                for ticket, lease in command.tickets
-            )
-            return replace(command, tickets=tickets)
-        case Release() if command.then:
-            then = [with_longer_leases(acquire, slack) for acquire in command.then]
-            return replace(
-                command, then=tuple(a for a in then if isinstance(a, Acquire))
-            )
-        case _:
-            return command
+    if isinstance(command, Renew):
+        tickets = tuple(
+            (ticket, None if lease is None else lease + slack)
+            for ticket, lease in command.tickets
+        )
+        return replace(command, tickets=tickets)
 
+    def longer(claim: Claim) -> Claim:
+        lease = claim.lease
+        return claim if lease is None else replace(claim, lease=lease + slack)
 
-def _longer_claim(claim: Claim, slack: int) -> Claim:
-    return replace(claim, lease=_longer_lease(claim.lease, slack))
-
-
-def _longer_lease(lease: int | None, slack: int) -> int | None:
-    return None if lease is None else lease + slack
+    return map_claims(command, longer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.port import CasContention, CasStore, StoredState
+from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.server_time import with_longer_leases
 from aiorwlock_remote.core.commands import (
     Acquire,
@@ -91,9 +91,6 @@ class CommandQueue:
             self.unsure = {t: at for t, at in self.unsure.items() if t in tickets}
 
 
-AdjustReply = Callable[[Command, Reply, CommandQueue], Reply]
-
-
 def may_guess(command: Command) -> bool:
     """Return True if the first swap may assume an unused resource, without a read."""
     return isinstance(command, Acquire)
@@ -107,11 +104,6 @@ def is_repeatable(command: Command) -> bool:
 def no_pause(_: Resource, __: int, go_on: Callable[[StoredState | None], None]) -> None:
     """Retry a refused swap at once, from the state that the refusal returned."""
     go_on(None)
-
-
-def unchanged_reply(_: Command, reply: Reply, __: CommandQueue) -> Reply:
-    """Return the reply unchanged, as the transition computed it."""
-    return reply
 
 
 class CasStepper:
@@ -147,11 +139,7 @@ class CasStepper:
     """
 
     def __init__(
-        self,
-        cas: CasStore,
-        wakes: WakeClients,
-        pause: Pause = no_pause,
-        adjust: AdjustReply = unchanged_reply,
+        self, cas: CasStore, wakes: WakeClients, pause: Pause = no_pause
     ) -> None:
         """Create a stepper that carries out commands by swaps of ``cas``.
 
@@ -163,13 +151,10 @@ class CasStepper:
                 is tried again. Calls ``go_on`` now or later: with a state that was read
                 meanwhile, or with None to continue from the state that the refusal
                 returned.
-            adjust: Called as ``adjust(command, reply, queue)`` after a command was
-                carried out, with its queue; returns the reply that the caller gets.
         """
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
-        self._adjust = adjust
         self._queues: OrderedDict[Resource, CommandQueue] = OrderedDict()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -182,7 +167,10 @@ class CasStepper:
         return pending
 
     def saw(self, resource: Resource, state: StoredState) -> None:
-        """Start the next step from ``state``. Ignored while a command is unanswered."""
+        """Let the next step for the resource start from ``state``, as another read it.
+
+        Ignored while a command for the resource is unanswered.
+        """
         queue = self._queue(resource)
         if not queue.busy:
             queue.seen = state
@@ -203,6 +191,13 @@ class CasStepper:
             done: Pending[None] = Pending()
             queue.waiting[-1][1].add_done_callback(lambda _: done.set_result(None))
             await done
+
+    def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:  # noqa: ARG002 - for subclasses
+        """Return the reply that the caller of a carried out ``command`` gets.
+
+        ``queue``: the command's, to see when the command was sent and what was stored.
+        """
+        return reply
 
     def _queue(self, resource: Resource) -> CommandQueue:
         queue = self._queues.get(resource)

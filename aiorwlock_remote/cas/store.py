@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.cas import CasStore, StoredState, newer_state
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.ports import Capability, EventLoop, StoreSettings, WakeCallback
+from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.ports import (
+    Capability,
+    EventLoop,
+    Snapshot,
+    StoreSettings,
+    WakeCallback,
+)
 
 
-class CasLockStore:
+class CasLockStore(ABC):
     """Base of the stores whose steps are swaps and whose waiting tasks poll.
 
     A subclass sets ``_steps`` (a ``CasStepper``, which sends the swaps) and
@@ -35,6 +46,7 @@ class CasLockStore:
     )
 
     looks: PollIntervals = PollIntervals()
+    _log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
     _steps: CasStepper
     _watcher: StatePoller
@@ -54,6 +66,47 @@ class CasLockStore:
 
     def unwatch(self, resource: Resource) -> None:
         self._watcher.unwatch(resource)
+
+    def _poller(
+        self, cas: CasStore, read: Callable[[Resource], Pending[StoredState]]
+    ) -> StatePoller:
+        return StatePoller(
+            read,
+            lambda state: cas.times(state).now,
+            self._steps.saw,
+            self._settings.client_id,
+            self._event_loop,
+            self._wake,
+            self.looks,
+        )
+
+    def _saw(self, resource: Resource, state: StoredState) -> None:
+        # A stepper must not start from the state before a renewal.
+        latest = newer_state(state, self._steps.known(resource))
+        assert latest is not None
+        self._steps.saw(resource, latest)
+
+    def _wanted(
+        self, kind: str, number: int, resource_type: str | None
+    ) -> Resource | None:
+        resource = resource_from_row(kind, number)
+        return resource if resource_type in (None, resource.type) else None
+
+    def _shown(
+        self, resource: Resource, read: Callable[[], StoredState]
+    ) -> Snapshot | None:
+        try:
+            state = read()
+        except BadRecord as exc:
+            # One damaged record must not hide the others from ``rwlock ls``.
+            log_event(self._log, "bad_record", resource=resource.label, error=str(exc))
+            return None
+        if state.record is None and state.seat is None:
+            return None
+        return self._snapshot(resource, state)
+
+    @abstractmethod
+    def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot: ...
 
     async def _wait_idle(self) -> None:
         # In a loop: an answer may cause another request.

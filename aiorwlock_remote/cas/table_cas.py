@@ -1,5 +1,10 @@
 """``CasStore`` over the two published tables, whatever the database.
 
+The row of ``mutex_locks`` is the mutex record; it exists as long as the lock is taken.
+The row of ``doormans`` has the published columns, which people and other programs read,
+and this library's record with its version. Times are passed as text in UTC, to the
+microsecond: ``2026-11-21 19:05:00.000001``.
+
 A ``StatementExecutor`` sends requests to the database and returns the answers. There
 are two requests:
 
@@ -7,19 +12,35 @@ are two requests:
   late. If all agree, store the new values; else return what is stored. In one
   transaction, and at best in one round trip. If ``n_fence`` is given, a phase begins:
   the fence that is stored, and returned, is the greater of ``n_fence`` and the server's
-  clock (``table_rows``).
+  clock.
 * ``look``: return both rows as of one moment.
+
+The server chooses the fence of a new phase, so that it is above all earlier fences,
+also if the row was deleted or if a failover lost the last grant
+(``tests/cas/test_failover.py``). A process must not choose the fence, because its
+estimate of the server's time may be ahead of the server.
+
+The stored text is the fence, a space, and the record as the process wrote it. The
+reader replaces the record's ``last``, and the fence of its grants, by that fence. A
+text without a fence has the older format, which counted the fences of a row from
+``created_at``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote.cas import StepTimes, StoredState
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
-from aiorwlock_remote.cas.port import StepTimes, StoredState
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.stepper import (
     CasStepper,
@@ -27,25 +48,26 @@ from aiorwlock_remote.cas.stepper import (
     WakeClients,
     map_granted,
 )
-from aiorwlock_remote.cas.table_rows import (
-    FENCE_DIGITS,
-    StoredRow,
-    VersionMark,
-    doorman_columns,
-    dump_record,
-    micros_of,
-    seat_columns,
-    state_of,
-    time_text,
-    with_fence,
-)
+from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Command, Granted, Reply
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, micros
-from aiorwlock_remote.core.value import replace
-from aiorwlock_remote.errors import BackendError
+from aiorwlock_remote.core.value import replace, value
+from aiorwlock_remote.errors import BackendError, BadRecord
 from aiorwlock_remote.ports import Clock, Finding
+
+COMPRESS_FROM_BYTES = 3_000
+"""Records longer than this are compressed: 500 readers take 102 kB, or 28 kB."""
+COMPRESSED_PREFIX = "z:"
+FENCE_DIGITS = 19
+VERSION_WITHOUT_RECORD_HINT = (
+    "set its version to NULL as well, or delete its row of doormans"
+)
+BAD_ACQUIRED_AT_HINT = "correct or delete its row: acquired_at must be a time"
+MAX_READERS_BYTES = 4_000
+"""Bytes of the column ``active_readers``; readers that do not fit are left out."""
 
 MAX_RECORD_BYTES = 32_767
 """Size limit of a stored record; a larger one is refused before it is sent."""
@@ -66,6 +88,176 @@ NO_RESOURCE_VALUES: Values = {
     "i_kind": "%",  # the encoding of names never yields this text
     "i_number": 0,
 }
+_EPOCH = datetime.fromtimestamp(0, UTC).replace(tzinfo=None)
+_MICRO = timedelta(microseconds=1)
+
+
+@value
+class StoredRow:
+    """Value object: a database's answer to a ``look`` or ``swap`` request.
+
+    If the swap was carried out, only ``done``, ``now`` and ``fence`` are given.
+    """
+
+    # The swap was carried out.
+    done: bool
+    # The server's clock.
+    now: str
+    # ``created_at``, version and text of the row in ``doormans``, if there is one.
+    created: str | None = None
+    version: str | None = None
+    record: str | None = field(default=None, repr=False)
+    # Ticket and ``acquired_at`` of the row in ``mutex_locks``, if there is one.
+    ticket: str | None = field(default=None, repr=False)
+    since: str | None = None
+    # The fence that the store chose in a swap that begins a phase.
+    fence: int | None = None
+
+
+@value
+class VersionMark:
+    """Value object: the stored version and mutex row that the next swap must find."""
+
+    version: str | None
+    ticket: str | None = field(default=None, repr=False)
+    since: str | None = None
+    # The server's clock in the answer that brought it, in microseconds.
+    now: int = field(default=0, compare=False)
+    # How many swaps of this process in a row led to this version.
+    calm: int = field(default=0, compare=False)
+
+
+def state_of(found: StoredRow) -> StoredState:
+    """Return the state in a database's answer, or raise ``BadRecord``."""
+    seat, record = None, None
+    if found.ticket is not None:
+        try:
+            since = _unix_seconds(found.since or "")  # None: infinity, or before Christ
+        except BadRecord as exc:
+            raise BadRecord(
+                what="acquired_at of the row in mutex_locks is not a time of the years "
+                "1 to 9999",
+                hint=BAD_ACQUIRED_AT_HINT,
+            ) from exc
+        seat = MutexRecord(f"{found.ticket},{since}")
+    # A row without a version was written by another program, by the published layout; a
+    # version without a record is damage (tests/backends/postgresql/test_hostile.py).
+    if found.record is None and found.version is not None:
+        raise BadRecord(
+            what="its row of doormans has a version but no record: was it edited by "
+            "another program?",
+            hint=VERSION_WITHOUT_RECORD_HINT,
+        )
+    if found.record is not None:
+        record = load_record(found.record, found.created or "")
+    mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
+    return StoredState(record, seat, mark, mark.now)
+
+
+def load_record(text: str, created: str) -> Doorman:
+    """Parse the stored text of a doorman.
+
+    ``created``: the row's column ``created_at``; texts of the older format count their
+    fences from it.
+
+    Raises:
+        BadRecord: The text cannot be read.
+    """
+    fence, space, rest = text.partition(" ")
+    if (
+        space
+        and fence.isdecimal()
+        and len(fence) <= FENCE_DIGITS
+        and int(fence) < 2**63
+    ):
+        return with_fence(loads(decompress(rest)), int(fence))
+    record = loads(decompress(text))
+    if not record.last:
+        return record
+    # The format before counted all fences of a row from the row's creation. The new
+    # fences must be above them (test_failover.py: test_a_row_of_the_version_before).
+    base = micros_of(created)
+    endings = tuple(replace(e, fence=e.fence + base) for e in record.endings)
+    return with_fence(replace(record, endings=endings), record.last + base)
+
+
+def with_fence(record: Doorman, fence: int) -> Doorman:
+    """Return the record with ``fence`` as the fence of the current phase's grants.
+
+    The ``endings`` (notes why grants ended early) keep the fences of earlier phases.
+    """
+    if fence == record.last:
+        return record
+    grants = tuple(replace(grant, fence=fence) for grant in record.grants)
+    return replace(record, last=fence, grants=grants)
+
+
+def dump_record(record: Doorman, *, begins: bool) -> str:
+    """Return the doorman as text to store in the table, preceded by its last fence.
+
+    ``begins``: a phase begins, so that the server writes the fence.
+    """
+    text = dumps(record)
+    if len(text) > COMPRESS_FROM_BYTES:
+        compressed = zlib.compress(text.encode(), 3)
+        text = COMPRESSED_PREFIX + base64.b64encode(compressed).decode()
+    return f" {text}" if begins else f"{record.last} {text}"
+
+
+def decompress(text: str) -> str:
+    """Return a stored record's JSON text, or raise ``BadRecord`` if it is damaged."""
+    if not text.startswith(COMPRESSED_PREFIX):
+        return text
+    packed = text.removeprefix(COMPRESSED_PREFIX)
+    try:
+        return zlib.decompress(base64.b64decode(packed)).decode()
+    except (binascii.Error, zlib.error, ValueError) as exc:
+        raise BadRecord(what="the stored record cannot be decompressed") from exc
+
+
+def seat_columns(seat: MutexRecord | None) -> tuple[str | None, str | None]:
+    """Return the columns ``ticket`` and ``acquired_at``; both None if ``seat`` is."""
+    if seat is None:
+        return None, None
+    seconds, _, rest = seat.value.rpartition(",")[2].partition(".")
+    return seat.ticket, time_text(int(seconds) * MICROS + int(rest or 0))
+
+
+def doorman_columns(record: Doorman) -> tuple[str, str | None]:
+    """Return the columns ``active_readers`` and ``pending_writer`` of a doorman."""
+    first = next((entry for entry in record.queue if entry.mode is Mode.WRITE), None)
+    writer = None if first is None else f"{first.client_id},{first.since // MICROS}"
+    return "{" + ",".join(_reader_entries(record)) + "}", writer
+
+
+def _reader_entries(record: Doorman) -> Iterator[str]:
+    left = MAX_READERS_BYTES - len("{}")
+    for grant in record.grants:
+        if grant.mode is Mode.READ:
+            entry = f"{json.dumps(grant.ticket)}:{grant.since // MICROS}"
+            left -= len(entry) + 1
+            if left < 0:
+                return
+            yield entry
+
+
+def micros_of(text: str) -> int:
+    """Parse a UTC time to microseconds since 1970; ``BadRecord`` if it is none."""
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // _MICRO
+    except (ValueError, TypeError) as exc:  # TypeError: it has a time zone
+        raise BadRecord(what=f"{text!r} is not a time") from exc
+
+
+def time_text(micros: int) -> str:
+    """Format microseconds since 1970 as UTC, like ``2026-11-21 19:05:00.000001``."""
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat(" ", "microseconds")
+
+
+def _unix_seconds(since: str) -> str:
+    # This library writes whole seconds; other programs may write fractions.
+    whole, rest = divmod(micros_of(since), MICROS)
+    return f"{whole}.{rest:06}" if rest else str(whole)
 
 
 class StatementExecutor(Protocol):
@@ -111,7 +303,10 @@ class ArrivalNotices:
         return replace(record, extra=others + ours)
 
     def behind(self, record: Doorman) -> str | None:
-        """Return the id of the client to notify of our new queue entry, or None."""
+        """Return the id of the client to notify when we join the queue, or None.
+
+        ``record``: the doorman with our new queue entry.
+        """
         other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
         if not isinstance(other, str) or not other.isalnum() or not other.isascii():
             return None
@@ -137,23 +332,12 @@ def may_skip_fsync(
     """
     # Such a commit need not wait for the disk, which it reaches before any later commit
     # does. No holder, and no next fence, may depend on it (test_durability.py).
-    if leaves:
-        return all_grants_expire(before)
-    return stays and only_queue_changed(before, after)
-
-
-def all_grants_expire(record: Doorman | None) -> bool:
-    """Return True if the doorman has grants and each of them has an expiry time."""
-    if record is None or not record.grants:
-        return False
-    return all(grant.expires is not None for grant in record.grants)
-
-
-def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if a step left the grants and the last fence as they were."""
     if before is None:
         return False
-    return after.grants == before.grants and after.last == before.last
+    if leaves:
+        expiries = [grant.expires for grant in before.grants]
+        return bool(expiries) and None not in expiries
+    return stays and after.grants == before.grants and after.last == before.last
 
 
 class TableCas:
@@ -189,7 +373,7 @@ class TableCas:
         return StoredState(None, None, VersionMark(None))
 
     def clock(self) -> int:
-        return micros(self._clock.now())
+        return round(self._clock.now() * MICROS)
 
     def times(self, state: StoredState) -> StepTimes:
         del state  # and the floor is 0: the server chooses the fences
@@ -264,7 +448,7 @@ class TableCas:
             now = self._update_time(found, sent)
             new = VersionMark(version, ticket, since, now, mark.calm + 1)
             stored = record if found.fence is None else with_fence(record, found.fence)
-            return True, StoredState(stored, seat, new)
+            return True, StoredState(stored, seat, new, now)
 
         return map_pending(self._executor.ask("swap", values), swapped)
 
@@ -282,30 +466,21 @@ class TableStepper(CasStepper):
     """``CasStepper`` over the published tables, with pauses after repeated refusals."""
 
     def __init__(self, cas: TableCas, wakes: WakeClients, later: Later) -> None:
-        super().__init__(cas, wakes, CasBackoff(cas.load, later), _with_server_time)
+        super().__init__(cas, wakes, CasBackoff(cas.load, later))
 
+    def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
+        del command
+        # The transition's ``now`` may be behind the server's clock by the slack. For a
+        # fresh grant the caller counts from when it sent its request instead.
+        now = 0 if queue.seen is None else queue.seen.mark.now
 
-def newer_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Return the state read later, by the server's clock. None counts as the oldest."""
-    if one is None or other is None:
-        return one or other
-    return one if one.mark.now > other.mark.now else other
+        def timed(granted: Granted) -> Granted:
+            for grant in granted.grants:
+                if grant.since != granted.now:
+                    return replace(granted, now=max(now, granted.now))
+            return granted
 
-
-def _with_server_time(_: Command, reply: Reply, queue: CommandQueue) -> Reply:
-    # The transition's ``now`` may be behind the server's clock by the slack. For a
-    # fresh grant the caller counts from when it sent its request instead.
-    now = 0 if queue.seen is None else queue.seen.mark.now
-
-    def timed(granted: Granted) -> Granted:
-        for grant in granted.grants:
-            if grant.since != granted.now:
-                return replace(granted, now=max(now, granted.now))
-        return granted
-
-    return map_granted(reply, timed)
+        return map_granted(reply, timed)
 
 
 def _record_too_long(

@@ -18,9 +18,9 @@ from aiorwlock_remote.backends.cassandra.options import (
 from aiorwlock_remote.backends.mariadb import options as mariadb_options
 from aiorwlock_remote.backends.mariadb import schema as mariadb_schema
 from aiorwlock_remote.backends.oracle.options import check_schema
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from aiorwlock_remote.backends.postgresql import options as postgresql_options
-from aiorwlock_remote.backends.postgresql import schema as postgresql_schema
+from aiorwlock_remote.backends.postgresql import statements as postgresql_schema
 from aiorwlock_remote.backends.sqlite.sqlite_file import statements_of_sqlite
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import print_json, table

@@ -51,7 +51,10 @@ def may_enter(doorman: Doorman, entry: QueueEntry, policy: Policy, now: int) -> 
 
 
 def writers(doorman: Doorman, now: int) -> list[QueueEntry]:
-    """Return the queue entries of writers that missed no claim window, oldest first."""
+    """Return the queue entries of waiting writers, oldest first.
+
+    Left out is a writer that was offered the resource and did not claim it in time.
+    """
     return [
         p for p in doorman.queue if p.mode is Mode.WRITE and not p.missed_claim(now)
     ]
@@ -65,7 +68,10 @@ def writer_waits(doorman: Doorman, now: int) -> bool:
 
 
 def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
-    """Return True if this reader may pass waiting writers, as a write phase ended."""
+    """Return True if the reader with this queue entry may enter before waiting writers.
+
+    A reader that waited when a write phase ended may, during one claim window.
+    """
     # Without ``admit_until`` a dead reader would block the next writer for ever
     # (test_the_window_of_the_admitted_closes).
     open_now = not doorman.admit_until or now < doorman.admit_until
@@ -73,7 +79,10 @@ def is_admitted(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
 
 
 def admitted(doorman: Doorman, now: int) -> list[QueueEntry]:
-    """Return readers' entries that may pass writers and did not miss a claim window."""
+    """Return the entries of readers that may enter before waiting writers.
+
+    Left out is a reader that was offered the resource and did not claim it in time.
+    """
     readers = [
         p for p in doorman.queue if p.mode is Mode.READ and not p.missed_claim(now)
     ]
@@ -88,7 +97,8 @@ def admit_waiting(doorman: Doorman) -> Doorman:
 def settle(doorman: Doorman, now: int) -> Doorman:
     """Let the waiting readers enter if no writer holds the resource or may claim it.
 
-    A writer that missed its claim window may not. Otherwise change nothing.
+    A writer that did not claim the resource in time may not claim it. If there is a
+    writer, return the doorman unchanged.
     """
     if doorman.writing or doorman.barred_until > now or writer_waits(doorman, now):
         return doorman
@@ -99,7 +109,10 @@ def settle(doorman: Doorman, now: int) -> Doorman:
 
 
 def suspend(doorman: Doorman, now: int) -> Doorman:
-    """Postpone the readers' claim window: another program holds the resource now."""
+    """Close the readers' claim window; it is opened anew by a later ``offer``.
+
+    For the time in which another program holds the resource.
+    """
     return replace(doorman, admit_until=0) if doorman.admit_until > now else doorman
 
 
@@ -128,7 +141,10 @@ def retry_after(
 
 
 def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
-    """Offer the resource to entries that may claim it; also return clients to wake."""
+    """Reserve a free resource for the queue entries whose turn it is.
+
+    Return the new doorman, and the ids of the clients to wake because of it.
+    """
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
     doorman, woken = _open_window(settle(doorman, now), now)
@@ -143,7 +159,10 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 
 
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
-    """Let these clients' claim windows count as missed: they cannot be reached."""
+    """Let the offers to these clients count as missed, because no wake-up reaches them.
+
+    A later ``offer`` then passes the resource on to other clients.
+    """
     called = [
         p
         for p in doorman.queue

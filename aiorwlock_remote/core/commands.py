@@ -5,12 +5,13 @@ Times are microseconds, except where a name says seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 
 from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Grant, Requester
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import MICROS
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
 # Microseconds an entry lives unless refreshed: three poll intervals of 1.5 s.
@@ -190,6 +191,21 @@ Command = (
 )
 
 
+def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
+    """Return the command with each ``Claim`` in it replaced by ``change(claim)``."""
+    match command:
+        case Acquire():
+            return replace(command, claims=tuple(map(change, command.claims)))
+        case Downgrade() | Upgrade() | Adopt():
+            return replace(command, claim=change(command.claim))
+        case Release() if command.then:
+            then = [map_claims(acquire, change) for acquire in command.then]
+            acquires = tuple([each for each in then if isinstance(each, Acquire)])
+            return replace(command, then=acquires)
+        case _:
+            return command
+
+
 @value
 class Granted:
     """Reply: these grants hold; the other claims of the command still wait.
@@ -206,7 +222,8 @@ class Granted:
 class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
-    ``retry_after``: microseconds until an expiry may let it enter; None: not known.
+    ``retry_after``: microseconds until an expiry may let the client enter; None: not
+    known. ``holders``: a text about each holder, for people.
     """
 
     ahead: int
@@ -216,7 +233,10 @@ class Waiting:
 
 @value
 class Refused:
-    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``."""
+    """Reply: not granted, not queued; ``why``: a constant such as ``HELD``.
+
+    ``retry_after`` and ``holders``: as in ``Waiting``.
+    """
 
     why: str
     retry_after: int | None = None
@@ -240,7 +260,10 @@ class Conflict:
 
 @value
 class Released:
-    """Reply to ``Release``: whether the ticket had a grant, and replies to ``then``."""
+    """Reply to ``Release``: whether the ticket had a grant; if not, the ``reason``.
+
+    ``then``: the replies to the acquires in the command's ``then``.
+    """
 
     held: bool
     reason: LossReason = "expired"

@@ -41,7 +41,11 @@ UNKNOWN_REQUESTER = Requester()
 
 @value
 class Grant:
-    """A holder's right to the resource; ``expires``: microseconds, None if never."""
+    """A holder's right to the resource, as it is stored.
+
+    ``since`` and ``expires``: microseconds of the store's clock; None: never.
+    ``lock_delay``: for how many microseconds after ``expires`` no client may enter.
+    """
 
     ticket: str = field(repr=False)
     mode: Mode
@@ -100,7 +104,10 @@ class PendingUpgrade:
 
 @value
 class LossNote:
-    """Why a grant with this fence ended early; holder "*": all with this fence."""
+    """Note why a grant ended early, for its holder to read.
+
+    ``holder``: the holder's public id, or "*" for all holders with this fence.
+    """
 
     fence: int
     holder: str
@@ -187,12 +194,7 @@ class Doorman:
         # A host's clock restarts at a boot, so the ends of leases mean nothing then
         # (test_another_boot_ends_everything_but_the_fence).
         return replace(
-            self,
-            grants=(),
-            queue=(),
-            upgrader=None,
-            admit_until=0,
-            barred_until=0,
+            self, grants=(), queue=(), upgrader=None, admit_until=0, barred_until=0
         )
 
 
@@ -240,7 +242,10 @@ class StepContext:
 
 
 def without_own_record(at: StepContext, tickets: Container[str]) -> StepContext:
-    """Return the context without ``foreign`` if that record has one of the tickets."""
+    """Return the context with ``foreign`` set to None if it has one of the tickets.
+
+    Such a mutex record is not another program's: the doorman was lost.
+    """
     foreign = at.foreign
     if foreign is None or foreign.ticket not in tickets:
         return at

@@ -40,12 +40,12 @@ MAX_NAMED = 4
 
 
 def foreign_seat(doorman: Doorman, seat: MutexRecord | None) -> MutexRecord | None:
-    """Return the mutex record found if another program wrote it, else None."""
+    """Return the stored mutex record ``seat`` if another program's, else None."""
     return seat if seat is not None and seat.value != doorman.seat else None
 
 
 def reconcile(doorman: Doorman, seat: MutexRecord | None) -> Doorman:
-    """Remove all grants if the mutex record found is missing or not the one we wrote.
+    """Remove all grants if ``seat``, the stored mutex record, is not the one we wrote.
 
     Notes why each holder lost its grant: ``forced`` if missing, else ``stolen``.
     """
@@ -126,7 +126,8 @@ def sync_mutex_record(
 ) -> tuple[str | None, MutexRecord | None]:
     """Return the new text of ``Doorman.seat``, and the mutex record to store.
 
-    None: delete it. ``foreign``: another program's record, which stays as it is.
+    The record None means: delete it. ``foreign``: another program's mutex record,
+    which stays as it is; None: there is none.
     ``wall``: microseconds of the store's wall clock.
     """
     if foreign is not None:

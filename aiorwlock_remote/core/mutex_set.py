@@ -61,7 +61,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Reply: no mutex taken; ``retry_after``: microseconds to an expiry, or None."""
+    """Reply to a ``TakeRequest``: no mutex was free.
+
+    ``retry_after``: microseconds until one may become free by expiry; None: not known.
+    """
 
     retry_after: int | None
 

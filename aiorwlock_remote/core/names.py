@@ -93,19 +93,13 @@ class _Prefixed(Resource):
 
 def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> Resource:
     """Return the resource with this type and id; its type begins with the prefix."""
-    try:
-        return _named(resource_type, resource_id, prefix)
-    # A part that is not hashable cannot be looked up in the cache. The plain function
-    # refuses it with a clear error, or takes a strange subclass of an allowed type.
-    except TypeError:
-        return _named.__wrapped__(resource_type, resource_id, prefix)
+    kind = encode_type(resource_type, prefix)
+    return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
 
 
 # ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
-@lru_cache(CACHE_SIZE, typed=True)
-def _named(resource_type: str, resource_id: ResourceId, prefix: str) -> Resource:
-    kind = encode_type(resource_type, prefix)
-    return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
+cached_resource = lru_cache(CACHE_SIZE, typed=True)(resource)
+"""``resource`` with a cache; ``TypeError`` for a type or id that is not hashable."""
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:

@@ -133,7 +133,7 @@ FIRST_ACTION = NextAction(Action.WRITE)
 def next_action(
     move: NextAction, answer: ActionResult, ages: ExpiryAges, *, confirm: bool = False
 ) -> NextAction:
-    """Return the action that follows the result ``answer`` of ``move``.
+    """Return the next step of a process whose step ``move`` had the result ``answer``.
 
     ``ages``: when others' records count as dead. ``confirm``: whether the store may
     show an old state. A result that does not fit the action raises ``ValueError``.

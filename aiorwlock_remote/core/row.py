@@ -45,7 +45,8 @@ RowKey = int | str | UUID
 class RowTable:
     """Name of a user's table (``schema.table`` or ``table``) and of columns in it.
 
-    ``key`` identifies a row; the lock uses the others.
+    ``key`` identifies a row; ``mark``, ``count`` and ``reason`` have the state of the
+    row's lock; ``grants`` has its leases.
     """
 
     name: str
@@ -253,13 +254,20 @@ def lock_plan(
 
 
 def unlock_plan(words: RowStatements[S], mode: Mode, reason: str) -> Plan[S, RowStep]:
-    """Return a generator of statements that unlock a row, or read it if they cannot."""
+    """Return a generator that yields the statements to unlock a row.
+
+    The generator is sent the results of the statements. Its result is a ``RowStep``,
+    with the row as it is if it could not be unlocked.
+    """
     ran = yield words.unlock(mode, reason)
     return (yield from _step_result(words, ran.count))
 
 
 def look_plan(words: RowStatements[S]) -> Plan[S, RowStep]:
-    """Return a generator that yields the statement to read the row and is sent rows."""
+    """Return a generator that yields the statement to read the row, and is sent rows.
+
+    Its result is a ``RowStep`` with the row's mark, count and reason.
+    """
     return (yield from _step_result(words, 0))
 
 

@@ -34,7 +34,10 @@ class Dialect:
     freed: str = ""
 
     def patient(self, milliseconds: int) -> Dialect:
-        """Return the dialect, with this limit to waits for a row (PostgreSQL only)."""
+        """Return the dialect in which no statement waits longer than this for a row.
+
+        Only PostgreSQL has such a limit; other dialects are returned unchanged.
+        """
         if self is not POSTGRESQL:
             return self
         # A statement that waits for a row goes on waiting after its client has hung up,

@@ -1,10 +1,4 @@
-"""Leases, deadlines and polls: seconds for users, microseconds for stores.
-
-A lease counts from BEFORE the request that got or renewed it was sent, so that the
-holder stops relying on it before the store stops honouring it. A deadline counted from
-the reply lets two clients rely on the lock at once (model ``LeaseTime``, config
-``reply``).
-"""
+"""Durations: seconds for users, microseconds for stores; polls and pauses."""
 
 from __future__ import annotations
 
@@ -18,8 +12,6 @@ MICROS = 1_000_000
 MIN_LEASE = 0.2
 MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
-# A lease is renewed each time a third of it has passed.
-RENEWALS_PER_LEASE = 3
 _NUMBERS = int, float
 
 
@@ -47,26 +39,6 @@ def check_seconds(
             what=f"{name}={quoted(given)} is out of range",
             hint=f"from {least:g} s to ten years",
         )
-
-
-def default_margin(lease: float) -> float:
-    """Return how many seconds early to stop relying on a lease, since clocks drift."""
-    return max(0.01 * lease, 0.05)
-
-
-def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
-    """Return the local monotonic time (seconds) until which a holder relies on a grant.
-
-    ``sent_at``: when its request was sent. ``margin``: seconds to stop before the lease
-    ends (None: default).
-    """
-    kept_back = default_margin(lease) if margin is None else margin
-    return sent_at + lease - kept_back
-
-
-def renew_at(sent_at: float, lease: float) -> float:
-    """Return the local monotonic time (s) to renew a lease requested at ``sent_at``."""
-    return sent_at + lease / RENEWALS_PER_LEASE
 
 
 @dataclass(frozen=True, slots=True)

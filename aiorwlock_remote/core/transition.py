@@ -30,10 +30,8 @@ clients.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from aiorwlock_remote.core.admission import (
-    admitted,
     may_enter,
     offer,
     retry_after,
@@ -51,14 +49,11 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
     Answer,
-    Claim,
     Command,
-    Conflict,
     Downgrade,
     Forced,
     ForceRelease,
     Granted,
-    IllegalCommand,
     NotHeld,
     Refused,
     Release,
@@ -77,7 +72,6 @@ from aiorwlock_remote.core.doorman import (
     Grant,
     LossNote,
     MutexRecord,
-    PendingUpgrade,
     QueueEntry,
     StepContext,
     describe_holders,
@@ -85,6 +79,7 @@ from aiorwlock_remote.core.doorman import (
     new_fence,
     without_own_record,
 )
+from aiorwlock_remote.core.moves import MustWait, move
 from aiorwlock_remote.core.mutex_record import (
     drop_grants,
     expire,
@@ -110,14 +105,6 @@ class Step:
     seat: MutexRecord | None
     reply: Reply
     wakes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MustWait:
-    """Means a ``Waiting`` reply, which is made when the step's end is known."""
-
-    client_id: str
-    mode: Mode
 
 
 AcquireReply = Granted | Refused | MustWait
@@ -190,7 +177,7 @@ def _step(
         case Renew():
             doorman, at, draft = _renew(doorman, command, at)
         case Downgrade() | Upgrade() | Adopt():
-            doorman, at, draft = _convert(doorman, command, at)
+            doorman, at, draft = move(doorman, command, at)
         case ForceRelease():
             doorman, at, draft = _force(doorman, command, at)
     wakes: tuple[str, ...] = ()
@@ -215,9 +202,10 @@ def _step(
 def peek(
     record: Doorman, seat: MutexRecord | None, now: int
 ) -> tuple[Doorman, MutexRecord | None]:
-    """Return the doorman as the next step would find it, without what has expired.
+    """Return the doorman as a step at ``now`` finds it, without what has expired.
 
-    The second item is the mutex record if another program wrote it, else None.
+    The second item of the pair is ``seat`` if another program wrote that mutex record,
+    else None.
     """
     foreign = foreign_seat(record, seat)
     doorman = reconcile(expire(record, now), seat)
@@ -260,13 +248,7 @@ def next_attempt(
         free = foreign is None and may_enter(doorman, entry, Policy.FAIR, now)
         wait = 0 if free else retry_after(doorman, entry, foreign, now)
         if wait is not None and (soonest is None or wait < soonest[1]):
-            due_to = (
-                entry.number,
-                free,
-                doorman.last,
-                len(doorman.grants),
-                now + wait,
-            )
+            due_to = (entry.number, free, doorman.last, len(doorman.grants), now + wait)
             soonest = (due_to[:4] if free else due_to), wait
     return soonest
 
@@ -279,7 +261,11 @@ def fast_path(
     floor: int,
     wall: int,
 ) -> FastStep | None:
-    """Return the result of ``transition`` for a writer without rivals, else None."""
+    """Return the result of ``transition`` for a writer without rivals, else None.
+
+    The command must acquire or release, and no client wait. For all else the result is
+    None, and the full transition has to run.
+    """
     # Most locks have no waiters, and then this gives the full transition's result in a
     # fraction of its time (test_fast_path.py compares every field).
     if before.queue or before.upgrader is not None or before.barred_until:
@@ -339,7 +325,10 @@ def _fast_release(
 def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
-    """Grant the claims, or queue or refuse them; a repeated acquire changes nothing."""
+    """Grant the claims of ``cmd``, or queue or refuse them.
+
+    Return the new doorman and the reply. A repeated acquire changes nothing.
+    """
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -457,7 +446,10 @@ def _refusal_reason(doorman: Doorman, cmd: Acquire, at: StepContext) -> str:
 def withdraw(
     doorman: Doorman, cmd: Withdraw, at: StepContext
 ) -> tuple[Doorman, StepContext, Withdrawn]:
-    """Undo an acquire, whether it was granted, queued or never arrived."""
+    """Undo an acquire, whether it was granted, queued or never arrived.
+
+    Return the new doorman, the context in which the step goes on, and the reply.
+    """
     gone = tuple(g for t in cmd.tickets if (g := doorman.grant(t)) is not None)
     doorman = drop_grants(doorman, gone)
     held = tuple(g.ticket for g in gone)
@@ -526,110 +518,6 @@ def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
     if expires is None or lease is None:
         return None
     return max(expires, now + lease)  # the holder may rely on the earlier promise
-
-
-def _convert(
-    doorman: Doorman, cmd: Downgrade | Upgrade | Adopt, at: StepContext
-) -> tuple[Doorman, StepContext, Granted | NotHeld | Conflict | Refused | MustWait]:
-    draft: Granted | NotHeld | Conflict | Refused | MustWait
-    match cmd:
-        case Downgrade():
-            doorman, draft = downgrade(doorman, cmd, at)
-        case Upgrade():
-            doorman, draft = upgrade(doorman, cmd, at)
-        case Adopt():
-            doorman, draft = adopt(doorman, cmd, at)
-    # Neither ticket is a grant any more: the caller learns it now, so its own ticket
-    # must leave the mutex record, where nothing else could remove it (model Seat).
-    if isinstance(draft, NotHeld):
-        at = without_own_record(at, (cmd.ticket, cmd.claim.ticket))
-    return doorman, at, draft
-
-
-def downgrade(
-    doorman: Doorman, cmd: Downgrade, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld]:
-    """Turn a write grant into a read grant; readers waiting now may join it."""
-    done = doorman.grant(cmd.claim.ticket)
-    if done is not None and done.mode is Mode.READ:
-        return doorman, Granted((done,), at.now)
-    old = doorman.grant(cmd.ticket)
-    if old is None:
-        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
-    if old.mode is not Mode.WRITE:
-        raise IllegalCommand("only a writer can be downgraded")
-    # In a new phase: with the writer's fence, a session of the reader would accept what
-    # its own expired writer still sends (model LockRec, ``downgrade_keeps_phase``).
-    return _converted(drop_grants(doorman, (old,)), Mode.READ, cmd.claim, at)
-
-
-def upgrade(
-    doorman: Doorman, cmd: Upgrade, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | MustWait]:
-    """Turn the only reader into a writer; if other readers hold, wait or refuse."""
-    done = doorman.grant(cmd.claim.ticket)
-    if done is not None and done.mode is Mode.WRITE:
-        return doorman, Granted((done,), at.now)
-    old = doorman.grant(cmd.ticket)
-    if old is None:
-        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
-    if old.mode is not Mode.READ:
-        raise IllegalCommand("only a reader can be upgraded")
-    slot = doorman.upgrader
-    # Two waiting upgraders would wait for each other for ever (LockLive,
-    # ``two_upgraders``).
-    if slot is not None and slot.ticket != cmd.ticket:
-        return doorman, Conflict()
-    # An expired reader's lock delay holds for an upgrade as for any writer
-    # (test_no_upgrade_during_a_lock_delay).
-    barred = doorman.barred_until > at.now
-    # Admitted readers go first. A reader that upgrades at once is admitted again by the
-    # end of its own write phase, and would lock them out each time (LockLive,
-    # ``drawn_upgrade_rushes``).
-    first = admitted(doorman, at.now)
-    if len(doorman.grants) == 1 and not barred and not first:
-        doorman = replace(drop_grants(doorman, (old,)), admit_upto=0, admit_until=0)
-        doorman, granted = _converted(doorman, Mode.WRITE, cmd.claim, at)
-        return replace(doorman, upgraded=True), granted
-    if not cmd.may_wait:
-        why, wait = HELD, None
-        if barred:
-            why, wait = BARRED, doorman.barred_until - at.now
-        return doorman, Refused(why, wait, describe_holders(doorman, at.foreign))
-    slot = PendingUpgrade(cmd.ticket, cmd.client_id, at.now + cmd.entry_ttl)
-    return replace(doorman, upgrader=slot), MustWait(cmd.client_id, Mode.WRITE)
-
-
-def adopt(
-    doorman: Doorman, cmd: Adopt, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld]:
-    """Move a grant to the ticket in ``cmd.claim``; no waiting client can enter."""
-    done = doorman.grant(cmd.claim.ticket)
-    if done is not None:
-        return doorman, Granted((done,), at.now)
-    old = doorman.grant(cmd.ticket)
-    if old is None:
-        return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
-    # A writer's new owner has a new phase, so that what the former owner still sends is
-    # stale (LockRec, ``adopted_phase``). A reader stays in the phase of all readers.
-    fence = new_fence(doorman, at.floor) if old.mode is Mode.WRITE else doorman.last
-    grant = cmd.claim.grant(old.mode, fence, at.now)
-    grants = tuple(grant if g is old else g for g in doorman.grants)
-    slot = doorman.upgrader
-    if slot is not None and slot.ticket == old.ticket:
-        # It was the former owner that waited; the new one did not ask for an upgrade
-        # (test_who_adopts_an_upgrader_does_not_upgrade).
-        slot = None
-    doorman = replace(doorman, last=fence, grants=grants, upgrader=slot)
-    return doorman, Granted((grant,), at.now)
-
-
-def _converted(
-    doorman: Doorman, mode: Mode, claim: Claim, at: StepContext
-) -> tuple[Doorman, Granted]:
-    fence = new_fence(doorman, at.floor)
-    grant = claim.grant(mode, fence, at.now)
-    return replace(doorman, last=fence, grants=(grant,)), Granted((grant,), at.now)
 
 
 def _force(

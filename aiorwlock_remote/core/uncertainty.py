@@ -35,7 +35,10 @@ def may_be_repeated(error: BaseException) -> bool:
 
 
 def after_change(error: BackendError) -> BackendUnavailable:
-    """Return the error without ``nothing_done``: an earlier part changed the store."""
+    """Return a like error that does not say ``nothing_done``.
+
+    For a request in parts, if a part before the failed one has changed the store.
+    """
     doubtful = BackendUnavailable(
         what=error.what, hint=error.hint, retry_after=error.retry_after
     )
@@ -44,7 +47,10 @@ def after_change(error: BackendError) -> BackendUnavailable:
 
 
 def without_proof(error: BaseException) -> BaseException:
-    """Return the error without ``nothing_done``: an earlier try may have been done."""
+    """Return a like error that does not say ``nothing_done``.
+
+    For a repeated request, if an earlier attempt may have been carried out.
+    """
     if is_uncertain(error):
         return error
     # The error itself stays as it is: other tasks may raise it, too.

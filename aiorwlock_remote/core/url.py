@@ -124,7 +124,7 @@ def whole_number(text: str) -> int | None:
 
 
 def in_range(what: str, seconds: float, least: float, most: float) -> float:
-    """Return ``seconds`` if in this range, else raise ``ConfigurationError``."""
+    """Return ``seconds`` if in this range; else raise an error about ``what``."""
     if not least <= seconds <= most:  # NaN neither
         raise ConfigurationError(
             what=f"{what}={seconds:g} is out of range",

@@ -59,8 +59,7 @@ def this_boot() -> BootId:
         return BootId(_boot_id(), _shift())
     except OSError as exc:
         raise BackendUnavailable(
-            what=f"the boot id of the host cannot be read ({exc})",
-            nothing_done=True,
+            what=f"the boot id of the host cannot be read ({exc})", nothing_done=True
         ) from exc
 
 

@@ -37,8 +37,11 @@ class WakeEvent(Protocol):
     def set(self) -> None:
         """Wake the waiting thread, or the next one to wait. For any thread."""
 
-    def wait(self, seconds: float | None) -> None:
-        """Wait for ``set``, a change or ``seconds``; if None, for ``set`` only."""
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for ``set``, a change or ``seconds``; if None, for ``set`` only.
+
+        Return True if a process is changing the store, or has changed it.
+        """
 
     def close(self) -> None:
         """Release the event's resources. Called when no thread waits any more."""
@@ -55,9 +58,10 @@ class PlainWakeEvent:
     def set(self) -> None:
         self._event.set()
 
-    def wait(self, seconds: float | None) -> None:
+    def wait(self, seconds: float | None) -> bool:
         self._event.wait(seconds)
         self._event.clear()
+        return False
 
     def close(self) -> None:
         pass
@@ -103,10 +107,17 @@ class LocalConnection(Protocol):
         """
 
     def alarm(self) -> WakeEvent:
-        """Return a new event, set by changes of this store if the store can notify."""
+        """Return a new event, set by changes of this store if the store can notify.
+
+        It may be set when a change begins, before ``version`` shows the change.
+        """
 
     def version(self) -> object:
-        """Return a value that differs after any change of the store; cheap to call."""
+        """Return a value that differs after any change of the store; cheap to call.
+
+        Raises ``BackendError`` if the connection is not open, or if another store took
+        the place of the one that was open: ``open`` and ``alarm`` must be called again.
+        """
 
 
 class DecodeCache:

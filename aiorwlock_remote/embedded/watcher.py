@@ -31,6 +31,8 @@ PAUSE_GROWTH = 1.25
 """Factor from one pause to the next."""
 NEAR_ENTRIES = 3
 """Queue entries at the front of a queue whose turn counts as near."""
+UNTIL_COMMIT = 0.0003
+"""Seconds from the notice of a change that is not visible yet to the next look."""
 PAUSE_AFTER_FAILURE = 0.5
 """Seconds until the next look after one that failed: each failure is logged."""
 
@@ -75,6 +77,7 @@ class ChangeWatcher:
         self._kept: set[Resource] = set()  # in the middle of another process's step
         self._lock = threading.Lock()
         self._alarm: WakeEvent = PlainWakeEvent()
+        self._changing = False  # while the thread slept, a process changed the store
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -115,8 +118,14 @@ class ChangeWatcher:
                     changed = version != before
                     again = {*fresh, *self._kept}
                     near = self._look(list(self._watched) if changed else list(again))
-                    hurry = near and not self._alarm.hears
-                    pause = shortest if hurry else min(pause * PAUSE_GROWTH, longest)
+                    if self._changing and not changed:
+                        # The change was noticed before it was committed, and its end
+                        # sets no alarm (test_a_change_noticed_too_early).
+                        pause = UNTIL_COMMIT
+                    elif near and not self._alarm.hears:
+                        pause = shortest
+                    else:
+                        pause = min(pause * PAUSE_GROWTH, longest)
                 except (BackendError, ConfigurationError) as exc:
                     log_event(log, "watch_failed", error=str(exc))
                     pause = PAUSE_AFTER_FAILURE
@@ -132,8 +141,10 @@ class ChangeWatcher:
         # may have become free between the step that queued and ``watch``.
         with self._lock:
             awake, idle = self._fresh or self._closed, not self._watched
+        self._changing = False
         if not awake:
-            self._alarm.wait(None if idle else uniform(0.75, 1.25) * pause)
+            seconds = None if idle else uniform(0.75, 1.25) * pause
+            self._changing = self._alarm.wait(seconds)
         with self._lock:
             if self._closed:
                 return None

@@ -15,7 +15,6 @@ from aiorwlock_remote.core.names import (
     Resource,
     ResourceId,
     encode_type,
-    resource,
     resource_under_prefix,
 )
 from aiorwlock_remote.core.text import quoted
@@ -79,7 +78,7 @@ class Locks(TicketCalls, RecipeFactories):
         Raises:
             ConfigurationError: a name or an option is not valid.
         """
-        target = resource(resource_type, resource_id, self._session.prefix)
+        target = self._session.resource(resource_type, resource_id)
         return Mutex(self._session, target, self._options.but(options))
 
     lock = mutex
@@ -101,7 +100,7 @@ class Locks(TicketCalls, RecipeFactories):
             ConfigurationError: a name or an option is not valid; ``fair`` is an option
                 of a mutex.
         """
-        target = resource(resource_type, resource_id, self._session.prefix)
+        target = self._session.resource(resource_type, resource_id)
         return RWLock(self._session, target, rwlock_options(self._options, options))
 
     def multi(

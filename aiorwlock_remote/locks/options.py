@@ -16,12 +16,11 @@ from aiorwlock_remote.core.timing import (
     DEFAULT_LEASE,
     MIN_LEASE,
     check_seconds,
-    default_margin,
 )
 from aiorwlock_remote.core.url import CONNECT_ONLY_OPTIONS
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.runtime.lease import LeaseTerms
+from aiorwlock_remote.runtime.lease import LeaseTerms, default_margin
 
 PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""

@@ -9,7 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import (
+    Resource,
+    ResourceId,
+    cached_resource,
+    resource,
+)
 from aiorwlock_remote.errors import Closed, WouldDeadlock
 from aiorwlock_remote.locks.info import LockInfo, lock_info
 from aiorwlock_remote.locks.observers import (
@@ -73,6 +78,15 @@ class Session:
         if self.forked:
             raise Closed(reason="forked")
         raise Closed(reason="closed" if self.closed else "other loop")
+
+    def resource(self, resource_type: str, resource_id: ResourceId) -> Resource:
+        """Return the resource of this name, its type preceded by the prefix."""
+        try:
+            return cached_resource(resource_type, resource_id, self.prefix)
+        # An id that is not hashable is refused with a clear error, or is of a strange
+        # subclass of an allowed type.
+        except TypeError:
+            return resource(resource_type, resource_id, self.prefix)
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
         """Convert a snapshot to a ``LockInfo``; log if the store's clock went back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release, Released
-from aiorwlock_remote.core.names import ResourceId, resource
+from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.ticket import Mode, Policy, check_ticket, holder_of
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds, micros
 from aiorwlock_remote.locks.session import Session
@@ -129,7 +129,7 @@ async def _acquire(
     pending: bool = False,
 ) -> bool:
     session.check()
-    target = resource(*name, session.prefix)
+    target = session.resource(*name)
     check_seconds("lease", lease, least=MIN_LEASE)
     length = None if lease is None else micros(lease)
     # Only the ticket is the caller's: a repeated call finds its own grant by it, so
@@ -156,7 +156,7 @@ async def _release(
     session: Session, name: tuple[str, ResourceId], ticket: str, mode: Mode
 ) -> bool:
     session.check()
-    target = resource(*name, session.prefix)
+    target = session.resource(*name)
     command = Release(check_ticket(ticket), mode)
     reply = await session.client.request(target, command)
     assert isinstance(reply, Released)

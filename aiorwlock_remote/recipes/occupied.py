@@ -27,7 +27,6 @@ from aiorwlock_remote.core.occupancy import (
     NextAction,
     next_action,
 )
-from aiorwlock_remote.core.timing import local_deadline
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -43,6 +42,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import OccupancyStore
 from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.lease import local_deadline
 
 T = TypeVar("T")
 

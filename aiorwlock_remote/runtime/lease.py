@@ -1,4 +1,10 @@
-"""``Lease``: a grant as this process sees it, used by the loop and keeper threads."""
+"""``Lease``: a grant as this process sees it, used by the loop and keeper threads.
+
+A lease counts from BEFORE the request that got or renewed it was sent, so that the
+holder stops relying on it before the store stops honouring it. A deadline counted from
+the reply lets two clients rely on the lock at once (model ``LeaseTime``, config
+``reply``).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +19,30 @@ from typing import Any
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import local_deadline, renew_at
+from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
+
+# A lease is renewed each time a third of it has passed.
+RENEWALS_PER_LEASE = 3
+
+
+def default_margin(lease: float) -> float:
+    """Return how many seconds early to stop relying on a lease, since clocks drift."""
+    return max(0.01 * lease, 0.05)
+
+
+def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
+    """Return the local monotonic time (s) until which a holder relies on a grant.
+
+    Args:
+        sent_at: local monotonic time (s) just before the grant's request was sent.
+        lease: how long the store honours the grant, in seconds.
+        margin: seconds to stop before the end of the lease; None: ``default_margin``.
+    """
+    kept_back = default_margin(lease) if margin is None else margin
+    return sent_at + lease - kept_back
 
 
 class LeaseState(Enum):
@@ -51,6 +77,11 @@ class LeaseTerms:
         """Whether the lease keeper has to watch the grant: a time limit is set."""
         endless = self.lease is None and self.max_hold is None
         return not endless or self.max_stall is not None
+
+    @property
+    def lease_micros(self) -> int | None:
+        """``lease`` in microseconds, as stores count; None: without end."""
+        return None if self.lease is None else round(self.lease * MICROS)
 
 
 class Lease:
@@ -211,4 +242,5 @@ class Lease:
         # An answer that comes late must not take back what a newer one has promised.
         if self.deadline is None or until > self.deadline:
             self.deadline = until
-        self.renew_due = renew_at(sent_at, lease) if self.terms.keep else math.inf
+        pause = lease / RENEWALS_PER_LEASE if self.terms.keep else math.inf
+        self.renew_due = sent_at + pause

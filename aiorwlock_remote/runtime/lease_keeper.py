@@ -23,7 +23,7 @@ from typing import Protocol
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
 from aiorwlock_remote.core.ticket import holder_of
-from aiorwlock_remote.core.timing import back_off, local_deadline, micros
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendUnavailable, LossReason
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
@@ -33,7 +33,12 @@ from aiorwlock_remote.ports import (
     Renewal,
     Renewer,
 )
-from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease import (
+    Lease,
+    LeaseState,
+    LeaseTerms,
+    local_deadline,
+)
 from aiorwlock_remote.runtime.runtime import AcquireThrottle
 
 SLOT_SECONDS = 0.002
@@ -580,7 +585,7 @@ def _next_check(lease: Lease, now: float) -> float:
 
 
 def _lease_micros(lease: Lease) -> int | None:
-    return None if lease.deadline is None else micros(lease.terms.lease or 0)
+    return None if lease.deadline is None else lease.terms.lease_micros or 0
 
 
 def _is_late(lease: Lease, now: float) -> bool:

@@ -97,10 +97,10 @@ class StoreClient:
         """Return a ``Claim``, what the store needs to make a grant: a new 128-bit
         ticket, the lease that ``request`` asks for, and who asks (the running task).
         """
-        lease, reason = request.terms.lease, request.reason
+        reason = request.reason
         return Claim(
             random_id().hex(),
-            None if lease is None else micros(lease),
+            request.terms.lease_micros,
             self.requester(reason)
             if reason
             else self._without_reason(self.runtime.loop.task_name()),
@@ -146,7 +146,7 @@ class StoreClient:
         grant, and extend ``lease``; or ``NotHeld`` if the grant is gone, and lose it.
         """
         # Before the request: a lease counted from the reply would let two processes
-        # believe in their grants at once (``core.timing``).
+        # believe in their grants at once (``runtime/lease.py``).
         sent_at = self.runtime.clock.now()
         length = None if seconds is None else micros(seconds)
         reply = await self.request(lease.resource, Renew(((lease.ticket, length),)))

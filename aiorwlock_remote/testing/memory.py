@@ -97,7 +97,7 @@ class FaultyMemory:
             lease
             for session in self._sessions
             for lease in session.leases()
-            if lease.resource == resource(resource_type, resource_id, session.prefix)
+            if lease.resource == session.resource(resource_type, resource_id)
         ]
         if not leases:
             raise LookupError(

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import anyio
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.sqlite import connection, sqlite_file
+from aiorwlock_remote.backends.sqlite import sqlite_file, store
 from aiorwlock_remote.embedded import boot_id
 
 
@@ -38,5 +38,5 @@ if __name__ == "__main__":
     elif how != "well":
         patch.object(sqlite_file, "_makes_no_fence", lambda _: True).start()
     if how == "careless":
-        patch.object(connection, "refuse_unsynced_fence", lambda *_: None).start()
+        patch.object(store, "refuse_unsynced_fence", lambda *_: None).start()
     anyio.run(main, url, int(cycles), ends)

@@ -20,7 +20,7 @@ from aiorwlock_remote import (
     connect,
     registry,
 )
-from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
+from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.embedded import boot_id
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.embedded.descriptors import no_descriptors

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
+from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.core.commands import Granted, Release, Released
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import SystemClock

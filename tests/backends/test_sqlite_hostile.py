@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BadRecord, ConfigurationError, LockLost, connect
-from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
+from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.renewals import renewed

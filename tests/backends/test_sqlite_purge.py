@@ -10,8 +10,8 @@ import pytest
 
 from aiorwlock_remote import connect
 from aiorwlock_remote._util import purge
-from aiorwlock_remote.backends.sqlite import connection
-from aiorwlock_remote.backends.sqlite.connection import SqliteConnection
+from aiorwlock_remote.backends.sqlite import store
+from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.embedded import store as embedded
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.connections import eventually
@@ -27,7 +27,7 @@ USED = "UPDATE doormans SET updated_at = datetime('now') WHERE resource_id = ?"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ROWS_PER_REQUEST", 3)
+    monkeypatch.setattr(store, "ROWS_PER_REQUEST", 3)
 
 
 def run(path: Path, text: str, *values: object) -> list[int]:

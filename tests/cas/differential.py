@@ -16,8 +16,12 @@ from uuid import uuid4
 from aiorwlock_remote._util.driver_loop import DriverLoop, SameLoop
 from aiorwlock_remote.cas.server_time import Bounds, ServerTime
 from aiorwlock_remote.cas.stepper import with_stored_fences
-from aiorwlock_remote.cas.table_cas import StatementExecutor, TableCas, TableStepper
-from aiorwlock_remote.cas.table_rows import with_fence
+from aiorwlock_remote.cas.table_cas import (
+    StatementExecutor,
+    TableCas,
+    TableStepper,
+    with_fence,
+)
 from aiorwlock_remote.core.commands import Command, IllegalCommand, Reply
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import CasContention, CasStepper, StepTimes, StoredState
+from aiorwlock_remote.cas import CasContention, StepTimes, StoredState
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Acquire, Claim
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource

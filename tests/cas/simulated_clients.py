@@ -11,8 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import TableCas, TableStepper, Values
-from aiorwlock_remote.cas.table_rows import StoredRow, load_record, micros_of
+from aiorwlock_remote.cas.table_cas import (
+    StoredRow,
+    TableCas,
+    TableStepper,
+    Values,
+    load_record,
+    micros_of,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
@@ -26,8 +32,9 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import MICROS, local_deadline, micros
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.errors import BackendUnavailable
+from aiorwlock_remote.runtime.lease import local_deadline
 from tests.cas.tables import Tables, Watch, World
 
 ORDER = resource("order", 42)

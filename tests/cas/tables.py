@@ -9,8 +9,7 @@ from itertools import count
 from typing import Any
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas.table_cas import Values
-from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
+from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
 from aiorwlock_remote.core.timing import MICROS
 
 Delay = Callable[[], float]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import CasStepper, StoredState, stepper
+from aiorwlock_remote.cas import StoredState, stepper
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Granted, Release, Reply
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable

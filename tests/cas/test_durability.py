@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.table_cas import all_grants_expire, only_queue_changed
+from aiorwlock_remote.cas.table_cas import may_skip_fsync
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, QueueEntry
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
@@ -11,6 +11,17 @@ GRANT = Grant("ticket", Mode.WRITE, 7, 1, 2)
 HELD = Doorman(last=7, grants=(GRANT,), updated=1)
 FREE = replace(HELD, grants=())
 COME = (QueueEntry(1, "0a", Mode.WRITE, 3, 9, 1),)
+
+
+def all_grants_expire(before: Doorman | None) -> bool:
+    """Whether a crash may undo a step that removes the mutex record."""
+    return may_skip_fsync(before, FREE, stays=False, leaves=True)
+
+
+def only_queue_changed(before: Doorman | None, after: Doorman) -> bool:
+    """Whether a crash may undo a step that keeps the mutex record."""
+    assert not may_skip_fsync(before, after, stays=False, leaves=False)
+    return may_skip_fsync(before, after, stays=True, leaves=False)
 
 
 def test_the_end_of_what_would_end_by_itself() -> None:

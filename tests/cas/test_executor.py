@@ -12,8 +12,7 @@ from aiorwlock_remote.cas.driver.executor import (
     DriverExecutor,
 )
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
-from aiorwlock_remote.cas.table_cas import Values
-from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.table_cas import StoredRow, Values
 from aiorwlock_remote.core.row import StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import current_event_loop

@@ -14,7 +14,7 @@ import pytest
 from oracledb import DB_TYPE_TIMESTAMP
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.cas.table_rows import load_record
+from aiorwlock_remote.cas.table_cas import load_record
 from aiorwlock_remote.core.codec import dumps
 from aiorwlock_remote.core.timing import MICROS
 from tests.backends.oracle.programs import make_tables

@@ -12,8 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from aiorwlock_remote.cas import CasContention
-from aiorwlock_remote.cas.table_cas import newer_state
+from aiorwlock_remote.cas import CasContention, newer_state
 from aiorwlock_remote.core.commands import Claim, Downgrade, Renew, Upgrade
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import micros

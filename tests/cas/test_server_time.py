@@ -18,8 +18,13 @@ from aiorwlock_remote.cas.server_time import (
     ServerTime,
     with_longer_leases,
 )
-from aiorwlock_remote.cas.table_cas import TableCas, TableStepper, Values
-from aiorwlock_remote.cas.table_rows import StoredRow, micros_of
+from aiorwlock_remote.cas.table_cas import (
+    StoredRow,
+    TableCas,
+    TableStepper,
+    Values,
+    micros_of,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aiorwlock_remote.cas.table_rows import (
+from aiorwlock_remote.cas.table_cas import (
     COMPRESSED_PREFIX,
     dump_record,
     load_record,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import oracledb
 import pytest
 
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.oracle import OracleHarness
 from tests.servers.mirror import mirror_of

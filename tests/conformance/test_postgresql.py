@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from aiorwlock_remote.backends.postgresql.schema import statements_of
+from aiorwlock_remote.backends.postgresql.statements import statements_of
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.postgresql import PostgresqlHarness
 from tests.servers.postgresql import PostgresqlServer

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core import admission, mutex_record, transition
+from aiorwlock_remote.core import admission, moves, mutex_record, transition
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -195,9 +195,9 @@ may_enter, enter, without, expire, adopt, converted, upgrade = (
     transition._enter,
     mutex_record.drop_grants,
     mutex_record.expire,
-    transition.adopt,
-    transition._converted,
-    transition.upgrade,
+    moves.adopt,
+    moves._converted,
+    moves.upgrade,
 )
 
 
@@ -267,7 +267,7 @@ def converted_in_its_phase(
 
 def upgraded_over_readers(
     door: Doorman, cmd: Upgrade, at: StepContext
-) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | transition.MustWait]:
+) -> tuple[Doorman, Granted | NotHeld | Conflict | Refused | moves.MustWait]:
     """A reader is upgraded as if it were the only one."""
     alone = tuple(g for g in door.grants if g.ticket == cmd.ticket)
     return upgrade(replace(door, grants=alone) if alone else door, cmd, at)
@@ -284,10 +284,11 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (transition, "_enter", writers_alone_raise_the_fence),
     ),
     "every reader has a new fence": ((transition, "_enter", every_reader_a_new_fence),),
-    "moves keep their phase": ((transition, "_converted", converted_in_its_phase),),
-    "an adopted writer keeps its phase": ((transition, "adopt", adopted_in_its_phase),),
+    "moves keep their phase": ((moves, "_converted", converted_in_its_phase),),
+    "an adopted writer keeps its phase": ((moves, "adopt", adopted_in_its_phase),),
     "fences without a clock": (
         (transition, "new_fence", lambda door, _floor: door.last + 1),
+        (moves, "new_fence", lambda door, _floor: door.last + 1),
     ),
     "a lost seat is ignored": ((transition, "reconcile", lambda door, _seat: door),),
     "a foreign seat is ignored": (
@@ -296,11 +297,13 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     "the first out frees all": (
         (mutex_record, "drop_grants", first_out_frees_all),
         (transition, "drop_grants", first_out_frees_all),
+        (moves, "drop_grants", first_out_frees_all),
     ),
-    "an upgrade pushes readers out": ((transition, "upgrade", upgraded_over_readers),),
+    "an upgrade pushes readers out": ((moves, "upgrade", upgraded_over_readers),),
     "the upgrader's slot lingers": (
         (mutex_record, "drop_grants", the_slot_lingers),
         (transition, "drop_grants", the_slot_lingers),
+        (moves, "drop_grants", the_slot_lingers),
     ),
     "grants outlive their leases": ((transition, "expire", nothing_expires),),
     "places outlive their owners": ((transition, "expire", places_stay),),

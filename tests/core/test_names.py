@@ -14,6 +14,7 @@ from aiorwlock_remote.core.names import (
     MAX_NAME_BYTES,
     Resource,
     ResourceId,
+    cached_resource,
     check_prefix,
     decode,
     encode,
@@ -168,9 +169,9 @@ def test_what_cannot_be_a_name(bad: tuple[str, ResourceId]) -> None:
 @pytest.mark.parametrize("alike", [True, 1.0])
 def test_what_is_equal_to_a_name_is_none(alike: ResourceId) -> None:
     """True is refused although the equal 1 is in the cache."""
-    assert resource("t", 1) == resource("t", "1")
+    assert cached_resource("t", 1) == cached_resource("t", "1")
     with pytest.raises(ConfigurationError):
-        resource("t", alike)
+        cached_resource("t", alike)
 
 
 prefixes = st.sampled_from(["", "app:", "my app/", "ä.", "/" * 33, "p" * 100])

@@ -13,11 +13,8 @@ from aiorwlock_remote.core.timing import (
     PollPolicy,
     back_off,
     check_seconds,
-    default_margin,
-    local_deadline,
     micros,
     next_poll,
-    renew_at,
 )
 from aiorwlock_remote.errors import ConfigurationError
 
@@ -42,15 +39,6 @@ def test_the_least() -> None:
     check_seconds("lease", 0.2, least=0.2)
     with pytest.raises(ConfigurationError):
         check_seconds("lease", 0.1999, least=0.2)
-
-
-@given(st.floats(0.2, MAX_SECONDS))
-def test_a_holder_stops_before_the_store_does(lease: float) -> None:
-    """The margin is taken off, and a renewal is due well before."""
-    assert default_margin(lease) >= max(0.05, lease / 100)
-    deadline = local_deadline(100.0, lease, None)
-    assert renew_at(100.0, lease) < deadline < 100.0 + lease
-    assert local_deadline(100.0, lease, 0.0) == 100.0 + lease
 
 
 def test_micros() -> None:

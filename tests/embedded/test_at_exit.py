@@ -13,8 +13,8 @@ from aiorwlock_remote import connect
 LEAVE = """
 import sys, anyio
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.sqlite.connection import SqliteConnection as Sqlite
-from aiorwlock_remote.backends.files.connection import FilesConnection as Files
+from aiorwlock_remote.backends.sqlite.store import SqliteConnection as Sqlite
+from aiorwlock_remote.backends.files.store import FilesConnection as Files
 
 entered = False
 

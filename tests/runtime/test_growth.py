@@ -16,7 +16,7 @@ from aiorwlock_remote import LockLost, Locks, LockTimeout, connect
 from aiorwlock_remote.backends import memory
 from aiorwlock_remote.backends.redis import store as redis_store
 from aiorwlock_remote.core import names
-from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.names import cached_resource
 from aiorwlock_remote.embedded import connection
 from aiorwlock_remote.runtime import lease_keeper, wait_queue
 from tests.runtime.growth import counted, grown
@@ -40,7 +40,7 @@ def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait_queue, "MAX_IDLE_QUEUES", 4)
     monkeypatch.setattr(connection, "DECODE_CACHE_SIZE", 4)
     for number in range(names.CACHE_SIZE):
-        assert resource("filled", f"n{number}").row
+        assert cached_resource("filled", f"n{number}").row
 
 
 ENOUGH = "the stores differ, not the loops"

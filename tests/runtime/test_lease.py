@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.core.timing import MAX_SECONDS
+from aiorwlock_remote.runtime.lease import (
+    Lease,
+    LeaseState,
+    LeaseTerms,
+    default_margin,
+    local_deadline,
+)
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -17,6 +26,16 @@ def clock() -> StandingClock:
 @pytest.fixture
 def lease(clock: StandingClock) -> Lease:
     return leased(LeaseTerms(30.0), clock)
+
+
+@given(st.floats(0.2, MAX_SECONDS))
+def test_a_holder_stops_before_the_store_does(lease: float) -> None:
+    """The margin is taken off, and a renewal is due well before."""
+    assert default_margin(lease) >= max(0.05, lease / 100)
+    got = leased(LeaseTerms(lease), StandingClock())
+    assert got.deadline == local_deadline(got.since, lease, None)
+    assert got.renew_due < got.deadline < got.since + lease
+    assert local_deadline(100.0, lease, 0.0) == 100.0 + lease
 
 
 def test_it_ends_once_and_a_loss_is_reported_once(lease: Lease) -> None:

@@ -152,7 +152,7 @@ async def test_grants_of_one_moment_are_renewed_together(
 ) -> None:
     """However they came: what is due within a tenth of the pause goes in one batch."""
     monkeypatch.setattr(
-        "aiorwlock_remote.core.timing.RENEWALS_PER_LEASE", 30
+        "aiorwlock_remote.runtime.lease.RENEWALS_PER_LEASE", 30
     )  # a second
     monkeypatch.setattr("aiorwlock_remote.runtime.lease_keeper.BATCHING_DIVISOR", 300)
     batches: list[int] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from aiorwlock_remote.backends.postgresql.schema import statements_of
+from aiorwlock_remote.backends.postgresql.statements import statements_of
 from tests.servers.postgresql import Postgresql, PostgresqlServer
 
 StartPostgresql = Callable[..., Postgresql]

@@ -9,7 +9,7 @@ from typing import Self
 import oracledb
 
 from aiorwlock_remote.backends.oracle.options import options_of
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from aiorwlock_remote.core.url import parse
 
 THERE_ALREADY = "ORA-00955"

@@ -85,7 +85,11 @@ class CassandraCas:
     def __init__(
         self, table: Table, host: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Settle results in ``host``. Stores on a table share the cache ``memory``."""
+        """Create the store over ``table``; its replies come in the event loop ``host``.
+
+        ``memory``: cache of when versions of rows were seen, to share by all such
+        stores of a process; None: a new one.
+        """
         self._table = table
         self._host = host
         skew = table.options.clock_skew
@@ -298,14 +302,6 @@ class CassandraCas:
         return _state(found)
 
 
-def newer_state(
-    one: StoredState | None, other: StoredState | None
-) -> StoredState | None:
-    """Return the state of a resource that was written later; None if both are None."""
-    known = (state for state in (other, one) if state is not None)
-    return max(known, key=lambda state: state.mark.found.frame or 0, default=None)
-
-
 def _clock_key(found: CassandraRow) -> UUID:
     # By the time if another program removed the version. Time has to go on in that
     # case, too: otherwise a renewal that changes nothing would be believed for longer
@@ -324,7 +320,8 @@ def _no_version_error(resource: Resource) -> BadRecord:
 def _state(found: CassandraRow) -> StoredState:
     if found is rows.NO_ROW:
         return _FREE
-    return StoredState(found.record, found.seat, _RowMark(found.condition, found))
+    mark = _RowMark(found.condition, found)
+    return StoredState(found.record, found.seat, mark, found.frame or 0)
 
 
 _FREE = StoredState(None, None, _RowMark(rows.NO_ROW.condition, rows.NO_ROW))

@@ -218,7 +218,7 @@ class CallbackQueue:
             self._wake()
 
     def gather(self, function: Callable[[], object]) -> None:
-        """Call ``function``, then all queued calls. For the event loop's thread."""
+        """Call ``function()``, then all queued calls, in the event loop's thread."""
         self._woken = True  # the loop needs no wake-up for what it puts itself
         try:
             function()

@@ -18,12 +18,12 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
-from aiorwlock_remote.cas import CasStepper
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
-from aiorwlock_remote.cas.stepper import CommandQueue, map_granted
+from aiorwlock_remote.cas.stepper import CasStepper, CommandQueue, map_granted
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
+    Claim,
     Command,
     Downgrade,
     Granted,
@@ -35,6 +35,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
     Upgrade,
     Withdraw,
+    map_claims,
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
@@ -114,7 +115,10 @@ class LocalGrants:
 
 
 class CassandraStepper(CasStepper):
-    """Carries out commands (acquire, renew, release) by swaps. For one thread."""
+    """``CasStepper`` over the lock table of Cassandra, for one thread.
+
+    Makes a grant without an end in two steps, and finds out why a grant was lost.
+    """
 
     def __init__(
         self,
@@ -123,7 +127,7 @@ class CassandraStepper(CasStepper):
         wakes: Callable[[Resource, tuple[str, ...]], object],
         later: Later,
     ) -> None:
-        super().__init__(cas, wakes, CasBackoff(cas.peek, later), self._noted)
+        super().__init__(cas, wakes, CasBackoff(cas.peek, later))
         self._local_grants = local_grants
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -138,22 +142,22 @@ class CassandraStepper(CasStepper):
         # Again: an answer may just have sent the renewal of a grant without an end.
         await super().answered(resource)
 
-    def _noted(self, command: Command, reply: Reply, line: CommandQueue) -> Reply:
+    def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
         if isinstance(reply, Granted):
-            self._local_grants.granted(reply.grants, reply.now, line.sent)
+            self._local_grants.granted(reply.grants, reply.now, queue.sent)
             return reply
         if isinstance(command, Withdraw):
             self._local_grants.released(command.tickets)
         if isinstance(reply, Released):
             for answer in reply.then:
                 if isinstance(answer, Granted):
-                    self._local_grants.granted(answer.grants, answer.now, line.sent)
+                    self._local_grants.granted(answer.grants, answer.now, queue.sent)
             # A grant that is released by this process cannot be lost any more.
             if reply.held:
                 self._local_grants.released(_tickets_of(command))
                 return reply
         if isinstance(reply, Renewed) and isinstance(command, Renew):
-            self._renewed(command, reply, line.sent)
+            self._renewed(command, reply, queue.sent)
         clock = self._cas.clock()
         return self._local_grants.corrected(reply, _tickets_of(command), clock)
 
@@ -217,25 +221,18 @@ def _settle_endless(
 
 def _with_bounded_leases(command: Command) -> tuple[frozenset[str], Command]:
     # The tickets without an end, and the command with short leases for these tickets.
-    match command:
-        case Acquire():
-            endless = [c.ticket for c in command.claims if c.lease is None]
-            if not endless:
-                return frozenset(), command
-            claims = tuple(
-                replace(claim, lease=PROVISIONAL_LEASE)
-                if claim.lease is None
-                else claim
-                for claim in command.claims
-            )
-            return frozenset(endless), replace(command, claims=claims)
-        case Release() if command.then:
-            bounded = [_with_bounded_leases(acquire) for acquire in command.then]
-            then = tuple(c for _, c in bounded if isinstance(c, Acquire))
-            tickets = {ticket for endless, _ in bounded for ticket in endless}
-            return frozenset(tickets), replace(command, then=then)
-        case _:
-            return frozenset(), command
+    endless: set[str] = set()
+
+    def bounded(claim: Claim) -> Claim:
+        if claim.lease is not None:
+            return claim
+        endless.add(claim.ticket)
+        return replace(claim, lease=PROVISIONAL_LEASE)
+
+    # The other commands move a grant of a row that exists.
+    if isinstance(command, Acquire | Release):
+        command = map_claims(command, bounded)
+    return frozenset(endless), command
 
 
 def _grants_in(reply: Reply) -> list[Grant]:

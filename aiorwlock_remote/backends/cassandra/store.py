@@ -9,19 +9,17 @@ from functools import partial
 import anyio
 
 from aiorwlock_remote.backends.cassandra import opening
-from aiorwlock_remote.backends.cassandra.cas import CassandraCas, newer_state
+from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import options_of
 from aiorwlock_remote.backends.cassandra.row_time import VersionClock
 from aiorwlock_remote.backends.cassandra.stepper import CassandraStepper, LocalGrants
 from aiorwlock_remote.backends.cassandra.table import Table, examine
 from aiorwlock_remote.cas import StoredState
-from aiorwlock_remote.cas.poller import StatePoller
 from aiorwlock_remote.cas.renewer import CallbackThread, CasRenewer, wake_no_client
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     EventLoop,
@@ -40,6 +38,8 @@ LARGE_SCAN_ROWS = 100_000
 class CassandraStore(CasLockStore):
     """Store whose steps are lightweight transactions; waiting clients poll."""
 
+    _log = log
+
     def __init__(
         self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
     ) -> None:
@@ -51,15 +51,7 @@ class CassandraStore(CasLockStore):
         self._steps = CassandraStepper(
             self._cas, self._local_grants, self._wake_clients, self._call_later
         )
-        self._watcher = StatePoller(
-            self._cas.peek,
-            lambda state: self._cas.times(state).now,
-            self._steps.saw,
-            settings.client_id,
-            host,
-            bell,
-            self.looks,
-        )
+        self._watcher = self._poller(self._cas, self._cas.peek)
 
     async def look(self, resource: Resource) -> Snapshot:
         """Return the state of a resource; if it is free, without the last fence."""
@@ -75,18 +67,13 @@ class CassandraStore(CasLockStore):
             if seen >= LARGE_SCAN_ROWS > seen - len(rows):
                 log_event(log, "large_scan", rows=seen)
             for row in rows:
-                resource = resource_from_row(row["resource_type"], row["resource_id"])
-                if resource_type not in (None, resource.type):
+                key = row["resource_type"], row["resource_id"]
+                resource = self._wanted(*key, resource_type)
+                if resource is None:
                     continue
-                try:
-                    state = self._cas.read(row)
-                except BadRecord as exc:  # it must not hide the other resources
-                    log_event(
-                        log, "bad_record", resource=resource.label, error=str(exc)
-                    )
-                    continue
-                if state.record is not None or state.seat is not None:
-                    yield self._snapshot(resource, state)
+                snapshot = self._shown(resource, partial(self._cas.read, row))
+                if snapshot is not None:
+                    yield snapshot
 
     def examine(self) -> AsyncIterator[Finding]:
         return examine(self._table, self._event_loop)
@@ -96,8 +83,8 @@ class CassandraStore(CasLockStore):
         thread = CallbackThread(self._event_loop.clock)
         cas = CassandraCas(self._table, thread, self._memory)
         steps = CassandraStepper(cas, self._local_grants, wake_no_client, thread.later)
-        saw = partial(self._event_loop.call_soon, self._renewed)
-        return CasRenewer(thread, steps, self._steps.known, saw, newer_state)
+        saw = partial(self._event_loop.call_soon, self._saw)
+        return CasRenewer(thread, steps, self._steps.known, saw)
 
     async def aclose(self) -> None:
         self._watcher.close()
@@ -108,12 +95,6 @@ class CassandraStore(CasLockStore):
         at = self._cas.times(state)
         record = state.record or UNUSED_DOORMAN
         return Snapshot(resource, record, state.seat, at.now, at.wall)
-
-    def _renewed(self, resource: Resource, state: StoredState) -> None:
-        # A stepper must not start from the state before a renewal.
-        latest = newer_state(state, self._steps.known(resource))
-        assert latest is not None
-        self._steps.saw(resource, latest)
 
 
 async def open_store(

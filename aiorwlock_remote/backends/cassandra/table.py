@@ -52,8 +52,9 @@ _SAFE_LOGS = ("batch", "group")
 class Layout(StrEnum):
     """Primary key of the lock table, which decides which transactions take turns.
 
-    Transactions in one Paxos partition do. ``PAIR``: each resource has a partition of
-    its own. ``TYPE``: all integer ids of one type share one, as in the published table.
+    Transactions on rows of one partition take turns. ``PAIR``: each resource has a
+    partition of its own. ``TYPE``: all integer ids of one type share a partition, as in
+    the published table.
     """
 
     PAIR = "pair"

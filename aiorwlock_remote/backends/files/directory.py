@@ -25,7 +25,6 @@ from aiorwlock_remote.backends.files.clocks import (
     read_boot_file,
     write_boot_file,
 )
-from aiorwlock_remote.backends.files.inotify import alarm
 from aiorwlock_remote.backends.files.names import HIDDEN, RECORD, SEAT
 from aiorwlock_remote.backends.files.system import (
     kept_locked_error,
@@ -38,6 +37,7 @@ from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.embedded import boot_id, mounts
 from aiorwlock_remote.embedded.boot_id import BootId
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
+from aiorwlock_remote.embedded.inotify import alarm
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
@@ -49,7 +49,6 @@ _MAX_SMALL_FILE_BYTES = 4096
 """Bytes of the files beside the records; this library's are shorter."""
 _RETRY_INTERVAL = 0.0002, 0.002
 """Bounds, in seconds, of the random pause between two tries for a file's lock."""
-_YES = {"yes": True, "no": False}
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.files")
 
@@ -78,9 +77,9 @@ class FileOptions:
             )
         return cls(
             path=str(Path(path)),
-            create=_flag(address, "create", default=False),
-            sync=_flag(address, "sync", default=True),
-            shared=_flag(address, "shared", default=False),
+            create=address.yes("create", default=False),
+            sync=address.yes("sync", default=True),
+            shared=address.yes("shared", default=False),
         )
 
 
@@ -324,14 +323,3 @@ def _still_named(file: int, path: str) -> bool:
             raise
         return False
     return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-
-
-def _flag(address: Address, name: str, *, default: bool) -> bool:
-    text = address.query.get(name)
-    if text is None:
-        return default
-    if text not in _YES:
-        raise ConfigurationError(
-            what=f"the option {name}={quoted(text)} of the file URL is not yes or no"
-        )
-    return _YES[text]

@@ -43,7 +43,11 @@ Outcomes = list[Step | Exception]
 
 @dataclass(frozen=True, slots=True)
 class MutexFile:
-    """Value object: a mutex file's ``ticket,unix seconds`` and hash of the boot id."""
+    """Value object: what a published mutex file says.
+
+    ``value``: ``ticket,unix seconds``. ``tag``: hash of the id of the boot in which the
+    file was written, see ``tag_of``.
+    """
 
     value: str = field(repr=False)
     tag: int

@@ -20,8 +20,7 @@ from aiorwlock_remote.backends.mariadb.statements import (
 )
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
-from aiorwlock_remote.cas.table_cas import Values
-from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
+from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
 from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 

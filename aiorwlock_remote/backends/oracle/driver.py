@@ -1,4 +1,4 @@
-"""Adapters of python-oracledb: its connections, its calls and its pool.
+"""Adapters of python-oracledb: its connections, its pool, and requests over them.
 
 Everything that we use of its incomplete types is in this module and ``errors.py``. What
 the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
@@ -7,16 +7,25 @@ the comments say of python-oracledb 26.1 was found by ``test_hazards.py``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import oracledb
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.oracle import errors
 from aiorwlock_remote.backends.oracle.errors import Error, Failure
-from aiorwlock_remote.backends.oracle.options import Options
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.options import SCHEMA, Options
+from aiorwlock_remote.backends.oracle.statements import (
+    check_tables,
+    statement,
+    statements_of,
+)
+from aiorwlock_remote.cas import RowLocked
+from aiorwlock_remote.cas.backoff import retry_on_conflict
+from aiorwlock_remote.cas.driver.executor import DriverExecutor, Work, answer_in_order
 from aiorwlock_remote.cas.driver.external_pool import (
     ExternalPool,
     ReturnMode,
@@ -31,6 +40,9 @@ from aiorwlock_remote.cas.driver.pool import (
     in_time,
     no_answer,
 )
+from aiorwlock_remote.cas.table_cas import MAX_RECORD_BYTES, StoredRow, Values
+from aiorwlock_remote.core.row import Statement, StatementResult
+from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 # An ``AsyncConnection``.
 Connection = Any
@@ -39,6 +51,45 @@ ORACLEDB: Any = oracledb
 NUMBER: Any = ORACLEDB.DB_TYPE_NUMBER
 
 CANCEL_GRACE = 0.1
+MIN_DRIVER = 26
+"""Oldest supported major version of python-oracledb."""
+MIN_SERVER = 12, 2
+ROWS_PER_FETCH = 5000
+"""Rows of a query that one round trip fetches."""
+
+# Types and sizes are the same at each call, whatever the values are: the server keeps
+# one cursor for them.
+_IN: dict[str, Any] = {
+    "i_kind": 2000,
+    "i_number": NUMBER,
+    "i_latest": 26,
+    "i_version": 32,
+    "i_ticket": 2000,
+    "i_since": 26,
+    "t_ticket": 2000,
+    "t_since": 26,
+    "n_version": 32,
+    "n_fence": NUMBER,
+    "n_record": MAX_RECORD_BYTES,
+    "n_readers": 4000,
+    "n_waits": NUMBER,
+    "n_writer": 2000,
+}
+_OUT: dict[str, int] = {
+    "o_now": 26,
+    "o_fence": 19,
+    "o_created": 26,
+    "o_version": 32,
+    "o_record": MAX_RECORD_BYTES,
+    "o_ticket": 2000,
+    "o_since": 26,
+}
+_WAS_LOCKED = 2
+"""Value of ``o_done`` for a row that another transaction has locked."""
+_BAD_MARKS = {"ORA-01722", "ORA-00932"}
+"""Codes: the user's column cannot hold a word that a row lock writes there."""
+
+Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
@@ -246,3 +297,195 @@ class OracledbPool:
         # (test_terminate_costs_a_pool_a_connection).
         with suppress(Error):
             connection.terminate()
+
+
+class OracleExecutor(DriverExecutor):
+    """Carries out requests on Oracle, by the PL/SQL blocks of ``statements.sql``.
+
+    Several swaps, or several reads, are sent as one block with a list of bind values.
+    That is one round trip, or two if the block is new to the connection. If one of the
+    requests fails, the outcome of the others is not known.
+    """
+
+    driver: OracleDriver
+
+    async def check_server(self, logged_in: Callable[[], object]) -> None:
+        check_driver()
+        columns = await self.rows(
+            "columns", {"i_owner": self.driver.options.schema or None}
+        )
+        # Not before: a second login with a bad password may lock the account.
+        logged_in()
+        check_session({row[4] for row in columns}, self._where)
+        check_tables(
+            [row[:4] for row in columns], self.driver.options.schema, self._where
+        )
+        check_version(await self.version(), self._where)
+
+    async def rows(self, name: str, values: Values) -> list[Row]:
+        """Run a statement; return its rows, or ``[(number of changed rows,)]``."""
+        text = statement(name, self.driver.options.schema)
+
+        async def work(connection: Connection) -> list[Row]:
+            with connection.cursor() as cursor:
+                cursor.arraysize = ROWS_PER_FETCH
+                await cursor.execute(text, dict(values))
+                if cursor.description is not None:
+                    rows: list[Row] = await cursor.fetchall()
+                    return rows
+                await connection.commit()
+                return [(cursor.rowcount,)]
+
+        return await self.begin(partial(_retried, work))
+
+    async def version(self) -> str:
+        """Return the server's version, or raise if the user may not run swaps."""
+        text = statement("swap", self.driver.options.schema)
+
+        async def work(connection: Connection) -> str:
+            # To parse the block is to compile it: a missing right shows before the
+            # first lock.
+            with connection.cursor() as cursor:
+                await cursor.parse(text)
+            version: str = connection.version
+            return version
+
+        return await self.begin(work)
+
+    def ask(self, name: str, values: Values) -> Pending[StoredRow]:
+        return self.ask_all(name, [values])[0]
+
+    async def answer(
+        self, name: str, rows: Sequence[Values], pendings: Sequence[Pending[StoredRow]]
+    ) -> None:
+        wait = rows[0].get("wait")
+        if len(rows) > 1 and wait:
+            # A row that stays locked must not delay the others.
+            async def alone(values: Values, pending: Pending[StoredRow]) -> None:
+                await self.answer(name, [values], [pending])
+
+            at_once = min(self._source.at_once, len(rows))
+            await answer_in_order(alone, rows, pendings, at_once)
+            return
+        assert wait is None or isinstance(wait, float)
+        text = statement(name, self.driver.options.schema, wait)
+        work: Work[list[StoredRow | None]] = partial(_execute, text=text, rows=rows)
+        if name == "look":
+            work = partial(_retried, work)
+        try:
+            found = await self._runner.carry(work)
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            error = self.driver.map_error(exc)
+            error.__cause__ = exc.__cause__ if error is exc else exc
+            self.driver_loop.tell(_fail, pendings, error)
+        except asyncio.CancelledError:
+            self.driver_loop.tell(_fail, pendings, self.loop_ended())
+            raise
+        else:
+            what = (
+                f"{self._where}: the row in doormans is locked by another transaction"
+            )
+            locked = RowLocked(what=what, nothing_done=True)
+            self.driver_loop.tell(_set_results, pendings, found, locked)
+
+    async def run_row(
+        self, statement: Statement, connection: Connection
+    ) -> StatementResult:
+        with connection.cursor() as cursor:
+            try:
+                await cursor.execute(statement.text, list(statement.values))
+            except Error as exc:
+                if errors.code_of(exc) in _BAD_MARKS:
+                    raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+                raise
+            if statement.tells:
+                return StatementResult(rows=tuple(await cursor.fetchall()))
+            changed = cursor.rowcount
+        await connection.commit()
+        return StatementResult(changed)
+
+
+async def _retried(work: Work[T], connection: Connection) -> T:
+    async def attempt() -> T:
+        try:
+            return await work(connection)
+        except Error as exc:
+            if errors.is_contention(exc):
+                # The failed statement has left its transaction open.
+                await connection.rollback()
+            raise
+
+    return await retry_on_conflict(attempt, errors.is_contention)
+
+
+async def _execute(
+    connection: Connection, *, text: str, rows: Sequence[Values]
+) -> list[StoredRow | None]:
+    many, names = len(rows), [bind for bind in _IN if bind in rows[0]]
+    with connection.cursor() as cursor:
+        outs = {bind: cursor.var(str, size, many) for bind, size in _OUT.items()}
+        outs["o_done"] = cursor.var(int, arraysize=many)
+        cursor.setinputsizes(**{name: _IN[name] for name in names}, **outs)
+        binds = [{name: row[name] for name in names} for row in rows]
+        if many == 1:
+            await cursor.execute(text, {**binds[0], **outs})
+        else:
+            await cursor.executemany(text, binds)
+        return [_stored_row(outs, row) for row in range(many)]
+
+
+def _stored_row(outs: dict[str, Any], row: int) -> StoredRow | None:
+    found: dict[str, Any] = {b[2:]: var.getvalue(row) for b, var in outs.items()}
+    if found["done"] == _WAS_LOCKED:
+        return None
+    found["done"] = bool(found["done"])
+    found["fence"] = None if found["fence"] is None else int(found["fence"])
+    return StoredRow(**found)
+
+
+def _set_results(
+    pendings: Sequence[Pending[StoredRow]],
+    found: Sequence[StoredRow | None],
+    locked: RowLocked,
+) -> None:
+    for pending, one in zip(pendings, found, strict=True):
+        if one is None:
+            pending.set_exception(locked)
+        else:
+            pending.set_result(one)
+
+
+def _fail(pendings: Sequence[Pending[StoredRow]], error: Exception) -> None:
+    for pending in pendings:
+        pending.set_exception(error)
+
+
+def check_driver() -> None:
+    """Raise ``Unsupported`` if python-oracledb is too old or in thick mode."""
+    if int(ORACLEDB.__version__.partition(".")[0]) < MIN_DRIVER:
+        raise Unsupported(
+            what=f"python-oracledb {ORACLEDB.__version__} is too old",
+            hint=f"pip install 'oracledb>={MIN_DRIVER}'",
+        )
+    if not ORACLEDB.is_thin_mode():
+        raise errors.thick_mode("oracledb")
+
+
+def check_session(comparisons: Collection[str], where: str) -> None:
+    """Raise ``ConfigurationError`` unless all sessions compare texts byte by byte.
+
+    ``comparisons``: values of ``NLS_COMP``, in which ``BINARY`` is the right one.
+    """
+    for other in {*comparisons} - {"BINARY"}:
+        raise ConfigurationError(
+            what=f"{where}: NLS_COMP is {other}, by which different names may be equal",
+            hint="ALTER SESSION SET NLS_COMP = BINARY, in a trigger when it logs on or "
+            "the session_callback of a pool",
+        )
+
+
+def check_version(version: str, where: str) -> None:
+    """Raise ``Unsupported`` if the server ``where`` is too old."""
+    parts = version.split(".")
+    if tuple(int(part) for part in parts[:2]) < MIN_SERVER:
+        raise errors.too_old(where, version)

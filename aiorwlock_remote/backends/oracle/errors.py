@@ -98,7 +98,7 @@ _WRAPPED = "DPY-6005"
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Convert an exception of a request to this library's; ``where``: the server."""
+    """Return this library's error for a request's exception; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     code = code_of(exc)
@@ -132,7 +132,7 @@ def is_contention(exc: BaseException) -> bool:
 
 
 def from_connecting(exc: BaseException, where: str, *, known: bool) -> Failure:
-    """Convert an exception of connecting to this library's; ``where``: the server.
+    """Return this library's error for an exception of connecting to ``where``.
 
     ``known``: whether this process has reached the service before. If so, and the
     listener does not know the service now, the database probably restarts or fails

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import partial
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.oracle.driver import OracleDriver
-from aiorwlock_remote.backends.oracle.executor import OracleExecutor
+from aiorwlock_remote.backends.oracle.driver import OracleDriver, OracleExecutor
 from aiorwlock_remote.backends.oracle.options import options_of
-from aiorwlock_remote.cas.driver.executor import DriverExecutor
-from aiorwlock_remote.cas.driver.options import ConnectionOptions
-from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
-from aiorwlock_remote.cas.table_cas import clock_finding
+from aiorwlock_remote.cas.table_cas import clock_finding, state_of
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.ports import (
-    Finding,
-    Opener,
-    Snapshot,
-)
+from aiorwlock_remote.ports import Finding, Opener, Snapshot
 
 MAX_LOOKS_PER_REQUEST = 200
 
@@ -31,11 +22,9 @@ class OracleStore(TableStore):
     """Locks in Oracle tables: each step is one PL/SQL block, waiting tasks poll."""
 
     scheme = "oracle"
-    driver_type: ClassVar[type[Driver[Any]]] = OracleDriver
-    executor_type: ClassVar[type[DriverExecutor]] = OracleExecutor
-    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
-        staticmethod(options_of)
-    )
+    driver_type = OracleDriver
+    executor_type = OracleExecutor
+    options_of = staticmethod(options_of)
     # To claim a grant takes a read and a block, each of them a round trip.
     pace: PollPolicy = replace(TableStore.pace, claim_window=1.0)
     _driver: OracleDriver
@@ -54,7 +43,7 @@ class OracleStore(TableStore):
             binds = [{"i_kind": key[0], "i_number": key[1]} for key, _ in some]
             asked = self._executor.ask_all("look", binds)
             for (_, resource), answer in zip(some, asked, strict=True):
-                snapshot = self._shown(resource, await answer)
+                snapshot = self._shown(resource, partial(state_of, await answer))
                 if snapshot is not None:
                     yield snapshot
 

@@ -85,7 +85,7 @@ def message_of(exc: BaseException) -> str:
 
 
 def from_driver(exc: BaseException, where: str) -> Failure:
-    """Convert an exception of a request to this library's; ``where``: the server."""
+    """Return this library's error for a request's exception; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
     if isinstance(exc, SSLCertVerificationError):

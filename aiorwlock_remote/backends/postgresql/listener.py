@@ -21,8 +21,8 @@ from aiorwlock_remote.backends.postgresql.driver import (
 from aiorwlock_remote.backends.postgresql.errors import PostgresError, message_of
 from aiorwlock_remote.backends.postgresql.options import Options
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.cas.port import StoredState
-from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.table_cas import StoredRow
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
@@ -47,7 +47,11 @@ WaitedRow = tuple[str, str]
 # listens. An unlock (``freed`` in ``row_dialects.py``) sends a notification only if it
 # cannot have that lock alone: without waiters none is sent (test_row_waiters.py).
 class RowWaiterPresence:
-    """Shows by advisory locks for which locked rows of users this process waits."""
+    """Advisory locks in the server that show for which rows this process's tasks wait.
+
+    A program that unlocks such a row of a user's table sees them, and then sends a
+    notification.
+    """
 
     def __init__(self, driver_loop: DriverLoop) -> None:
         self.changed: asyncio.Event = asyncio.Event()
@@ -271,7 +275,7 @@ async def _is_pooled(connection: Connection) -> bool:
 # The release then starts from that state. Without the read its swap would be refused
 # once, while another process waits for it (test_arrival_reader.py).
 class ArrivalReader:
-    """Reads a held resource again when another process has added a queue entry."""
+    """Reads the state of a held resource again when another process joins its queue."""
 
     def __init__(
         self,
@@ -285,9 +289,10 @@ class ArrivalReader:
         self._latest: dict[Resource, str] = {}  # versions, while a read is under way
 
     def arrived(self, resource: Resource, version: str) -> None:
-        """Read the resource, of which another process has stored ``version``.
+        """Read the resource again: another process has stored a new ``version``.
 
-        Nothing is read if it was released or if that version is known already.
+        Nothing is read if this process has released the resource meanwhile, or knows
+        that version already.
         """
         known = self._known(resource)
         # The grant has ended meanwhile, or the state was seen by another request.

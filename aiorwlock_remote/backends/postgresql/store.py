@@ -6,32 +6,27 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import anyio
 
 from aiorwlock_remote._util.driver_loop import submit_and_wait
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.postgresql.driver import TRANSACTIONS, PostgresqlDriver
-from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
+from aiorwlock_remote.backends.postgresql.driver import (
+    TRANSACTIONS,
+    PostgresqlDriver,
+    PostgresqlExecutor,
+)
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader, Listener
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
-from aiorwlock_remote.cas.driver.executor import DriverExecutor
-from aiorwlock_remote.cas.driver.external_pool import (
-    BorrowedConnections,
-    lock_row,
-)
-from aiorwlock_remote.cas.driver.options import ConnectionOptions
-from aiorwlock_remote.cas.driver.pool import Driver
+from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections, lock_row
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import clock_finding
-from aiorwlock_remote.cas.table_rows import StoredRow, state_of
+from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
@@ -50,11 +45,9 @@ class PostgresqlStore(TableStore):
     """Locks in PostgreSQL tables; ``NOTIFY`` wakes waiting tasks, else they poll."""
 
     scheme = "postgresql"
-    driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver
-    executor_type: ClassVar[type[DriverExecutor]] = PostgresqlExecutor
-    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
-        staticmethod(options_of)
-    )
+    driver_type = PostgresqlDriver
+    executor_type = PostgresqlExecutor
+    options_of = staticmethod(options_of)
     capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3

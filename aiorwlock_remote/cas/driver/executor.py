@@ -12,8 +12,7 @@ from aiorwlock_remote._util.driver_loop import DriverLoop, submit, submit_and_wa
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan
 from aiorwlock_remote.cas.driver.pool import ConnectionSource, Driver
-from aiorwlock_remote.cas.table_cas import Values
-from aiorwlock_remote.cas.table_rows import StoredRow
+from aiorwlock_remote.cas.table_cas import StoredRow, Values
 from aiorwlock_remote.core.row import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
 
@@ -69,7 +68,10 @@ class DriverExecutor(ABC):
         """
 
     async def swap(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
-        """Carry out a swap with its parameters; if refused, return what is stored."""
+        """Carry out a swap with the parameters ``values``.
+
+        Return whether it was done; if it was refused, also what is stored.
+        """
         raise NotImplementedError
 
     async def look(self, values: Values, connection: Any) -> StoredRow:  # noqa: ANN401 - the driver's
@@ -233,7 +235,10 @@ async def answer_in_order(
 
 
 def mutex_change_of(values: Values) -> MutexChange:
-    """Return whether a swap keeps, adds, replaces or removes the mutex row."""
+    """Return what a swap with these parameters does with the mutex row.
+
+    "stay": nothing, "sit": insert it, "move": update it, "leave": delete it.
+    """
     before = values["i_ticket"], values["i_since"]
     after = values["t_ticket"], values["t_since"]
     if before == after:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -19,6 +19,7 @@ from aiorwlock_remote._util.driver_loop import (
 from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
+from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
@@ -32,8 +33,6 @@ from aiorwlock_remote.cas.driver.pool import (
     Driver,
     not_connected,
 )
-from aiorwlock_remote.cas.poller import StatePoller
-from aiorwlock_remote.cas.port import StoredState
 from aiorwlock_remote.cas.renewer import (
     CallbackThread,
     CasRenewer,
@@ -46,17 +45,14 @@ from aiorwlock_remote.cas.table_cas import (
     ArrivalNotices,
     TableCas,
     TableStepper,
-    newer_state,
     read_server_time,
+    state_of,
 )
-from aiorwlock_remote.cas.table_rows import StoredRow, state_of
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
-from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.row import Plan, Statement
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     Clock,
@@ -123,7 +119,7 @@ class RenewalLoop(Generic[C]):
         self.loop.tell(pending.set_result, None)
 
 
-class TableStore(CasLockStore, ABC):
+class TableStore(CasLockStore):
     """Base of the stores over the SQL tables ``mutex_locks`` and ``doormans``.
 
     Each step is a swap. Waiting tasks poll by plain reads, unless a subclass wakes
@@ -158,15 +154,7 @@ class TableStore(CasLockStore, ABC):
         self._row_plans: InFlight = InFlight()
         self._cas = TableCas(executor, event_loop.clock, time, self._arrivals)
         self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
-        self._watcher = StatePoller(
-            self._cas.load,
-            lambda state: self._cas.times(state).now,
-            self._steps.saw,
-            settings.client_id,
-            event_loop,
-            wake,
-            self.looks,
-        )
+        self._watcher = self._poller(self._cas, self._cas.load)
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, event_loop.spawn)
         # Renewals then go through the caller's loop, and are late if that is blocked.
@@ -262,7 +250,7 @@ class TableStore(CasLockStore, ABC):
                 resource = self._wanted(kind, number, resource_type)
                 if resource is None:
                     continue
-                snapshot = self._shown(resource, found)
+                snapshot = self._shown(resource, partial(state_of, found))
                 if snapshot is not None:
                     yield snapshot
 
@@ -346,36 +334,12 @@ class TableStore(CasLockStore, ABC):
         steps = TableStepper(cas, wake_no_client, thread.later)
         saw = partial(self._event_loop.call_soon, self._saw)
         known = self._steps.known
-        return CasRenewer(thread, steps, known, saw, newer_state, close, ready, fit)
-
-    def _wanted(
-        self, kind: str, number: int, resource_type: str | None
-    ) -> Resource | None:
-        resource = resource_from_row(kind, number)
-        return resource if resource_type in (None, resource.type) else None
-
-    def _shown(self, resource: Resource, found: StoredRow) -> Snapshot | None:
-        try:
-            state = state_of(found)
-        except BadRecord as exc:
-            # One damaged record must not hide the others from ``rwlock ls``.
-            log_event(log, "bad_record", resource=resource.label, error=str(exc))
-            return None
-        if state.record is None and state.seat is None:
-            return None
-        return self._snapshot(resource, state)
+        return CasRenewer(thread, steps, known, saw, close, ready, fit)
 
     def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         now: int = state.mark.now
         return Snapshot(resource, state.record or UNUSED_DOORMAN, state.seat, now, now)
 
-    def _saw(self, resource: Resource, state: StoredState) -> None:
-        latest = newer_state(state, self._steps.known(resource))
-        assert latest is not None
-        self._steps.saw(resource, latest)
-
     async def _purge(self, after: Key) -> Key | None:
         memory = max(MIN_FENCE_MEMORY, self._settings.fence_memory)
-        last = await self.forget(memory, after)
-        log_event(log, "record_purged", logging.DEBUG, after=after, last=last)
-        return last
+        return await self.forget(memory, after)

@@ -12,7 +12,6 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
 from aiorwlock_remote.locks.held_state import LossScopes
 from aiorwlock_remote.logs import log_event
@@ -23,6 +22,7 @@ from aiorwlock_remote.recipes.row_lock.target import (
     log,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.lease import RENEWALS_PER_LEASE, local_deadline
 
 S = TypeVar("S")
 

@@ -22,7 +22,7 @@ from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, RowState, look_plan
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import back_off, local_deadline
+from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
     BackendUnavailable,
@@ -45,6 +45,7 @@ from aiorwlock_remote.recipes.row_lock.target import (
     Watch,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.lease import local_deadline
 
 S = TypeVar("S")
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote._util.statements import load_statements
-from aiorwlock_remote.cas.table_rows import micros_of
+from aiorwlock_remote.cas.table_cas import micros_of
 from aiorwlock_remote.core.row import (
     LeasedRowStatements,
     Plan,

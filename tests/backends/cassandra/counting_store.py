@@ -49,13 +49,13 @@ class CountingBackend:
             self.steps += 1
             return step(resource, command)
 
-        tell = store._renewed
+        tell = store._saw
 
         def told(resource: Resource, state: StoredState) -> None:
             self.told += 1
             tell(resource, state)
 
-        store._renewed = told  # type: ignore[method-assign]
+        store._saw = told  # type: ignore[method-assign]
         table.request = counted  # type: ignore[method-assign]
         store.step = stepped  # type: ignore[method-assign]
         return store

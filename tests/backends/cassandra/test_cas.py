@@ -12,7 +12,7 @@ from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import PendingRows, Request
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import CasStepper
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

@@ -11,7 +11,7 @@ from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.row_time import VersionClock
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import CasStepper
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.codec import loads
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Release
 from aiorwlock_remote.core.doorman import Doorman

@@ -25,7 +25,7 @@ from aiorwlock_remote.backends.cassandra.read_back import (
     EarlyReadHeuristic,
 )
 from aiorwlock_remote.backends.cassandra.table import Table
-from aiorwlock_remote.cas import CasStepper
+from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from random import uniform
 
-from aiorwlock_remote.backends.files.connection import FilesConnection
 from aiorwlock_remote.backends.files.directory import FileOptions
+from aiorwlock_remote.backends.files.store import FilesConnection
 from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,

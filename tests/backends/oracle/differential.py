@@ -17,8 +17,7 @@ from typing import Any
 import oracledb
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.oracle.driver import OracleDriver
-from aiorwlock_remote.backends.oracle.executor import OracleExecutor
+from aiorwlock_remote.backends.oracle.driver import OracleDriver, OracleExecutor
 from aiorwlock_remote.backends.oracle.options import Options, options_of
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse

@@ -6,7 +6,7 @@ from typing import Any
 
 import oracledb
 
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from tests.servers.oracle.client import OracleUser
 
 

@@ -10,7 +10,8 @@ import pytest
 import sqlfluff
 from sqlfluff.api.simple import APIParsingError
 
-from aiorwlock_remote.backends.oracle.statements import names, statement
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.backends.oracle.statements import statement
 
 # What stands in the block of a swap, and what may not stand there instead.
 DAMAGE = {
@@ -21,13 +22,15 @@ DAMAGE = {
     "NVL(": "NVL",
 }
 
+NAMES = list(load_statements("aiorwlock_remote.backends.oracle", "statements.sql"))
+
 
 def parse(text: str) -> None:
     """Raises for what is not Oracle's."""
     sqlfluff.parse(text, dialect="oracle")
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_statement(name: str) -> None:
     parse(statement(name, "OWNER"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote.backends.oracle.statements import SCHEMA, statement
+from aiorwlock_remote.backends.oracle.statements import statement
 
 PAGE = Path(__file__).parents[3] / "docs" / "stores" / "oracle.md"
 
@@ -16,7 +16,7 @@ def flat(sql: str) -> str:
     return " ".join(re.sub(r"--.*", "", sql).split())
 
 
-@pytest.mark.parametrize("name", SCHEMA)
+@pytest.mark.parametrize("name", ["schema_locks", "schema_doormans"])
 def test_tables_stand_on_the_page_as_they_are_made(name: str) -> None:
     assert flat(statement(name)) in flat(PAGE.read_text("utf-8"))
 

@@ -13,8 +13,10 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from aiorwlock_remote.backends.oracle.schema import statements_of
-from aiorwlock_remote.backends.oracle.statements import names, statement
+from aiorwlock_remote._util.statements import load_statements
+from aiorwlock_remote.backends.oracle.statements import statement, statements_of
+
+NAMES = list(load_statements("aiorwlock_remote.backends.oracle", "statements.sql"))
 
 BLOCKS = ("look", "swap")
 DML = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE)\b[^;]*;", re.DOTALL)
@@ -39,7 +41,7 @@ def parsed(text: str) -> exp.Expr:
     return tree
 
 
-PLAIN = [name for name in names() if name not in BLOCKS]
+PLAIN = [name for name in NAMES if name not in BLOCKS]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -106,7 +108,7 @@ def _count(words: list[str], wanted: str) -> int:
     return sum(word == wanted for word in words)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_depends_on_a_language(name: str) -> None:
     """A session sorts texts as NLS_SORT says, and may compare them otherwise."""
     texts = inside(name) if name in BLOCKS else [statement(name)]
@@ -115,7 +117,7 @@ def test_nothing_depends_on_a_language(name: str) -> None:
 
 def test_no_bind_is_a_reserved_word() -> None:
     """They have a prefix, which no word of Oracle's has."""
-    for name in names():
+    for name in NAMES:
         text = re.sub(r"'[^']*'", "", statement(name))
         for bind in re.findall(r":(\w+)", text):
             assert bind[:2] in {"i_", "t_", "n_", "o_"}, bind

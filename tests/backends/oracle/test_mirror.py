@@ -13,7 +13,7 @@ import oracledb
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from tests.backends.oracle.differential import oracle
 from tests.cas.differential import compare
 from tests.servers.mirror import Mirror, mirror_of

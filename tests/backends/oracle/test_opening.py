@@ -17,8 +17,8 @@ from aiorwlock_remote import (
     connect,
 )
 from aiorwlock_remote.backends.oracle import OracleBackend
-from aiorwlock_remote.backends.oracle.executor import check_version
-from aiorwlock_remote.backends.oracle.schema import statements_of
+from aiorwlock_remote.backends.oracle.driver import check_version
+from aiorwlock_remote.backends.oracle.statements import statements_of
 from aiorwlock_remote.ports import Diagnosable
 from tests.backends.oracle.programs import run
 from tests.cas.open_stores import opened

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader
-from aiorwlock_remote.cas.port import StoredState
-from aiorwlock_remote.cas.table_rows import VersionMark
+from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.table_cas import VersionMark
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.errors import BackendUnavailable

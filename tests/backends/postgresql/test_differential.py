@@ -6,8 +6,10 @@ import psycopg
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.postgresql.driver import PostgresqlDriver
-from aiorwlock_remote.backends.postgresql.executor import PostgresqlExecutor
+from aiorwlock_remote.backends.postgresql.driver import (
+    PostgresqlDriver,
+    PostgresqlExecutor,
+)
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.cas import table_cas as swapping_tables
 from aiorwlock_remote.cas.driver.pool import ConnectionPool

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, Unsupported, connect
-from aiorwlock_remote.backends.postgresql.schema import statements_of
+from aiorwlock_remote.backends.postgresql.statements import statements_of
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_postgresql import StartPostgresql
 from tests.servers.postgresql import USER, Postgresql

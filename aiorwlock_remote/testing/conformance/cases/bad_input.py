@@ -21,6 +21,7 @@ BAD_NAMES: dict[str, tuple[object, object]] = {
     "float id": ("order", 1.0),
     "bytes id": ("order", b"1"),
     "tuple id": ("order", ("a", 1)),
+    "list id": ("order", [1]),
     "int type": (7, 1),
     "bytes type": (b"order", 1),
     "lone surrogate": ("order", "\ud800"),

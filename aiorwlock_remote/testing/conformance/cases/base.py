@@ -27,7 +27,7 @@ FAST_RENEWALS_PER_LEASE = 300
 def renew_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renew leases of 30 seconds every 0.1 s, so that a loss is found soon."""
     monkeypatch.setattr(
-        "aiorwlock_remote.core.timing.RENEWALS_PER_LEASE", FAST_RENEWALS_PER_LEASE
+        "aiorwlock_remote.runtime.lease.RENEWALS_PER_LEASE", FAST_RENEWALS_PER_LEASE
     )
     # A short lease would be another way, but on a machine that stands still for seconds
     # it would run out.

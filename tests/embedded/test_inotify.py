@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote import Held, Mutex, connect
-from aiorwlock_remote.backends.files import directory, inotify
+from aiorwlock_remote.backends.files import directory
+from aiorwlock_remote.embedded import inotify
 from aiorwlock_remote.embedded.connection import PlainWakeEvent, WakeEvent
 from tests.backends.files.one_resource import Desk
 

@@ -24,14 +24,20 @@ class InotifyWakeEvent:
 
     hears: bool = True
 
-    def __init__(self, path: str, ours: bytes) -> None:
-        """Watch the file at ``path``; ignore our writes, which begin with ``ours``."""
+    def __init__(self, path: str, ours: bytes = b"") -> None:
+        """Watch the file at ``path``; ignore our writes, which begin with ``ours``.
+
+        If ``ours`` is empty, this process's own writes set the event as well, and the
+        file is not opened: closing it would end the locks of this process on it.
+        """
         self._ours = ours
         with ExitStack() as undo:
             self._listener = _listener(path)
             undo.callback(os.close, self._listener)
-            self._file = os.open(path, os.O_RDONLY)
-            undo.callback(os.close, self._file)
+            self._file = -1
+            if ours:
+                self._file = os.open(path, os.O_RDONLY)
+                undo.callback(os.close, self._file)
             self._event = os.eventfd(0)
             undo.callback(os.close, self._event)
             self._opened = undo.pop_all()
@@ -43,7 +49,7 @@ class InotifyWakeEvent:
     def set(self) -> None:
         os.eventfd_write(self._event, 1)
 
-    def wait(self, seconds: float | None) -> None:
+    def wait(self, seconds: float | None) -> bool:
         until = time.monotonic() + (seconds or 0.0)
         heard: set[int] = set()
         while not heard - {self._listener}:
@@ -61,19 +67,22 @@ class InotifyWakeEvent:
             # without need slows the others (test_inotify.py:
             # test_a_step_of_our_own_is_not_heard).
             if not heard or not self._written_by_us():
-                return
+                break
+        return self._listener in heard
 
     def close(self) -> None:
         self._opened.close()
 
     def _written_by_us(self) -> bool:
-        return os.pread(self._file, len(self._ours), 0) == self._ours
+        ours = self._ours
+        return bool(ours) and os.pread(self._file, len(ours), 0) == ours
 
 
-def alarm(path: str, ours: bytes) -> WakeEvent:
+def alarm(path: str, ours: bytes = b"") -> WakeEvent:
     """Return an event that is set when another process writes the file at ``path``.
 
-    Our own writes begin with ``ours``. Without inotify only ``set`` sets the event.
+    Our own writes begin with ``ours``, and do not set it; if that is empty, they do.
+    Without inotify only ``set`` sets the event.
     """
     # The system may have no inotify, or no instance of it left (test_inotify.py:
     # test_where_there_is_none).
