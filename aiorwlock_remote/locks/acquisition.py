@@ -14,7 +14,7 @@ from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer, Obtain, obtain_unless
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 
 @final

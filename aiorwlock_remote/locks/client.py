@@ -40,7 +40,7 @@ from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -80,7 +80,8 @@ class Locks(TicketCalls, RecipeFactories):
             ConfigurationError: a name or an option is not valid.
         """
         target = resource(resource_type, resource_id, self._session.prefix)
-        return Mutex(self._session, target, self._options.but(options))
+        chosen = self._options.but(options) if options else self._options
+        return Mutex(self._session, target, chosen)
 
     lock = mutex
 
@@ -269,7 +270,7 @@ class Locks(TicketCalls, RecipeFactories):
         request = AcquireRequest(
             target,
             passed.mode,
-            options.mutex_policy(),
+            options.admission,
             options.terms,
             reason=passed.reason,
             lock_delay=passed.lock_delay,

@@ -26,8 +26,7 @@ from aiorwlock_remote.locks.observers import NO_OBSERVERS, AttemptObservers, Gra
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import guarded, log_event
-from aiorwlock_remote.runtime.lease import Lease, LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
 from aiorwlock_remote.runtime.store_client import was_held
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, final
 import anyio
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
+from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
 from aiorwlock_remote.locks.acquisition import (
@@ -23,17 +23,11 @@ from aiorwlock_remote.locks.acquisition import (
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
-from aiorwlock_remote.locks.options import (
-    POLICIES,
-    Options,
-    PolicyName,
-    rwlock_options,
-)
+from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import SupportsTransactions
-from aiorwlock_remote.runtime.lease import LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
 
 TRANSACTION_LEASE = 5.0
 """Lease in seconds of a lock ``in_transaction``: how soon the lock of a dead holder is
@@ -196,7 +190,7 @@ class _Lock:
         return AcquireRequest(
             self._resource,
             self._mode,
-            self._policy(options),
+            options.admission,
             options.terms,
             slow_wait=options.slow_wait,
             max_waiters=options.max_waiters,
@@ -205,9 +199,6 @@ class _Lock:
 
     def _but(self, options: Mapping[str, object]) -> Options:
         return rwlock_options(self._options, options)
-
-    def _policy(self, options: Options) -> Policy:
-        return POLICIES[options.policy]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource!r}>"
@@ -270,9 +261,6 @@ class Mutex(_Exclusive):
     def _but(self, options: Mapping[str, object]) -> Options:
         return self._options.but(options)
 
-    def _policy(self, options: Options) -> Policy:
-        return options.mutex_policy()
-
 
 @final
 class ReaderLock(_Lock):
@@ -306,6 +294,8 @@ class RWLock:
     """
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
+        if not options.fair:  # an option of mutexes, which ``connect`` was given
+            options = options.but({"fair": True})
         self._resource = resource
         self._reader = ReaderLock(session, resource, options)
         self._writer = WriterLock(session, resource, options)

@@ -17,8 +17,7 @@ from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.lock import AnyLock, parts_of
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.acquirer import Obtain, try_acquire_all
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 
 
 @final

@@ -22,8 +22,7 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.lease import Lease, LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
 from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
 

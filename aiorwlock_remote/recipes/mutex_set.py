@@ -20,8 +20,7 @@ from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports.recipes import SupportsMutexSets
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 
@@ -175,7 +174,7 @@ class MutexSet:
     ) -> AcquireRequest:
         target = ANY_MEMBER if name is None else check_set_name("mutex", name)
         member = SetMember(self._name, target)
-        return replace(self._request, resource=member, timeout=timeout, reason=reason)
+        return replace(self._request.once(timeout, reason), resource=member)
 
     def _release_and_remove(self, lease: Lease) -> Pending[Reply]:
         send = partial(self._acquirer.members.end, lease.ticket)

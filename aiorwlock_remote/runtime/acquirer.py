@@ -26,8 +26,7 @@ from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendError, Closed, LockError, LockTimeout
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Pending, Snapshot
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 

@@ -18,8 +18,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import UpgradeConflict
-from aiorwlock_remote.runtime.lease import Lease, LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 

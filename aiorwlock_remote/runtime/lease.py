@@ -1,4 +1,7 @@
-"""``Lease``: a grant as this process sees it, used by the loop and keeper threads."""
+"""``AcquireRequest``, a request for one lock, and ``Lease``, the grant that it got.
+
+A ``Lease`` is shared by the event loop and the lease keeper's threads.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.text import check_reason
+from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import local_deadline, renew_at
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
@@ -38,6 +43,8 @@ class LeaseTerms:
         max_stall: the grant is lost if the event loop hangs for longer than this.
         max_hold: the grant is lost this long after its request, renewed or not.
         keep: whether the lease keeper renews the grant.
+        watched: whether any time limit is set, so that the lease keeper has to watch
+            the grant; computed.
     """
 
     lease: float | None
@@ -45,12 +52,37 @@ class LeaseTerms:
     max_stall: float | None = None
     max_hold: float | None = None
     keep: bool = True
+    watched: bool = field(init=False)
 
-    @property
-    def watched(self) -> bool:
-        """Whether the lease keeper has to watch the grant: a time limit is set."""
-        endless = self.lease is None and self.max_hold is None
-        return not endless or self.max_stall is not None
+    def __post_init__(self) -> None:
+        limits = self.lease, self.max_hold, self.max_stall
+        object.__setattr__(self, "watched", limits != (None, None, None))
+
+
+@value
+class AcquireRequest:
+    """Value object: a request for one lock, with its options. Times in seconds.
+
+    ``reason`` has been checked by ``check_reason``.
+    """
+
+    resource: Resource
+    mode: Mode
+    policy: Policy
+    terms: LeaseTerms
+    timeout: float | None = None
+    reason: str = ""
+    slow_wait: float | None = None
+    max_waiters: int | None = None
+    lock_delay: float = 0.0
+
+    def once(self, timeout: float | None, reason: str) -> AcquireRequest:
+        """Return a copy for one attempt. ``reason``, which other tasks are shown, is
+        checked: ``ConfigurationError``, if it does not fit.
+        """
+        if reason != "":
+            check_reason(reason)
+        return replace(self, timeout=timeout, reason=reason)
 
 
 class Lease:

@@ -35,8 +35,7 @@ from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.ports.recipes import MutexSetMembers
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 from aiorwlock_remote.runtime.fork import ForkedMembers, disable_in_children
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
 from aiorwlock_remote.runtime.store_client import StoreClient
 

@@ -36,9 +36,8 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import FailsOver, Pending
 from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
-from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.request import AcquireRequest
 from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 

@@ -13,8 +13,7 @@ from aiorwlock_remote import BackendError, BackendUnavailable, LockTimeout
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
-from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
 from aiorwlock_remote.runtime.runtime import AcquireThrottle
 from aiorwlock_remote.runtime.store_client import StoreClient
 from tests.fixed_clock import StandingClock

@@ -21,8 +21,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 from aiorwlock_remote.runtime.acquirer import slow_wait_message
-from aiorwlock_remote.runtime.lease import LeaseTerms
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseTerms
 
 SECOND = 1_000_000
 NOW = 100 * SECOND
