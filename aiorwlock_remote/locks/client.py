@@ -29,13 +29,12 @@ from aiorwlock_remote.locks.diagnostics import (
     diagnose,
 )
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import Holder, LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding

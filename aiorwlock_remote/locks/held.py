@@ -22,7 +22,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks import tickets
-from aiorwlock_remote.locks.held_state import HeldState
+from aiorwlock_remote.locks.session import HeldState
 from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.lease import LeaseState
 

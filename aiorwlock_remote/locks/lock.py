@@ -14,17 +14,11 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
-from aiorwlock_remote.locks.acquisition import (
-    Acquisition,
-    SingleEntry,
-    acquire_grant,
-    try_acquire_grant,
-)
+from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import SupportsTransactions
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
@@ -144,9 +138,8 @@ class _Lock:
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
-        return await try_acquire_grant(
-            self._session, request, options_, self._session.acquirer
-        )
+        state = await self._session.try_acquire(request, options_)
+        return None if state is None else Held(state)
 
     async def locked(self) -> bool:
         """Return whether the resource is held, in any mode. Raises ``BackendError``."""
@@ -160,11 +153,8 @@ class _Lock:
         return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
-        session, request, options = self._session, self._request, self._options
-        obtain = session.acquirer.acquire
-        state = await acquire_grant(
-            session, request, options, obtain, owned_by_task=True
-        )
+        session = self._session
+        state = await session.acquire(self._request, self._options, owned_by_task=True)
         held = Held(state)
         state.enter()
         # By task: one lock may be entered by several tasks at the same time (readers).
@@ -380,9 +370,8 @@ class InTransaction:
                 what=f"{request.resource.label}: this store has no lock in_transaction",
                 hint="postgresql:// and mariadb:// have",
             )
-        obtain = session.acquirer.acquire
-        self._state = state = await acquire_grant(
-            session, request, self._options, obtain, owned_by_task=False
+        self._state = state = await session.acquire(
+            request, self._options, owned_by_task=False
         )
         self._held = Held(state)
         try:

@@ -25,7 +25,7 @@ GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 ``detached``: given away. ``dropped``: nothing referred to its ``Held`` any more.
 """
 
-OBSERVER_FAILED = "an observer failed"
+OBSERVER_FAILED = "observer_failed"
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 

@@ -14,11 +14,10 @@ from aiorwlock_remote.core.mutex_set import ANY_MEMBER, SetMember, check_set_nam
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import check_seconds, micros
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
+from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, state_of
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.ports.recipes import SupportsMutexSets
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
@@ -124,9 +123,8 @@ class MutexSet:
         ``acquire`` raises, except ``LockTimeout``.
         """
         request = self._request_of(name, 0, "")
-        return await try_acquire_grant(
-            self._session, request, self._options, self._acquirer
-        )
+        state = await self._session.try_acquire(request, self._options, self._acquirer)
+        return None if state is None else Held(state)
 
     async def update(self, held: Held) -> None:
         """Renew a grant now, in addition to the renewals in the background.

@@ -14,7 +14,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.core.timing import RENEWALS_PER_LEASE, local_deadline
 from aiorwlock_remote.errors import LockError, LossReason
-from aiorwlock_remote.locks.held_state import LossScopes
+from aiorwlock_remote.locks.session import LossScopes
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.target import (
     RowAttempt,

@@ -25,8 +25,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.acquisition import SingleEntry
-from aiorwlock_remote.locks.held_state import end_body
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import Session, end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
