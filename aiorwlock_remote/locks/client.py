@@ -145,7 +145,7 @@ class Locks(TicketCalls, RecipeFactories):
         prefix, kind = self._session.prefix, None
         if resource_type is not None:
             kind = encode_type(resource_type, prefix)
-        async with closed(self._session.runtime.store.scan(kind)) as snapshots:
+        async with closed(self._session.client.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
                 found = resource_under_prefix(snapshot.resource, prefix)
                 if found is None:
@@ -226,7 +226,7 @@ class Locks(TicketCalls, RecipeFactories):
             BackendUnavailable: the store does not answer.
         """
         self._session.check()
-        return diagnose(self._session.runtime)
+        return diagnose(self._session.client)
 
     def statistics(self) -> Statistics:
         """Return counters and ages of this ``Locks`` since it was opened; no I/O.
@@ -304,7 +304,7 @@ class Locks(TicketCalls, RecipeFactories):
         client = session.client
         for acquirer in list(client.acquirers):
             acquirer.close(Closed())
-        session.runtime.in_flight.close()
+        session.client.in_flight.close()
         if self._rows is not None:
             self._rows.close()
         task = session.loop.current_task()

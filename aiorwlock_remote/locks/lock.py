@@ -149,7 +149,7 @@ class _Lock:
         """Return who holds the resource and who waits. Raises ``BackendError``."""
         self._session.check()
         client = self._session.client
-        look = partial(client.runtime.store.look, self._resource)
+        look = partial(client.store.look, self._resource)
         return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
@@ -364,7 +364,7 @@ class InTransaction:
     async def _join(self) -> Held:
         session, request = self._session, self._request
         session.check()
-        store = session.runtime.store
+        store = session.client.store
         if not isinstance(store, SupportsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: this store has no lock in_transaction",
@@ -399,7 +399,7 @@ class InTransaction:
             self._session.outlasting.pop(state.lease, None)
 
     async def _over(self) -> bool:
-        store, state = self._session.runtime.store, self._state
+        store, state = self._session.client.store, self._state
         assert isinstance(store, SupportsTransactions)
         assert state is not None
         held = state.lease.state is LeaseState.HELD

@@ -105,7 +105,7 @@ class Multi:
             raise
 
     async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
-        clock, until = self._session.runtime.clock, None
+        clock, until = self._session.client.clock, None
         if self._timeout is not None:
             until = clock.now() + self._timeout
         leases = await self._try_all()

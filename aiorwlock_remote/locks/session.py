@@ -41,7 +41,6 @@ from aiorwlock_remote.ports import Snapshot
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer, LockAcquirer, Obtain
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
-from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient, was_held
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
@@ -59,11 +58,10 @@ class Session:
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
-        self.runtime: Runtime = client.runtime
-        self.loop: TaskEventLoop = client.runtime.loop
+        self.loop: TaskEventLoop = client.loop
         self.acquirer: LockAcquirer = LockAcquirer(client)
         self.closed: bool = False
-        self.prefix: str = client.runtime.prefix
+        self.prefix: str = client.prefix
         # Grants whose block was left before their transaction ended, each with a
         # function that looks whether it has.
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
@@ -447,7 +445,7 @@ class HeldState:
                 try:
                     reply = await released
                 except BackendUnavailable:  # it may be repeated in the background
-                    reply = await client.runtime.cleanup.outcome(released)
+                    reply = await client.cleanup.outcome(released)
                 gone = was_held(reply)
                 if gone is None:
                     return True

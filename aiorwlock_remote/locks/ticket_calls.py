@@ -138,7 +138,7 @@ async def _acquire(
     # A writer that is refused becomes the pending writer, which cannot be woken: it
     # repeats the call in its own time. So its claim window is as long as its entry
     # lives.
-    entry_ttl = micros(session.runtime.store.pace.entry_ttl)
+    entry_ttl = micros(session.client.store.pace.entry_ttl)
     command = Acquire(
         (claim,),
         mode,

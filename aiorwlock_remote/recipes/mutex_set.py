@@ -176,7 +176,7 @@ class MutexSet:
 
     def _release_and_remove(self, lease: Lease) -> Pending[Reply]:
         send = partial(self._acquirer.members.end, lease.ticket)
-        retrier = self._session.runtime.cleanup
+        retrier = self._session.client.cleanup
         return retrier.retry_if_failed(send(), lease.resource, send, lease.left)
 
     def _state_of(self, held: Held, action: str) -> HeldState:

@@ -45,8 +45,7 @@ class BaseAcquirer(ABC):
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
-        self._runtime = client.runtime
-        self._clock = client.runtime.clock
+        self._clock = client.clock
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
@@ -63,7 +62,7 @@ class BaseAcquirer(ABC):
                 temporary error (one with ``retry_after``) recurred until the timeout.
             Closed: the ``Locks`` was closed meanwhile.
         """
-        client, throttle = self._client, self._runtime.throttle
+        client, throttle = self._client, self._client.throttle
         # Before the request: a grant that could not be renewed is not asked for
         # (test_nothing_is_asked_for_that_could_not_be_kept).
         client.keeper.ready(request.terms)
@@ -89,7 +88,7 @@ class BaseAcquirer(ABC):
                 if until is None and exc.retry_after is not None:
                     # Without a timeout the wait for an obstacle ends as well: it may
                     # never go away, and only this error names it.
-                    until = self._clock.now() + self._runtime.connect_timeout
+                    until = self._clock.now() + self._client.connect_timeout
                 if not await self._passes(exc, until):
                     raise
                 obstacle = exc
@@ -169,7 +168,7 @@ class LockAcquirer(BaseAcquirer):
         self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
 
     def close(self, error: BaseException) -> None:
-        self._runtime.throttle.close(error)
+        self._client.throttle.close(error)
         for waiter, (queue, mode) in list(self._waiting.items()):
             # A grant that came in this very turn is released by ``leave``; its task
             # has not run yet and must not use it.
@@ -202,7 +201,7 @@ class LockAcquirer(BaseAcquirer):
             self._client.claim(request), request.policy, request.max_waiters
         )
         waiter.since = now = self._clock.now()
-        waiter.until = now + self._runtime.connect_timeout
+        waiter.until = now + self._client.connect_timeout
         if until is not None and until < waiter.until:
             waiter.until = until
         self._waiting[waiter] = queue, request.mode
@@ -212,7 +211,7 @@ class LockAcquirer(BaseAcquirer):
             finally:
                 # Also if nothing was sent: the turn belongs to the next task then
                 # (test_who_needs_no_request_lets_the_next_one_in).
-                self._runtime.throttle.let_in()
+                self._client.throttle.let_in()
             if waiter.ready.done():
                 # A store in memory has answered at once. Other tasks must run all the
                 # same, or a loop that takes a free lock again and again starves them.
@@ -268,20 +267,20 @@ class LockAcquirer(BaseAcquirer):
                 return
             # In a task of its own: the lock may come while the store is being looked
             # at, and the caller must not wait for the log.
-            self._runtime.loop.spawn(partial(self._log_slow, waiter, request, queue))
+            self._client.loop.spawn(partial(self._log_slow, waiter, request, queue))
         await waiter.ready
 
     async def _log_slow(
         self, waiter: TaskWaiter, request: AcquireRequest, queue: WaitQueue
     ) -> None:
         try:
-            seen = await self._runtime.store.look(request.resource)
+            seen = await self._client.store.look(request.resource)
         except LockError as exc:
             log_event(log, f"{waited_so_long(request)}: {exc}")
             return
         if not waiter.ready.done():
             before = queue.before(waiter, request.mode)
-            client_id = self._runtime.client_id
+            client_id = self._client.client_id
             log_event(log, slow_wait_message(request, seen, client_id, before))
 
 
@@ -317,7 +316,7 @@ async def obtain_unless(
             client.release(lease).log_failure()
 
     try:
-        with client.runtime.in_flight.under(release):
+        with client.in_flight.under(release):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
                 try:
@@ -365,10 +364,10 @@ async def try_acquire_all(
         client.keeper.ready(request.terms)
     # One round trip for all, where the store can pipeline: nothing is awaited before
     # the last request is sent.
-    sent_at = client.runtime.clock.now()
+    sent_at = client.clock.now()
     sent = [_send_acquire(client, request) for request in requests]
     leases: list[Lease] = []
-    with client.runtime.in_flight.under(partial(_withdraw_on_close, client, sent)):
+    with client.in_flight.under(partial(_withdraw_on_close, client, sent)):
         try:
             for one in sent:
                 reply = await _await_reply(client, one)
@@ -396,7 +395,7 @@ async def try_acquire_all(
 def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
     claim = client.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
-    send = partial(client.runtime.step, request.resource, command)
+    send = partial(client.step, request.resource, command)
     return _SentAcquire(request, claim, send, send())
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from random import random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
@@ -34,7 +34,9 @@ from aiorwlock_remote.ports import (
     Renewer,
 )
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.runtime import AcquireThrottle
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.runtime.store_client import AcquireThrottle
 
 SLOT_SECONDS = 0.002
 """Leases due within this time of each other share a slot of the ``DeadlineQueue``."""

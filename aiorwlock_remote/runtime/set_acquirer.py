@@ -36,8 +36,8 @@ from aiorwlock_remote.ports.recipes import MutexSetMembers
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 from aiorwlock_remote.runtime.fork import ForkedMembers, disable_in_children
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
-from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
 from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 ENTRY_TTL_POLLS = 3
 """Life of a queue entry in the store, in poll intervals."""
@@ -174,14 +174,14 @@ class SetWaitQueue:
     """
 
     def __init__(
-        self, runtime: Runtime, open_members: OpenMembers, poll_interval: float
+        self, client: StoreClient, open_members: OpenMembers, poll_interval: float
     ) -> None:
-        self._runtime = runtime
-        self._clock = runtime.clock
+        self._client = client
+        self._clock = client.clock
         self._targets: dict[str, TargetQueue] = {}
         self._entry_ttl = ENTRY_TTL_POLLS * poll_interval
         self._lease = 0
-        self._polls = PeriodicPoll(runtime.loop, poll_interval, self._poll)
+        self._polls = PeriodicPoll(client.loop, poll_interval, self._poll)
         self.members: MutexSetMembers = open_members(self._wake)
 
     def join(self, waiter: TargetWaiter) -> None:
@@ -213,7 +213,7 @@ class SetWaitQueue:
         """
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
-        cleanup = self._runtime.cleanup
+        cleanup = self._client.cleanup
         return cleanup.retry_if_failed(retry(), waiter.resource, retry, seconds)
 
     def sever(self) -> None:
@@ -255,7 +255,7 @@ class SetWaitQueue:
         self._ask([queue for queue in self._targets.values() if queue.asked is None])
 
     def _count(self, cause: WakeCause) -> None:
-        self._runtime.wakeups[cause] += 1
+        self._client.wakeups[cause] += 1
 
     def _ask(self, queues: list[TargetQueue]) -> None:
         asks: list[TakeRequest] = []
@@ -268,7 +268,7 @@ class SetWaitQueue:
                 TakeRequest(first.target, first.claim.ticket, first.lease, more)
             )
         if asks:
-            self._runtime.requests_sent += 1
+            self._client.requests_sent += 1
             pending = self.members.ask(asks, self._entry_ttl)
             pending.add_done_callback(partial(self._answered, queues, asks, sent_at))
 
@@ -352,8 +352,8 @@ class SetWaitQueue:
                 else:
                     waiter.decide(error)
             if queue.waiters:
-                self._runtime.requests_retried += 1
-                self._runtime.loop.spawn(partial(self._ask_later, queue, pause))
+                self._client.requests_retried += 1
+                self._client.loop.spawn(partial(self._ask_later, queue, pause))
             elif self._targets.get(queue.target) is queue:
                 self._drop(queue.target)
 
@@ -384,7 +384,7 @@ class SetAcquirer(BaseAcquirer):
         """
         super().__init__(client)
         self._name = name
-        self._queue = SetWaitQueue(client.runtime, open_members, poll_interval)
+        self._queue = SetWaitQueue(client, open_members, poll_interval)
         self._waiting: dict[TargetWaiter, None] = {}
         disable_in_children(self)
 
@@ -417,7 +417,7 @@ class SetAcquirer(BaseAcquirer):
                 raise answer
             return answer
 
-        with self._runtime.in_flight.under(partial(self._forget, waiter)):
+        with self._client.in_flight.under(partial(self._forget, waiter)):
             try:
                 answer = await self._client.answer(ask)
                 await checkpoint()
@@ -431,12 +431,12 @@ class SetAcquirer(BaseAcquirer):
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         waiter = self._waiter(request)
-        waiter.until = waiter.since + self._runtime.connect_timeout
+        waiter.until = waiter.since + self._client.connect_timeout
         if until is not None:
             waiter.until = min(waiter.until, until)
         self._waiting[waiter] = None
         self._queue.join(waiter)
-        self._runtime.throttle.let_in()
+        self._client.throttle.let_in()
         try:
             left = None if until is None else max(0.0, until - self._clock.now())
             with anyio.move_on_after(left):

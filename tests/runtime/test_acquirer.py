@@ -14,8 +14,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.runtime.acquirer import BaseAcquirer
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
-from aiorwlock_remote.runtime.runtime import AcquireThrottle
-from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.store_client import AcquireThrottle, StoreClient
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -36,12 +35,13 @@ class Hindered(BaseAcquirer):
     def __init__(self, error: BackendError, until: float) -> None:
         self.clock = StandingClock()
         keeper = NoKeeper()
-        runtime = SimpleNamespace(
+        client = SimpleNamespace(
             clock=self.clock,
             throttle=AcquireThrottle(self.clock),
             connect_timeout=PATIENCE,
+            keeper=keeper,
+            acquirers=set[Any](),
         )
-        client = SimpleNamespace(runtime=runtime, keeper=keeper, acquirers=set[Any]())
         super().__init__(cast("StoreClient", client))
         self.error = error
         self.until = until

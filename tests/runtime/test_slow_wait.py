@@ -97,7 +97,7 @@ async def test_whoever_waits_does_not_wait_for_the_line(
 ) -> None:
     """The store is slow to tell, then fails; the wait goes on, and ends as it would."""
     async with connect("memory://") as locks:
-        store = locks._session.runtime.store
+        store = locks._session.client.store
         asked, tell = anyio.Event(), anyio.Event()
 
         async def look(_: object) -> Snapshot:
