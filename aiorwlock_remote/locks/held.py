@@ -135,12 +135,12 @@ class Held:
             raise
         # The caller's own cancellation passes through; only ours ends in the scope.
         with anyio.CancelScope() as scope:
-            state.loss.watch(scope)
+            state.watch(scope)
             try:
                 result = await awaitable
             finally:
                 state = state.newest
-                state.loss.unwatch(scope)
+                state.unwatch(scope)
             state.check()
             return result
         raise state.error()

@@ -38,7 +38,7 @@ from aiorwlock_remote.locks.observers import (
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.logs import guarded, log_event
 from aiorwlock_remote.ports import Snapshot
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer, LockAcquirer, Obtain
+from aiorwlock_remote.runtime.acquirer import LockAcquirer, Obtain
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
 from aiorwlock_remote.runtime.store_client import StoreClient, was_held
@@ -147,7 +147,7 @@ class Session:
         self,
         request: AcquireRequest,
         options: Options,
-        acquirer: BaseAcquirer | None = None,
+        acquirer: LockAcquirer | None = None,
     ) -> HeldState | None:
         """Return the state of a grant, as ``acquire`` does, if the lock is free; else
         None. ``acquirer`` asks for it; None: that of all locks but mutex sets.
@@ -236,40 +236,6 @@ def _is_dead(face: weakref.ref[Any]) -> bool:
     return face() is None
 
 
-class LossScopes:
-    """Cancels the cancel scopes that ``watch`` was called with when one grant is lost.
-    To be used in the event loop's thread.
-    """
-
-    __slots__ = ("_happened", "_scopes")
-
-    def __init__(self) -> None:
-        self._scopes: list[anyio.CancelScope] = []
-        self._happened = False
-
-    def watch(self, scope: anyio.CancelScope) -> None:
-        """Cancel ``scope`` when the grant is lost; at once if it is lost already."""
-        self._scopes.append(scope)
-        if self._happened:
-            scope.cancel()
-
-    def unwatch(self, scope: anyio.CancelScope) -> None:
-        if scope in self._scopes:
-            self._scopes.remove(scope)
-
-    def happened(self) -> None:
-        """Note the loss: cancel all scopes; later calls of ``watch`` cancel at once."""
-        self._happened = True
-        for scope in self._scopes:
-            scope.cancel()
-
-    def pass_on(self, other: LossScopes) -> None:
-        """Move all scopes to ``other``, the ``LossScopes`` of the new grant."""
-        scopes, self._scopes = self._scopes, []
-        for scope in scopes:
-            other.watch(scope)
-
-
 class ReleasesBody(Protocol):
     """Function that releases a grant when the body it protected ends."""
 
@@ -346,10 +312,12 @@ class HeldState:
         self.lease = lease
         self.options = options
         self.owned_by_task = owned_by_task
-        self.loss: LossScopes = LossScopes()
         self.face: weakref.ref[object] | None = None
         self.shared: bool = False
+        # Those that a loss cancels, and that of ``enter``, which ``exit`` leaves.
+        self._bodies: list[anyio.CancelScope] = []
         self._scope: anyio.CancelScope | None = None
+        self._bodies_lost = False
         self._closed_under = False
         self._given_back = False
         self._followers = followers
@@ -396,12 +364,23 @@ class HeldState:
                 what=f"{resource.label} is a mutex of a set: no {action}"
             )
 
+    def watch(self, body: anyio.CancelScope) -> None:
+        """Cancel ``body`` when the grant is lost; at once if it is lost already."""
+        self._bodies.append(body)
+        if self._bodies_lost:
+            body.cancel()
+
+    def unwatch(self, body: anyio.CancelScope) -> None:
+        """Do not cancel ``body`` any more, which is left."""
+        if body in self._bodies:
+            self._bodies.remove(body)
+
     def enter(self) -> None:
         """Enter a cancel scope; with ``on_lost="raise"``, a loss cancels it."""
         self._scope = scope = self.session.loop.new_scope()
         scope.__enter__()
         if self.options.on_lost == "raise":
-            self.loss.watch(scope)
+            self.watch(scope)
 
     async def exit(
         self,
@@ -422,7 +401,7 @@ class HeldState:
             if exc is None:
                 self.session.check()
             return
-        grant.loss.unwatch(scope)
+        grant.unwatch(scope)
         swallowed = await end_body(scope, exc_type, exc, traceback, grant._leave)  # noqa: SLF001 - of this class
         # Never True, and typed so: else checkers see a missing `return` in each body.
         assert not swallowed, "a lost grant raised when it was released"
@@ -484,7 +463,7 @@ class HeldState:
         self._closed_under = not mine and not lease.expired()
         self.give_back()
         if self._closed_under:
-            self.loss.happened()
+            self._cancel_bodies()
 
     def detach(self) -> None:
         """End the grant in this process; the store keeps it for the adopting task."""
@@ -539,7 +518,9 @@ class HeldState:
         # all its predecessors (test_none_but_the_first_and_the_newest_stay).
         self._chain = new._chain = self._chain or _MoveChain()
         self._chain.newest = new
-        self.loss.pass_on(new.loss)
+        bodies, self._bodies = self._bodies, []
+        for body in bodies:
+            new.watch(body)
         return new
 
     def abandon(self) -> None:
@@ -571,7 +552,7 @@ class HeldState:
         """
         lease = self.lease
         self.session.forget(lease)
-        self.loss.happened()  # first: observers and ``on_lost`` may take their time
+        self._cancel_bodies()  # first: observers and ``on_lost`` may take their time
         if lease.reason == "stalled" and not self.shared:
             # The store would keep it for a lease longer, or for ever without one. Here
             # and not in the keeper's thread: while the loop hangs, what hangs it may
@@ -604,6 +585,11 @@ class HeldState:
             await self.release()
         elif over and self.options.on_lost == "raise":
             raise self.error()
+
+    def _cancel_bodies(self) -> None:
+        self._bodies_lost = True
+        for body in self._bodies:
+            body.cancel()
 
     def _end(self, state: LeaseState) -> bool:
         ended = self.lease.end(state)

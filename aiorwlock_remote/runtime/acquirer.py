@@ -1,15 +1,13 @@
 """Acquiring locks: the loop of attempts behind one ``acquire()``.
 
 ``LockAcquirer`` gets locks for the tasks of this process, which wait in a
-``WaitQueue``; ``SetAcquirer`` gets mutexes of a ``MutexSet``, a named group of mutexes
-in one sorted set of Redis. Both share the loop of ``BaseAcquirer``. ``try_acquire_all``
-tries several locks at once, and ``obtain_unless`` ends a wait on a condition.
+``WaitQueue``. ``try_acquire_all`` tries several locks at once, and ``obtain_unless``
+ends a wait on a condition.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,21 +29,25 @@ from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 
 Obtain = Callable[[AcquireRequest], Awaitable[Lease]]
-"""Waits for the grant of a request, with the errors of ``BaseAcquirer.acquire``."""
+"""Waits for the grant of a request, with the errors of ``LockAcquirer.acquire``."""
 
 _ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}  # codespell:ignore nd
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
-class BaseAcquirer(ABC):
-    """Base of the acquirers: asks the store again and again until a request is granted
-    or fails. A subclass implements how to ask the store once, and how a task waits.
+class LockAcquirer:
+    """Gets locks for the tasks of this process: asks the store again and again until a
+    request is granted or fails.
+
+    ``SetAcquirer``, for the mutexes of a ``MutexSet``, is a subclass. It has its own
+    ways to ask the store once (``_try``) and to let a task wait (``_wait``).
     """
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
         self._clock = client.clock
+        self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
@@ -97,7 +99,7 @@ class BaseAcquirer(ABC):
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease: the
             # caller must not begin with a grant that others may have by now.
-            self._release(lease)
+            client.release_in_background(lease)
             log_event(log, "grant_expired_in_transit", resource=request.resource.label)
 
     async def try_acquire(self, request: AcquireRequest) -> Lease | None:
@@ -141,46 +143,20 @@ class BaseAcquirer(ABC):
         await anyio.sleep(after)
         return True
 
-    @abstractmethod
-    async def _try(self, request: AcquireRequest) -> Lease: ...
-
-    # Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
-    @abstractmethod
-    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease: ...
-
-    @abstractmethod
-    def _release(self, lease: Lease) -> None: ...
-
-    @abstractmethod
     def close(self, error: BaseException) -> None:
         """End every wait: ``acquire`` raises ``error`` in the waiting tasks."""
-
-    @abstractmethod
-    def waiters(self) -> Iterable[tuple[Mode, float]]:
-        """Return mode and start (local monotonic seconds) of each task's wait."""
-
-
-class LockAcquirer(BaseAcquirer):
-    """Gets locks, all but the mutexes of a ``MutexSet``, for tasks of this process."""
-
-    def __init__(self, client: StoreClient) -> None:
-        super().__init__(client)
-        self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
-
-    def close(self, error: BaseException) -> None:
         self._client.throttle.close(error)
         for waiter, (queue, mode) in list(self._waiting.items()):
             # A grant that came in this very turn is released by ``leave``; its task
             # has not run yet and must not use it.
             queue.leave(waiter, mode)
             waiter.grant, waiter.error = None, error
-            waiter.decide()
+            if not waiter.ready.done():
+                waiter.ready.set_result(None)
 
     def waiters(self) -> Iterable[tuple[Mode, float]]:
+        """Return mode and start (local monotonic seconds) of each task's wait."""
         return [(mode, one.since) for one, (_, mode) in self._waiting.items()]
-
-    def _release(self, lease: Lease) -> None:
-        self._client.release_in_background(lease)
 
     async def _try(self, request: AcquireRequest) -> Lease:
         claim = self._client.claim(request)
@@ -196,14 +172,18 @@ class LockAcquirer(BaseAcquirer):
         raise self.timed_out(request, reply.holders, reply.retry_after)
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
-        queue = self._client.queues.queue(request.resource)
+        client, now = self._client, self._clock.now()
+        queue = client.queues.queue(request.resource)
+        retry_until = now + client.connect_timeout
+        if until is not None and until < retry_until:
+            retry_until = until
         waiter = TaskWaiter(
-            self._client.claim(request), request.policy, request.max_waiters
+            client.claim(request),
+            request.policy,
+            request.max_waiters,
+            until=retry_until,
+            since=now,
         )
-        waiter.since = now = self._clock.now()
-        waiter.until = now + self._client.connect_timeout
-        if until is not None and until < waiter.until:
-            waiter.until = until
         self._waiting[waiter] = queue, request.mode
         try:
             try:
@@ -246,7 +226,7 @@ class LockAcquirer(BaseAcquirer):
             # The store may have granted although it did not answer: the error goes to
             # the caller when the withdrawal has been carried out, or is
             # ``AcquireUncertain`` (test_lost_answer_is_taken_back).
-            if waiter.in_doubt:
+            if is_uncertain(waiter.error):
                 withdrawn = queue.withdraw(waiter, request.mode)
                 resource, claim = request.resource, waiter.claim
                 error = waiter.error

@@ -102,6 +102,7 @@ class Lease:
         "_clock",
         "_lock",
         "attempts",
+        "check_at",
         "deadline",
         "fence",
         "lock_delay",
@@ -139,8 +140,10 @@ class Lease:
         self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.since: float = sent_at
-        # Local time of the next renewal, and failed renewals since the last good one.
+        # For the keeper: local times of the next renewal and of the next check, and
+        # failed renewals since the last good one.
         self.renew_due: float = 0.0
+        self.check_at: float = math.inf
         self.attempts: int = 0
         # A task or a ``Held``, and a function that says whether it has ended.
         self.owner: weakref.ref[Any] | None = None

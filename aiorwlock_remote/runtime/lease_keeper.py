@@ -69,10 +69,13 @@ class DeadlineQueue:
 
     Leases that are due within the same ``SLOT_SECONDS`` share a set, called a slot. A
     lease that ends leaves its slot at once, and empty slots are dropped now and then,
-    so that ended leases use no memory.
+    so that ended leases use no memory. A new lease gets a slot only when the thread
+    wakes up: most leases have ended before.
     """
 
     def __init__(self) -> None:
+        self.arrived: set[Lease] = set()
+        """The leases without a slot so far, each to be checked at its ``check_at``."""
         self._due: dict[int, set[Lease]] = {}
         # A heap of the keys of ``_due``.
         self._slots: list[int] = []
@@ -120,6 +123,7 @@ class DeadlineQueue:
         return self.put(lease, due)
 
     def all(self) -> list[Lease]:
+        self._give_slots()
         known = [lease for leases in self._due.values() for lease in leases]
         known += self._endless
         return [lease for lease in known if lease.state is LeaseState.HELD]
@@ -127,6 +131,7 @@ class DeadlineQueue:
     def take(self, now: float, most: int) -> list[Lease]:
         """Remove and return up to ``most`` leases that are held and due by ``now``."""
         batch: list[Lease] = []
+        self._give_slots()
         if self.next > now:
             return batch
         # Empty slots are removed here and not when the last lease leaves them: the
@@ -142,6 +147,13 @@ class DeadlineQueue:
             if not leases:
                 del self._due[heapq.heappop(self._slots)]
         return batch
+
+    def _give_slots(self) -> None:
+        arrived, self.arrived = self.arrived, set()
+        for lease in list(arrived):  # a copy: the loop's thread may end one meanwhile
+            self.move(lease, lease.check_at)
+            if lease.state is not LeaseState.HELD and lease.slot is not None:
+                lease.slot.discard(lease)  # it ended before it had the new slot
 
     def _drop_empty_slots(self) -> None:
         # ``take`` would come to a slot that lies a day ahead only in a day.
@@ -447,7 +459,11 @@ class LeaseKeeper:
                 # Requested before another server took over: the grant may be one of
                 # which only the server before it knew (test_lease_keeper_failover.py).
                 lease.renew_due = now
-            if self._deadlines.put(lease, _next_check(lease, now)) < self._planned:
+            lease.slot = self._deadlines.arrived
+            lease.slot.add(lease)
+            lease.check_at = _next_check(lease, now)
+            # Leases of one slot are checked together, when the last of them is due.
+            if lease.check_at < self._planned - SLOT_SECONDS:
                 self._changed.notify()
 
     def renew_all(self) -> None:

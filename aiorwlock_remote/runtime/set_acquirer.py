@@ -33,7 +33,7 @@ from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, Closed
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.ports.recipes import MutexSetMembers
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.fork import ForkedMembers, disable_in_children
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
@@ -368,7 +368,7 @@ def _too_few_replicas(error: BaseException) -> bool:
     return isinstance(error, BackendUnavailable) and error.replicas is not None
 
 
-class SetAcquirer(BaseAcquirer):
+class SetAcquirer(LockAcquirer):
     """Gets mutexes of one ``MutexSet`` for the tasks of this process."""
 
     def __init__(
@@ -385,7 +385,7 @@ class SetAcquirer(BaseAcquirer):
         super().__init__(client)
         self._name = name
         self._queue = SetWaitQueue(client, open_members, poll_interval)
-        self._waiting: dict[TargetWaiter, None] = {}
+        self._targeted: dict[TargetWaiter, None] = {}
         disable_in_children(self)
 
     @property
@@ -393,18 +393,15 @@ class SetAcquirer(BaseAcquirer):
         return self._queue.members
 
     def close(self, error: BaseException) -> None:
-        for waiter in list(self._waiting):
+        for waiter in list(self._targeted):
             self._queue.leave(waiter)
             waiter.decide(error)
 
     def waiters(self) -> Iterable[tuple[Mode, float]]:
-        return [(Mode.WRITE, waiter.since) for waiter in self._waiting]
+        return [(Mode.WRITE, waiter.since) for waiter in self._targeted]
 
     def sever(self) -> None:
         self._queue.sever()
-
-    def _release(self, lease: Lease) -> None:
-        self._client.release(lease).log_failure()
 
     async def _try(self, request: AcquireRequest) -> Lease:
         waiter = self._waiter(request)
@@ -434,7 +431,7 @@ class SetAcquirer(BaseAcquirer):
         waiter.until = waiter.since + self._client.connect_timeout
         if until is not None:
             waiter.until = min(waiter.until, until)
-        self._waiting[waiter] = None
+        self._targeted[waiter] = None
         self._queue.join(waiter)
         self._client.throttle.let_in()
         try:
@@ -446,7 +443,7 @@ class SetAcquirer(BaseAcquirer):
                 self._queue.leave(waiter)
             raise
         finally:
-            self._waiting.pop(waiter, None)
+            self._targeted.pop(waiter, None)
         if waiter.error is not None:
             await self._undo(request, waiter, waiter.error, until)
             raise waiter.error

@@ -49,7 +49,7 @@ from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
 from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry, WakeCause
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+    from aiorwlock_remote.runtime.acquirer import LockAcquirer
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ class StoreClient:
         self.cleanup: CleanupRetrier = CleanupRetrier(loop, self.in_flight)
         self.throttle: AcquireThrottle = AcquireThrottle(loop.clock)
         self.queues: WaitQueueRegistry = WaitQueueRegistry(self)
-        self.acquirers: WeakSet[BaseAcquirer] = WeakSet()
+        self.acquirers: WeakSet[LockAcquirer] = WeakSet()
         """The acquirers of this ``Locks``, whose waits end when it is closed."""
         self.requests_sent: int = 0
         self.requests_retried: int = 0
@@ -474,7 +474,7 @@ class StoreClient:
         released: Pending[Reply],
     ) -> None:
         if released.error is not None:
-            self.cleanup.retry_if_failed(released, resource, retry, lease)
+            self.cleanup.repeat(released, resource, retry, lease)
 
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
         return self.step(resource, Release(ticket))

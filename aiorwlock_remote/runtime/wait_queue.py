@@ -72,18 +72,6 @@ class TaskWaiter(Waiter):
     error: BaseException | None = None
     since: float = 0.0
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the task's request failed with an error that leaves it open whether
-        the store has granted it.
-        """
-        return is_uncertain(self.error)
-
-    def decide(self) -> None:
-        """Wake the task; set ``grant`` or ``error`` before. Later calls do nothing."""
-        if not self.ready.done():
-            self.ready.set_result(None)
-
 
 _ANSWERS = Granted, Waiting, Refused
 
@@ -158,7 +146,7 @@ class WaitQueue:
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
-        elif waiter.in_doubt:
+        elif is_uncertain(waiter.error):
             self.withdraw(waiter, mode).log_failure()
         else:
             withdraw = self._queue(mode).leave(waiter)
@@ -308,7 +296,8 @@ class WaitQueue:
         for decided in (effects.served, effects.turned_away):
             for waiter in decided:
                 assert isinstance(waiter, TaskWaiter)
-                waiter.decide()
+                if not waiter.ready.done():
+                    waiter.ready.set_result(None)
         if effects.send is not None:
             self._send(queue, effects.send)
         if queue.due is not None:

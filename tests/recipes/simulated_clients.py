@@ -126,7 +126,7 @@ class Process(ABC):
         kept = [lease for due in self.keeper._deadlines._due.values() for lease in due]
         endings = self.client.cleanup._cleanups if self.closing is None else ()
         return [
-            *(*self.waiting(), *kept),
+            *(*self.waiting(), *kept, *self.keeper._deadlines.arrived),
             *(*endings, *self.client.in_flight._undo),
             *(*self.session._grants, *self.session.dropped),
             *(*self.line.sent, *self.line.answers, *self.line._aside),

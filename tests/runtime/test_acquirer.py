@@ -12,7 +12,7 @@ import pytest
 from aiorwlock_remote import BackendError, BackendUnavailable, LockTimeout
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
 from aiorwlock_remote.runtime.store_client import AcquireThrottle, StoreClient
 from tests.fixed_clock import StandingClock
@@ -29,7 +29,7 @@ class NoKeeper:
         del terms
 
 
-class Hindered(BaseAcquirer):
+class Hindered(LockAcquirer):
     """In its way stands ``error``, until that time; each attempt takes a second."""
 
     def __init__(self, error: BackendError, until: float) -> None:
@@ -59,9 +59,6 @@ class Hindered(BaseAcquirer):
             raise LockTimeout(unanswered=True)
         self.clock.seconds += 1
         return await self._try(request)
-
-    def _release(self, lease: Lease) -> None:
-        raise NotImplementedError
 
     def close(self, error: BaseException) -> None:
         raise NotImplementedError

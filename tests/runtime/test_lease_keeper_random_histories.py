@@ -159,7 +159,9 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def nothing_held_is_forgotten(self) -> None:
-        """It is in a slot of the agenda that comes before anything happens to it."""
+        """It is in a slot of the agenda that comes before anything happens to it, or
+        gets one when the keeper has its turn.
+        """
         agenda = self.keeper._deadlines
         slots = {
             id(leases): slot * SLOT_SECONDS for slot, leases in agenda._due.items()
@@ -169,7 +171,10 @@ class Story(RuleBasedStateMachine):
             if lease.state is LeaseState.HELD and lease.terms.watched:
                 assert lease.slot is not None
                 assert lease in lease.slot
-                planned = slots[id(lease.slot)]
+                if lease.slot is agenda.arrived:
+                    planned = lease.check_at
+                else:
+                    planned = slots[id(lease.slot)]
                 end = math.inf if lease.deadline is None else lease.deadline
                 assert planned <= end + SLOT_SECONDS
 
