@@ -69,8 +69,8 @@ class DeadlineQueue:
 
     Leases that are due within the same ``SLOT_SECONDS`` share a set, called a slot. A
     lease that ends leaves its slot at once, and empty slots are dropped now and then,
-    so that ended leases use no memory. A new lease gets a slot only when the thread
-    wakes up: most leases have ended before.
+    so that ended leases use no memory. New leases that are due after the next check get
+    a slot at that check only: most of them have ended by then.
     """
 
     def __init__(self) -> None:
@@ -459,12 +459,15 @@ class LeaseKeeper:
                 # Requested before another server took over: the grant may be one of
                 # which only the server before it knew (test_lease_keeper_failover.py).
                 lease.renew_due = now
-            lease.slot = self._deadlines.arrived
-            lease.slot.add(lease)
             lease.check_at = _next_check(lease, now)
-            # Leases of one slot are checked together, when the last of them is due.
             if lease.check_at < self._planned - SLOT_SECONDS:
+                # A slot, also if it ends at once: the thread then sleeps until that
+                # time, and is not woken for each next lease.
+                self._deadlines.put(lease, lease.check_at)
                 self._changed.notify()
+            else:
+                lease.slot = self._deadlines.arrived
+                lease.slot.add(lease)
 
     def renew_all(self) -> None:
         """Renew every grant now, because another server of the store has taken over.
