@@ -66,7 +66,8 @@ class Statistics:
         wakeups: how often waiters asked the store again, by cause: ``message`` (the
             store sent a wake-up), ``timer`` (the lease of a holder was to end),
             ``poll`` (the poll interval was over).
-        connections: the state of each connection by name, if the store reports them.
+        connections: the state of each connection or pool by name, in words; empty if
+            the store does not report them (memory, Cassandra).
     """
 
     waiting: Mapping[ModeName, int]
