@@ -215,11 +215,13 @@ class RecipeFactories:
             if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
-            found = Occupancies(places, event_loop=self._host, will_be_closed=True)
+            found = Occupancies(
+                places, event_loop=self._event_loop, will_be_closed=True
+            )
             self._occupancies[chosen] = found
         return found
 
-    def _host(self) -> TaskEventLoop:
+    def _event_loop(self) -> TaskEventLoop:
         self._session.check()
         return self._session.loop
 

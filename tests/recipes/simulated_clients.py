@@ -69,9 +69,9 @@ class Process(ABC):
         own = wake_channel(settings.client_id)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
-        host, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
-        self.client = client = StoreClient(host, settings)
-        store: Any = RedisStore(Reached(), host, client.queues.wake, settings, lines)  # type: ignore[arg-type]
+        loop, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
+        self.client = client = StoreClient(loop, settings)
+        store: Any = RedisStore(Reached(), loop, client.queues.wake, settings, lines)  # type: ignore[arg-type]
         store._endpoint = line
         store._sets.use(line, frozenset(), None)
         line.on_message, line.on_reconnect = store._message, store._wake_all

@@ -42,7 +42,7 @@ NOBODYS_THREAD = threading.Thread()
 
 
 class World:
-    """A clock, a host and a renewer that do what the story says."""
+    """A clock, an event loop and a renewer that do what the story says."""
 
     def __init__(self) -> None:
         self.clock = StandingClock()

@@ -107,8 +107,8 @@ async def waiting_room() -> AsyncIterator[tuple[Teller, WaitQueue]]:
     """One gate at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
-        host = locks._session.loop
-        client = StoreClient(host, StoreSettings("here"))
+        event_loop = locks._session.loop
+        client = StoreClient(event_loop, StoreSettings("here"))
         client.store = store  # type: ignore[assignment]
         room = client.queues
         yield store, room.queue(resource("order", 1))
