@@ -19,11 +19,11 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
+from aiorwlock_remote.runtime.deadline_queue import SLOT_SECONDS
 from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import (
     MAX_BATCH,
     RENEWAL_IN_FLIGHT,
-    SLOT_SECONDS,
     LeaseKeeper,
 )
 from tests.examples_of_histories import many
