@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
@@ -64,6 +65,7 @@ class LeaseTerms:
         max_stall: the grant is lost if the event loop hangs for longer than this.
         max_hold: the grant is lost this long after its request, renewed or not.
         keep: whether the lease keeper renews the grant.
+        lease_micros: ``lease`` in microseconds, as stores count; computed.
     """
 
     lease: float | None
@@ -71,17 +73,17 @@ class LeaseTerms:
     max_stall: float | None = None
     max_hold: float | None = None
     keep: bool = True
+    lease_micros: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        lease = None if self.lease is None else round(self.lease * MICROS)
+        object.__setattr__(self, "lease_micros", lease)
 
     @property
     def watched(self) -> bool:
         """Whether the lease keeper has to watch the grant: a time limit is set."""
         endless = self.lease is None and self.max_hold is None
         return not endless or self.max_stall is not None
-
-    @property
-    def lease_micros(self) -> int | None:
-        """``lease`` in microseconds, as stores count; None: without end."""
-        return None if self.lease is None else round(self.lease * MICROS)
 
 
 class Lease:
