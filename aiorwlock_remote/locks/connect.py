@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 import anyio
 
 from aiorwlock_remote import registry
-from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.random_ids import discard_random_ids
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import check_prefix
 from aiorwlock_remote.core.timing import check_seconds
@@ -132,7 +132,7 @@ class Connecting:
     async def _open(self) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a
         # snapshot that is started more than once) would have the same.
-        random_id.anew()
+        discard_random_ids()
         # Now, not at `connect`: a server may have forked since, and each child is a
         # process of its own to the store.
         client_id, prefix = secrets.token_hex(8), self._prefix

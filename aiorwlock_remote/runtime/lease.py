@@ -68,6 +68,7 @@ class LeaseTerms:
         keep: whether the lease keeper renews the grant.
         watched: whether any time limit is set, so that the lease keeper has to watch
             the grant; computed.
+        lease_micros: ``lease`` in microseconds, as stores count; computed.
     """
 
     lease: float | None
@@ -76,15 +77,13 @@ class LeaseTerms:
     max_hold: float | None = None
     keep: bool = True
     watched: bool = field(init=False)
+    lease_micros: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         limits = self.lease, self.max_hold, self.max_stall
         object.__setattr__(self, "watched", limits != (None, None, None))
-
-    @property
-    def lease_micros(self) -> int | None:
-        """``lease`` in microseconds, as stores count; None: without end."""
-        return None if self.lease is None else round(self.lease * MICROS)
+        lease = None if self.lease is None else round(self.lease * MICROS)
+        object.__setattr__(self, "lease_micros", lease)
 
 
 @value
