@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote._util.random_ids import ID_BYTES, POOL_SIZE, random_id
+from aiorwlock_remote._util import random_ids
+from aiorwlock_remote._util.random_ids import ID_BYTES, STOCK_SIZE, random_id
 
 FORK = """
 import os
@@ -30,11 +31,11 @@ print(of_child.hex(), of_parent.hex())
 
 def test_nobody_gets_the_same_in_any_thread() -> None:
     def draw(_: int) -> list[bytes]:
-        return [random_id() for _ in range(3 * POOL_SIZE)]
+        return [random_id() for _ in range(3 * STOCK_SIZE)]
 
     with ThreadPoolExecutor(8) as pool:
         drawn = [each for many in pool.map(draw, range(32)) for each in many]
-    assert len(set(drawn)) == 32 * 3 * POOL_SIZE
+    assert len(set(drawn)) == 32 * 3 * STOCK_SIZE
     assert {len(each) for each in drawn} == {ID_BYTES}
 
 
@@ -48,10 +49,10 @@ def test_the_system_is_asked_for_many_at_a_time(
         return read(size)
 
     monkeypatch.setattr(os, "urandom", urandom)
-    random_id.anew()
-    for _ in range(POOL_SIZE):
+    random_ids.discard_random_ids()
+    for _ in range(STOCK_SIZE):
         random_id()
-    assert asked == [ID_BYTES * POOL_SIZE]
+    assert asked == [ID_BYTES * STOCK_SIZE]
 
 
 def test_a_forked_child_has_none_of_its_parents() -> None:
@@ -73,6 +74,6 @@ def test_a_forked_child_has_none_of_its_parents() -> None:
 async def test_none_from_before_a_connection_was_opened() -> None:
     """A clone of this process would draw the same."""
     random_id()
-    drawn_by_a_clone = set(random_id._nonces)
+    drawn_by_a_clone = set(random_ids._stocks[os.getpid()])
     async with connect("memory://"):
         assert random_id() not in drawn_by_a_clone

@@ -80,6 +80,9 @@ class EmbeddedStore:
         self._purge_due = EveryNth(PURGE_EVERY)
         self._purger = Purger(self._purge, loop.spawn)
 
+    def connections(self) -> dict[str, str]:
+        return {"worker": self._worker.state, "watcher": self._watcher.state}
+
     async def open(self) -> None:
         timeout = self._settings.connect_timeout
         try:

@@ -81,6 +81,13 @@ class ChangeWatcher:
         self._thread: threading.Thread | None = None
         self._closed = False
 
+    @property
+    def state(self) -> str:
+        """The state of the connection: open, closed, or none before the first wait."""
+        if self._thread is None:
+            return "none: no task has waited"
+        return "closed" if self._closed else "open"
+
     def watch(self, resource: Resource) -> None:
         """Wake the resource's waiters from now on; at once if it is free already.
 

@@ -139,6 +139,11 @@ class Worker:
         self._thread = start_thread(self._run, name)
         flush_at_exit(self)
 
+    @property
+    def state(self) -> str:
+        """The state of the connection: open or closed."""
+        return "closed" if self._closed else "open"
+
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         """Queue a command on a resource; the reply is settled in the event loop."""
         return self._queue(StepJob(resource, command, Pending()))

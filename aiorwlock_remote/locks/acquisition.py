@@ -10,11 +10,10 @@ from typing import Any, final
 
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.locks.held import Held, state_of
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer, Obtain, obtain_unless
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.acquirer import Obtain, obtain_unless
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 
 @final
@@ -77,44 +76,6 @@ class SingleEntry:
             warn(message, RuntimeWarning, source=self)
 
 
-async def acquire_grant(
-    session: Session,
-    request: AcquireRequest,
-    options: Options,
-    obtain: Obtain,
-    *,
-    owned_by_task: bool,
-) -> HeldState:
-    """Wait for a grant by ``obtain(request)``; return its state, not yet renewed.
-
-    If the caller is cancelled, no grant and no queue entry remain. The grant lives as
-    long as its owner: the running task if ``owned_by_task``, else the ``Held`` that the
-    caller makes. Raise ``WouldDeadlock`` if the running task holds the resource
-    already, else the errors of ``obtain``.
-    """
-    followers = session.asked(request)
-    try:
-        await session.may_ask(request.resource)
-        lease = await obtain(request)
-    except BaseException as exc:
-        followers.failed(exc)
-        raise
-    return HeldState(session, lease, options, followers, owned_by_task=owned_by_task)
-
-
-async def try_acquire_grant(
-    session: Session, request: AcquireRequest, options: Options, acquirer: BaseAcquirer
-) -> Held | None:
-    """Return a ``Held``, already being renewed, if the lock is free; else None."""
-    with session.asked(request) as followers:
-        await session.may_ask(request.resource)
-        lease = await acquirer.try_acquire(request)
-    if lease is None:
-        followers.failed(None)
-        return None
-    return Held(HeldState(session, lease, options, followers, owned_by_task=False))
-
-
 @final
 class Acquisition(Coroutine[Any, Any, Held]):
     """One attempt to get a lock, made by ``lock.acquire()``; used once.
@@ -174,9 +135,8 @@ class Acquisition(Coroutine[Any, Any, Held]):
 
     async def __aenter__(self) -> Held:
         with self._inside:
-            session, request, options = self._session, self._request, self._options
-            state = await acquire_grant(
-                session, request, options, self._obtain, owned_by_task=True
+            state = await self._session.acquire(
+                self._request, self._options, self._obtain, owned_by_task=True
             )
             self._held = Held(state)
             state.enter()
@@ -200,12 +160,10 @@ class Acquisition(Coroutine[Any, Any, Held]):
         return self._running
 
     async def _get(self) -> Held:
-        session, request, options = self._session, self._request, self._options
-        return Held(
-            await acquire_grant(
-                session, request, options, self._obtain, owned_by_task=False
-            )
+        state = await self._session.acquire(
+            self._request, self._options, self._obtain, owned_by_task=False
         )
+        return Held(state)
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"

@@ -28,18 +28,17 @@ from aiorwlock_remote.locks.diagnostics import (
     diagnose,
 )
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import Holder, LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -79,7 +78,8 @@ class Locks(TicketCalls, RecipeFactories):
             ConfigurationError: a name or an option is not valid.
         """
         target = self._session.resource(resource_type, resource_id)
-        return Mutex(self._session, target, self._options.but(options))
+        chosen = self._options.but(options) if options else self._options
+        return Mutex(self._session, target, chosen)
 
     lock = mutex
 
@@ -144,7 +144,7 @@ class Locks(TicketCalls, RecipeFactories):
         prefix, kind = self._session.prefix, None
         if resource_type is not None:
             kind = encode_type(resource_type, prefix)
-        async with closed(self._session.runtime.store.scan(kind)) as snapshots:
+        async with closed(self._session.client.store.scan(kind)) as snapshots:
             async for snapshot in snapshots:
                 found = resource_under_prefix(snapshot.resource, prefix)
                 if found is None:
@@ -225,7 +225,7 @@ class Locks(TicketCalls, RecipeFactories):
             BackendUnavailable: the store does not answer.
         """
         self._session.check()
-        return diagnose(self._session.runtime)
+        return diagnose(self._session.client)
 
     def statistics(self) -> Statistics:
         """Return counters and ages of this ``Locks`` since it was opened; no I/O.
@@ -268,7 +268,7 @@ class Locks(TicketCalls, RecipeFactories):
         request = AcquireRequest(
             target,
             passed.mode,
-            options.mutex_policy(),
+            options.admission,
             options.terms,
             reason=passed.reason,
             lock_delay=passed.lock_delay,
@@ -303,7 +303,7 @@ class Locks(TicketCalls, RecipeFactories):
         client = session.client
         for acquirer in list(client.acquirers):
             acquirer.close(Closed())
-        session.runtime.in_flight.close()
+        session.client.in_flight.close()
         if self._rows is not None:
             self._rows.close()
         task = session.loop.current_task()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 import anyio
 
 from aiorwlock_remote import registry
-from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.random_ids import discard_random_ids
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import check_prefix
 from aiorwlock_remote.core.timing import check_seconds
@@ -33,9 +33,7 @@ from aiorwlock_remote.ports import (
     WakeCallback,
 )
 from aiorwlock_remote.runtime.event_loop import current_event_loop
-from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 
 
 def connect(
@@ -134,20 +132,19 @@ class Connecting:
     async def _open(self) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a
         # snapshot that is started more than once) would have the same.
-        random_id.anew()
+        discard_random_ids()
         # Now, not at `connect`: a server may have forked since, and each child is a
         # process of its own to the store.
         client_id, prefix = secrets.token_hex(8), self._prefix
         settings = replace(self._settings, client_id=client_id, prefix=prefix)
         loop = current_event_loop()
-        runtime = Runtime(loop, settings)
-        queues = WaitQueueRegistry(runtime)
+        client = StoreClient(loop, settings)
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
-        opening = self._opening(loop, queues.wake, settings)
+        opening = self._opening(loop, client.queues.wake, settings)
         with anyio.move_on_after(settings.connect_timeout) as scope:
             try:
-                runtime.store = await opening
+                store = await opening
             except RuntimeError as exc:  # the loop's own threads, too: names of hosts
                 if not threads_forbidden(exc):
                     raise
@@ -156,11 +153,11 @@ class Connecting:
             raise BackendUnavailable(
                 what=f"the store did not answer in {settings.connect_timeout:g} s"
             )
-        if settings.min_replicas and not isinstance(runtime.store, Replicated):
-            await runtime.store.aclose()
+        if settings.min_replicas and not isinstance(store, Replicated):
+            await store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
-        session = Session(StoreClient(runtime, queues), self._observers)
-        return Locks(session, self._options, self._where)
+        client.use(store)
+        return Locks(Session(client, self._observers), self._options, self._where)
 
     @property
     def _where(self) -> str:

@@ -25,7 +25,8 @@ from aiorwlock_remote.ports import (
 
 if TYPE_CHECKING:
     from aiorwlock_remote.locks.session import Session
-    from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
+    from aiorwlock_remote.runtime.store_client import StoreClient
+    from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 T = TypeVar("T")
 
@@ -65,7 +66,8 @@ class Statistics:
         wakeups: how often waiters asked the store again, by cause: ``message`` (the
             store sent a wake-up), ``timer`` (the lease of a holder was to end),
             ``poll`` (the poll interval was over).
-        connections: the state of each connection by name, if the store reports them.
+        connections: the state of each connection or pool by name, in words; empty if
+            the store does not report them (memory, Cassandra).
     """
 
     waiting: Mapping[ModeName, int]
@@ -83,22 +85,22 @@ class Statistics:
 
 def collect_statistics(session: Session) -> Statistics:
     """Return the ``Statistics`` of one session, now; no I/O."""
-    runtime, client = session.runtime, session.client
-    store, leases = runtime.store, session.leases()
+    client = session.client
+    store, leases = client.store, session.leases()
     # ``acquirers`` is a weak set: mutex sets that are no longer used have no waiters.
     waiters = [w for acquirer in client.acquirers for w in acquirer.waiters()]
     due, sent, failed = client.keeper.renewals
     return Statistics(
         waiting=_by_mode([mode for mode, _ in waiters]),
         held=_by_mode([lease.mode for lease in leases]),
-        oldest_waiter=_age(runtime.clock, [since for _, since in waiters]),
-        oldest_held=_age(runtime.clock, [lease.since for lease in leases]),
+        oldest_waiter=_age(client.clock, [since for _, since in waiters]),
+        oldest_held=_age(client.clock, [lease.since for lease in leases]),
         renewals_due=due,
         renewals_sent=sent,
         renewals_failed=failed,
-        requests_sent=runtime.requests_sent,
-        requests_retried=runtime.requests_retried + runtime.cleanup.retried,
-        wakeups=dict(runtime.wakeups),
+        requests_sent=client.requests_sent,
+        requests_retried=client.requests_retried + client.cleanup.retried,
+        wakeups=dict(client.wakeups),
         connections=store.connections()
         if isinstance(store, ReportsConnections)
         else {},
@@ -113,10 +115,10 @@ def _age(clock: Clock, times: Sequence[float]) -> float | None:
     return clock.now() - min(times) if times else None
 
 
-async def diagnose(runtime: Runtime) -> AsyncIterator[Finding]:
+async def diagnose(client: StoreClient) -> AsyncIterator[Finding]:
     """Yield findings that apply to every store, then those of this store itself."""
-    store = runtime.store
-    yield await _latency(store, runtime.clock)
+    store = client.store
+    yield await _latency(store, client.clock)
     yield _waiting(store)
     set_back = await _set_back(store)
     if set_back is not None:

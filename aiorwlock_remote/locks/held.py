@@ -22,7 +22,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks import tickets
-from aiorwlock_remote.locks.held_state import HeldState
+from aiorwlock_remote.locks.session import HeldState
 from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.lease import LeaseState
 
@@ -135,12 +135,12 @@ class Held:
             raise
         # The caller's own cancellation passes through; only ours ends in the scope.
         with anyio.CancelScope() as scope:
-            state.loss.watch(scope)
+            state.watch(scope)
             try:
                 result = await awaitable
             finally:
                 state = state.newest
-                state.loss.unwatch(scope)
+                state.unwatch(scope)
             state.check()
             return result
         raise state.error()

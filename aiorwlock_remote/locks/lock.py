@@ -11,29 +11,17 @@ from typing import Any, Literal, TypedDict, Unpack, final
 import anyio
 
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode, ModeName, Policy
+from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
-from aiorwlock_remote.locks.acquisition import (
-    Acquisition,
-    SingleEntry,
-    acquire_grant,
-    try_acquire_grant,
-)
+from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.info import LockInfo
-from aiorwlock_remote.locks.options import (
-    POLICIES,
-    Options,
-    PolicyName,
-    rwlock_options,
-)
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import SupportsTransactions
-from aiorwlock_remote.runtime.lease import LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
 
 TRANSACTION_LEASE = 5.0
 """Lease in seconds of a lock ``in_transaction``: how soon the lock of a dead holder is
@@ -150,9 +138,8 @@ class _Lock:
         """
         options_ = self._but(options)  # `timeout` is none of them
         request = self._ask(options_).once(0, reason)
-        return await try_acquire_grant(
-            self._session, request, options_, self._session.acquirer
-        )
+        state = await self._session.try_acquire(request, options_)
+        return None if state is None else Held(state)
 
     async def locked(self) -> bool:
         """Return whether the resource is held, in any mode. Raises ``BackendError``."""
@@ -162,15 +149,12 @@ class _Lock:
         """Return who holds the resource and who waits. Raises ``BackendError``."""
         self._session.check()
         client = self._session.client
-        look = partial(client.runtime.store.look, self._resource)
+        look = partial(client.store.look, self._resource)
         return self._session.shown(await client.answer(look))
 
     async def __aenter__(self) -> Held:
-        session, request, options = self._session, self._request, self._options
-        obtain = session.acquirer.acquire
-        state = await acquire_grant(
-            session, request, options, obtain, owned_by_task=True
-        )
+        session = self._session
+        state = await session.acquire(self._request, self._options, owned_by_task=True)
         held = Held(state)
         state.enter()
         # By task: one lock may be entered by several tasks at the same time (readers).
@@ -196,7 +180,7 @@ class _Lock:
         return AcquireRequest(
             self._resource,
             self._mode,
-            self._policy(options),
+            options.admission,
             options.terms,
             slow_wait=options.slow_wait,
             max_waiters=options.max_waiters,
@@ -205,9 +189,6 @@ class _Lock:
 
     def _but(self, options: Mapping[str, object]) -> Options:
         return rwlock_options(self._options, options)
-
-    def _policy(self, options: Options) -> Policy:
-        return POLICIES[options.policy]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource!r}>"
@@ -270,9 +251,6 @@ class Mutex(_Exclusive):
     def _but(self, options: Mapping[str, object]) -> Options:
         return self._options.but(options)
 
-    def _policy(self, options: Options) -> Policy:
-        return options.mutex_policy()
-
 
 @final
 class ReaderLock(_Lock):
@@ -306,6 +284,8 @@ class RWLock:
     """
 
     def __init__(self, session: Session, resource: Resource, options: Options) -> None:
+        if not options.fair:  # an option of mutexes, which ``connect`` was given
+            options = options.but({"fair": True})
         self._resource = resource
         self._reader = ReaderLock(session, resource, options)
         self._writer = WriterLock(session, resource, options)
@@ -384,15 +364,14 @@ class InTransaction:
     async def _join(self) -> Held:
         session, request = self._session, self._request
         session.check()
-        store = session.runtime.store
+        store = session.client.store
         if not isinstance(store, SupportsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: this store has no lock in_transaction",
                 hint="postgresql:// and mariadb:// have",
             )
-        obtain = session.acquirer.acquire
-        self._state = state = await acquire_grant(
-            session, request, self._options, obtain, owned_by_task=False
+        self._state = state = await session.acquire(
+            request, self._options, owned_by_task=False
         )
         self._held = Held(state)
         try:
@@ -420,7 +399,7 @@ class InTransaction:
             self._session.outlasting.pop(state.lease, None)
 
     async def _over(self) -> bool:
-        store, state = self._session.runtime.store, self._state
+        store, state = self._session.client.store, self._state
         assert isinstance(store, SupportsTransactions)
         assert state is not None
         held = state.lease.state is LeaseState.HELD

@@ -17,8 +17,7 @@ from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.lock import AnyLock, parts_of
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.runtime.acquirer import Obtain, try_acquire_all
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 
 
 @final
@@ -106,7 +105,7 @@ class Multi:
             raise
 
     async def _begin(self) -> Iterator[tuple[AnyLock, Acquisition]]:
-        clock, until = self._session.runtime.clock, None
+        clock, until = self._session.client.clock, None
         if self._timeout is not None:
             until = clock.now() + self._timeout
         leases = await self._try_all()

@@ -16,7 +16,7 @@ from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
 from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
 from aiorwlock_remote.logs import guarded
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest
 
 GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 """How a grant ended: a reason of ``LockLost``, or one of these.
@@ -25,7 +25,7 @@ GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 ``detached``: given away. ``dropped``: nothing referred to its ``Held`` any more.
 """
 
-OBSERVER_FAILED = "an observer failed"
+OBSERVER_FAILED = "observer_failed"
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.observers")
 

@@ -6,6 +6,7 @@ Options of ``acquire`` replace those of the lock, which replace those of ``conne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Literal
@@ -26,7 +27,6 @@ PolicyName = Literal["fair", "writer", "reader"]
 """Who goes first when readers and writers both wait."""
 # ``OnLost`` (locks/lock.py) without its ``Held``, which needs the options itself.
 OnLostCallback = Literal["raise", "flag"] | Callable[[Any], object]
-POLICIES: Mapping[str, Policy] = {str(policy): policy for policy in Policy}
 _MAX_WAITERS = 2**31
 
 # An unknown option is most often a known one in the wrong place, or by the name that
@@ -49,7 +49,14 @@ _HERE = {
 
 @value
 class Options:
-    """Value object: all options of a lock, checked; ``OptionArgs`` explains them."""
+    """Value object: all options of a lock, checked; ``OptionArgs`` explains them.
+
+    Computed from these:
+
+    Attributes:
+        terms: the time limits of a grant among the options, for the lease keeper.
+        admission: ``policy`` if ``fair``, else ``BARGE``, which ignores the queue.
+    """
 
     lease: float | None = DEFAULT_LEASE
     policy: PolicyName = "fair"
@@ -61,16 +68,16 @@ class Options:
     slow_wait: float | None = None
     max_waiters: int | None = None
     lock_delay: float = 0.0
+    terms: LeaseTerms = field(init=False)
+    admission: Policy = field(init=False)
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             check(getattr(self, name))
-        self._check_margin()
+        self._check_margin_and_compute()
 
     def but(self, changes: Mapping[str, object]) -> Options:
         """Return a copy with ``changes``; a wrong one raises ``ConfigurationError``."""
-        if not changes:
-            return self
         for name, given in changes.items():
             check = _CHECKS.get(name)
             if check is None:
@@ -82,26 +89,22 @@ class Options:
         # ``replace`` does not run ``__post_init__``: only what changed is checked, and
         # the margin, which depends on the lease.
         changed: Options = replace(self, **dict[str, Any](changes))
-        changed._check_margin()
+        changed._check_margin_and_compute()
         return changed
 
-    def mutex_policy(self) -> Policy:
-        """Return ``policy`` if ``fair``, else ``BARGE``, which ignores the queue."""
-        return POLICIES[self.policy] if self.fair else Policy.BARGE
-
-    @property
-    def terms(self) -> LeaseTerms:
-        """The time limits of a grant among the options, for the lease keeper."""
-        return LeaseTerms(self.lease, self.margin, self.max_stall, self.max_hold)
-
-    def _check_margin(self) -> None:
-        if self.lease is None:
-            return
-        margin = default_margin(self.lease) if self.margin is None else self.margin
-        if margin >= self.lease / 2:
-            raise ConfigurationError(
-                what=f"margin={margin:g} leaves too little of a lease of {self.lease:g}"
-            )
+    def _check_margin_and_compute(self) -> None:
+        lease, margin = self.lease, self.margin
+        if lease is not None:
+            margin = default_margin(lease) if margin is None else margin
+            if margin >= lease / 2:
+                raise ConfigurationError(
+                    what=f"margin={margin:g} leaves too little of a lease of {lease:g}"
+                )
+        # Once, and not for each lock that is made with these options.
+        terms = LeaseTerms(lease, self.margin, self.max_stall, self.max_hold)
+        object.__setattr__(self, "terms", terms)
+        admission = Policy(self.policy) if self.fair else Policy.BARGE
+        object.__setattr__(self, "admission", admission)
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:

@@ -97,7 +97,7 @@ class RecipeFactories:
         options = self._options.but({"lease": lease, "max_hold": max_hold})
         if on_lost is not None:
             options = options.but({"on_lost": on_lost})
-        store = self._session.runtime.store
+        store = self._session.client.store
         if not isinstance(store, SupportsMutexSets):
             raise _missing(f"mutex set {quoted(name)}", _REDIS)
         pool = self._pools.pool(store, name, revalidate_seconds)
@@ -118,7 +118,7 @@ class RecipeFactories:
             ConfigurationError: a name or an option is not valid.
         """
         target = key_pair(datatype, resource_id)
-        store = self._session.runtime.store
+        store = self._session.client.store
         if not isinstance(store, SupportsKeyPairs):
             what = f"readers-writer lock on the set readlock:{target.key}"
             raise _missing(what, _REDIS)
@@ -165,7 +165,7 @@ class RecipeFactories:
             # Imported at the first use: most programs use no row locks.
             from aiorwlock_remote.recipes.row_lock.lock import SessionRowLocks  # noqa: PLC0415 - seldom used
 
-            store = self._session.runtime.store
+            store = self._session.client.store
             if not isinstance(store, SupportsRowLocks):
                 raise _missing(f"row lock {table}/{row_id}", _SQL)
             self._rows = SessionRowLocks(self._session, store)
@@ -211,15 +211,17 @@ class RecipeFactories:
                 Occupancies,
             )
 
-            store = self._session.runtime.store
+            store = self._session.client.store
             if not isinstance(store, SupportsOccupancy):
                 raise _missing("occupied objects", _OCCUPIED)
             places = store.occupations(*chosen)
-            found = Occupancies(places, event_loop=self._host, will_be_closed=True)
+            found = Occupancies(
+                places, event_loop=self._event_loop, will_be_closed=True
+            )
             self._occupancies[chosen] = found
         return found
 
-    def _host(self) -> TaskEventLoop:
+    def _event_loop(self) -> TaskEventLoop:
         self._session.check()
         return self._session.loop
 

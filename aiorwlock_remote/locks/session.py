@@ -1,4 +1,4 @@
-"""``Session``: what all locks of one ``Locks`` share, such as the store client."""
+"""``Session``, the grants of one ``Locks``, and ``HeldState``, one of these grants."""
 
 from __future__ import annotations
 
@@ -7,35 +7,55 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
 
+import anyio
+
+from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote.core.commands import Reply
+from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import (
     Resource,
     ResourceId,
     cached_resource,
     resource,
 )
-from aiorwlock_remote.errors import Closed, WouldDeadlock
+from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.errors import (
+    BackendError,
+    BackendUnavailable,
+    Closed,
+    ConfigurationError,
+    LockLost,
+    NotOwner,
+    WouldDeadlock,
+)
 from aiorwlock_remote.locks.info import LockInfo, lock_info
 from aiorwlock_remote.locks.observers import (
     NO_OBSERVERS,
     AttemptObservers,
+    GrantEnd,
     Observer,
     begin_attempt,
 )
-from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.logs import guarded, log_event
 from aiorwlock_remote.ports import Snapshot
-from aiorwlock_remote.runtime.acquirer import LockAcquirer
+from aiorwlock_remote.runtime.acquirer import LockAcquirer, Obtain
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.lease import Lease, LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.runtime import Runtime
-from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
+from aiorwlock_remote.runtime.store_client import StoreClient, was_held
 
-if TYPE_CHECKING:
-    from aiorwlock_remote.locks.held_state import HeldState
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+store_log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
+Mover = Callable[[AcquireRequest], Awaitable[Lease | None]]
+"""Asks the store for the grant in another mode: ``conversion.upgrade``, ``downgrade``.
+Returns None if that was not possible."""
+Sender = Callable[[Lease], Pending[Reply]]
+"""Sends the release of a grant and returns the reply that will come."""
 
 
 class Session:
@@ -43,11 +63,10 @@ class Session:
 
     def __init__(self, client: StoreClient, observers: Sequence[Observer] = ()) -> None:
         self.client = client
-        self.runtime: Runtime = client.runtime
-        self.loop: TaskEventLoop = client.runtime.loop
+        self.loop: TaskEventLoop = client.loop
         self.acquirer: LockAcquirer = LockAcquirer(client)
         self.closed: bool = False
-        self.prefix: str = client.runtime.prefix
+        self.prefix: str = client.prefix
         # Grants whose block was left before their transaction ended, each with a
         # function that looks whether it has.
         self.outlasting: dict[Lease, Callable[[], Awaitable[object]]] = {}
@@ -94,7 +113,7 @@ class Session:
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True
             log_event(
-                log,
+                store_log,
                 "store_clock_set_back",
                 resource=snapshot.resource.label,
                 seconds=seen.clock_set_back,
@@ -105,6 +124,55 @@ class Session:
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)
+
+    async def acquire(
+        self,
+        request: AcquireRequest,
+        options: Options,
+        obtain: Obtain | None = None,
+        *,
+        owned_by_task: bool,
+    ) -> HeldState:
+        """Wait for a grant; return its state, to be given to a new ``Held``, which has
+        the grant renewed. If the caller is cancelled, no grant and no queue entry
+        remain.
+
+        Args:
+            request: which lock.
+            options: those of the lock.
+            obtain: waits for the grant; None: as ``LockAcquirer.acquire`` does.
+            owned_by_task: whether the grant lives as long as the running task, or as
+                the ``Held``.
+
+        Raises:
+            WouldDeadlock: the running task holds the resource already.
+            LockError: what ``obtain`` raises.
+        """
+        followers = self.asked(request)
+        try:
+            await self.may_ask(request.resource)
+            lease = await (obtain or self.acquirer.acquire)(request)
+        except BaseException as exc:
+            followers.failed(exc)
+            raise
+        return HeldState(self, lease, options, followers, owned_by_task=owned_by_task)
+
+    async def try_acquire(
+        self,
+        request: AcquireRequest,
+        options: Options,
+        acquirer: LockAcquirer | None = None,
+    ) -> HeldState | None:
+        """Return the state of a grant, as ``acquire`` does, if the lock is free; else
+        None. ``acquirer`` asks for it; None: that of all locks but mutex sets.
+        """
+        with self.asked(request) as followers:
+            await self.may_ask(request.resource)
+            lease = await (acquirer or self.acquirer).try_acquire(request)
+        if lease is None:
+            followers.failed(None)
+            return None
+        return HeldState(self, lease, options, followers, owned_by_task=False)
 
     async def may_ask(self, resource: Resource) -> None:
         """Raise ``WouldDeadlock`` if the running task holds the resource, in any mode.
@@ -180,3 +248,369 @@ class Session:
 
 def _is_dead(face: weakref.ref[Any]) -> bool:
     return face() is None
+
+
+class ReleasesBody(Protocol):
+    """Function that releases a grant when the body it protected ends."""
+
+    async def __call__(self, *, quietly: bool) -> None:
+        """Release the grant. Raise ``LockLost`` if it was lost, or the error of a
+        failed release; but nothing if ``quietly``.
+        """
+
+
+async def end_body(
+    scope: anyio.CancelScope,
+    exc_type: type[BaseException] | None,
+    exc: BaseException | None,
+    traceback: TracebackType | None,
+    release: ReleasesBody,
+) -> bool:
+    """Leave the cancel scope of a body that a grant protected, and release the grant.
+
+    Of several errors the caller gets the first of these (tests/runtime/test_loss.py):
+
+    1. the body's own error, or a cancellation from outside;
+    2. the loss of the grant, in place of the cancellation that it caused;
+    3. the error of the release.
+
+    ``scope`` was entered before the body, and a loss cancels it. ``exc_type``, ``exc``
+    and ``traceback`` are the arguments of ``__aexit__``. ``release`` raises the loss or
+    its own error, unless called with ``quietly=True``.
+
+    Return True if the body ended only because ``scope`` was cancelled, and ``release``
+    raised nothing: the caller has to raise an error.
+    """
+    try:
+        swallowed = scope.__exit__(exc_type, exc, traceback)
+    except BaseException:  # the rest of an exception group without our cancellation
+        await release(quietly=True)
+        raise
+    await release(quietly=exc is not None and not swallowed)
+    return exc is not None and bool(swallowed)
+
+
+class _MoveChain:
+    newest: HeldState
+
+
+class HeldState:
+    """One grant, its owner, and what happens when it ends.
+
+    How a grant ends, and whether a release is sent to the store:
+
+    - sent, and the reply awaited: ``release``; ``exit`` of an ``async with``
+    - sent, and the reply not awaited: ``give_back``; ``close`` with the ``Locks``;
+      ``on_lost`` after ``max_hold`` or ``max_stall``
+    - not sent: ``detach`` for another holder; ``abandon`` when the ``Held`` is dropped;
+      ``on_lost`` otherwise
+    - moved to another mode: ``newest`` is the state of the grant that replaced it
+
+    Attributes:
+        owned_by_task: the owner is the task that obtained the grant, as in ``async
+            with``; otherwise it is the user's ``Held`` (``face``: a weak reference).
+        shared: the grant was adopted with a shared ticket, so that the process which
+            made the ticket holds it as well.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        lease: Lease,
+        options: Options,
+        followers: AttemptObservers,
+        *,
+        owned_by_task: bool,
+    ) -> None:
+        self.session = session
+        self.lease = lease
+        self.options = options
+        self.owned_by_task = owned_by_task
+        self.face: weakref.ref[object] | None = None
+        self.shared: bool = False
+        # Those that a loss cancels, and that of ``enter``, which ``exit`` leaves.
+        self._bodies: list[anyio.CancelScope] = []
+        self._scope: anyio.CancelScope | None = None
+        self._bodies_lost = False
+        self._closed_under = False
+        self._given_back = False
+        self._followers = followers
+        self._chain: _MoveChain | None = None
+
+    def shown_as(self, face: object) -> None:
+        """Set ``face`` as the ``Held`` that the user has; begin to renew the grant."""
+        self.face = weakref.ref(face)
+        self.session.admit(self)
+        if self._followers is not NO_OBSERVERS:
+            self._followers.obtained(self.lease.resource, self.lease.fence)
+
+    @property
+    def newest(self) -> HeldState:
+        """This state, or that of the newest grant into which this one was moved."""
+        return self if self._chain is None else self._chain.newest
+
+    def check(self) -> None:
+        """Raise ``LockLost``, ``NotOwner`` or ``Closed`` unless the grant is held."""
+        if self._closed_under or self.lease.expired():
+            raise self.error()
+        if self.lease.state is not LeaseState.HELD:
+            raise NotOwner(resource=self.lease.resource.label, action="use")
+
+    def error(self) -> LockLost | Closed:
+        """Return the error of a lost grant, or ``Closed`` if ``close`` ended it."""
+        if self._closed_under:
+            return Closed()
+        lease = self.lease
+        return LockLost(
+            reason=lease.reason or "expired",
+            resource=lease.resource.label,
+            mode=str(lease.mode),
+            fence=lease.fence,
+        )
+
+    def require_no_set(self, action: str) -> None:
+        """Raise ``ConfigurationError`` that names ``action``, which a mutex of a
+        ``MutexSet`` does not have, if this grant is one of such a mutex.
+        """
+        resource = self.lease.resource
+        if isinstance(resource, SetMember):
+            raise ConfigurationError(
+                what=f"{resource.label} is a mutex of a set: no {action}"
+            )
+
+    def watch(self, body: anyio.CancelScope) -> None:
+        """Cancel ``body`` when the grant is lost; at once if it is lost already."""
+        self._bodies.append(body)
+        if self._bodies_lost:
+            body.cancel()
+
+    def unwatch(self, body: anyio.CancelScope) -> None:
+        """Do not cancel ``body`` any more, which is left."""
+        if body in self._bodies:
+            self._bodies.remove(body)
+
+    def enter(self) -> None:
+        """Enter a cancel scope; with ``on_lost="raise"``, a loss cancels it."""
+        self._scope = scope = self.session.loop.new_scope()
+        scope.__enter__()
+        if self.options.on_lost == "raise":
+            self.watch(scope)
+
+    async def exit(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the cancel scope of ``enter`` and release the newest grant. An
+        error of the body has precedence over a loss, a loss over a failed release.
+        """
+        assert self._scope is not None
+        grant, scope = self.newest, self._scope
+        self._scope = None
+        if self.session.forked:
+            # The grant is the parent's. asyncio has no running loop in a child.
+            with suppress(RuntimeError):
+                scope.__exit__(exc_type, exc, traceback)
+            if exc is None:
+                self.session.check()
+            return
+        grant.unwatch(scope)
+        swallowed = await end_body(scope, exc_type, exc, traceback, grant._leave)  # noqa: SLF001 - of this class
+        # Never True, and typed so: else checkers see a missing `return` in each body.
+        assert not swallowed, "a lost grant raised when it was released"
+
+    async def release(self, send: Sender | None = None) -> bool:
+        lease, client = self.lease, self.session.client
+        if self.newest is not self or lease.state is LeaseState.DETACHED:
+            raise NotOwner(resource=lease.resource.label, action="release")
+        if lease.state is LeaseState.RELEASED:
+            return False
+        self.session.check()
+        if lease.expired():
+            self.give_back()
+        elif self._end(LeaseState.RELEASED):
+            # From here on the grant is released, whatever becomes of this call: the
+            # request is on its way before the first await.
+            how: GrantEnd = "released"
+            try:
+                released = (send or client.release)(lease)
+                try:
+                    reply = await released
+                except BackendUnavailable:  # it may be repeated in the background
+                    reply = await client.cleanup.outcome(released)
+                gone = was_held(reply)
+                if gone is None:
+                    return True
+                how = lease.reason = gone.reason
+            finally:
+                if self._followers is not NO_OBSERVERS:
+                    self._followers.ended(how)
+        if self.options.on_lost == "raise":
+            raise self.error()
+        return False
+
+    def give_back(self) -> None:
+        """Send the release without waiting for the reply.
+
+        Does nothing for a detached grant or in a forked child process. A lost grant is
+        released, too: as this process counts a grant as lost before its lease ends, the
+        store may still count it as held.
+        """
+        if self.session.forked:
+            return
+        lost = self.lease.expired()
+        if self._given_back:  # by ``on_lost``: a grant that was held for too long
+            return
+        if lost or self._end(LeaseState.RELEASED):
+            self.session.forget(self.lease)
+            self.session.client.release(self.lease).log_failure()
+            self._followers.ended(self.lease.reason or "released")
+
+    def close(self, task: object) -> None:
+        """Release the grant because ``task`` closes the ``Locks``. If another task is
+        inside an ``async with`` of the grant, its body is cancelled, as nothing
+        protects it any more. The body of ``task`` itself is not cancelled.
+        """
+        lease = self.lease
+        mine = lease.owner is not None and lease.owner() is task
+        self._closed_under = not mine and not lease.expired()
+        self.give_back()
+        if self._closed_under:
+            self._cancel_bodies()
+
+    def detach(self) -> None:
+        """End the grant in this process; the store keeps it for the adopting task."""
+        if self._end(LeaseState.DETACHED):
+            self._followers.ended("detached")
+
+    async def move(self, mode: Mode, mover: Mover) -> HeldState | None:
+        """Downgrade or upgrade the grant to ``mode``; return the new grant's state.
+
+        Return None if the store refused and the old grant is still held. Raise
+        ``LockLost``, ``NotOwner`` or ``Closed`` if the grant is not held, or ended
+        meanwhile. ``await mover(request)`` asks the store and returns the new lease.
+        """
+        self.session.check()
+        self.check()
+        self.require_no_set("readers")
+        if self.lease.mode is mode:
+            label = self.lease.resource.label
+            raise ConfigurationError(what=f"{label} is held for {mode} already")
+        request = AcquireRequest(
+            resource=self.lease.resource,
+            mode=mode,
+            policy=Policy.FAIR,
+            terms=self.options.terms,
+            reason=self.lease.who.reason,
+            lock_delay=self.options.lock_delay,
+        )
+        with self.session.asked(request) as followers:
+            try:
+                lease = await mover(request)
+            except BackendError:
+                self.session.check()  # if closed meanwhile, that is the reason
+                raise
+            finally:
+                # The grant may have ended without this task knowing: lost, or released
+                # by another task while the request was under way.
+                if self.lease.state is not LeaseState.HELD:
+                    self.session.forget(self.lease)
+                    self._followers.ended(self.lease.reason or "moved")
+        if lease is None:
+            followers.failed(None)
+            if self.lease.expired():
+                raise self.error()
+            self.session.check()
+            self.check()
+            return None
+        owned = self.owned_by_task
+        new = HeldState(
+            self.session, lease, self.options, followers, owned_by_task=owned
+        )
+        # A chain, not a reference to the next: a grant that is moved often would keep
+        # all its predecessors (test_none_but_the_first_and_the_newest_stay).
+        self._chain = new._chain = self._chain or _MoveChain()
+        self._chain.newest = new
+        bodies, self._bodies = self._bodies, []
+        for body in bodies:
+            new.watch(body)
+        return new
+
+    def abandon(self) -> None:
+        """Stop the renewals, as the user's ``Held`` was dropped. Called in any thread.
+        The grant ends with its lease, or when the ``Locks`` is closed.
+        """
+        self.lease.owner_gone = _always
+        self.session.forget(self.lease)
+        if self.lease.state is LeaseState.HELD:
+            self.session.dropped.append(self.lease)
+        if self._followers is not NO_OBSERVERS:
+            # A destructor may run in any thread, amid anything: observers are called
+            # in the loop.
+            ended, how = self._followers.ended, self.lease.reason or "dropped"
+            self.session.loop.call_soon(ended, how)
+
+    def keep_owner(self, old: HeldState) -> None:
+        """After an upgrade or downgrade: make the task that owned ``old``, the state of
+        the replaced grant, the owner of this one. A ``Held`` is not taken over.
+        """
+        if self.owned_by_task:
+            before = old.lease
+            self.lease.owner, self.lease.owner_gone = before.owner, before.owner_gone
+
+    def on_lost(self) -> None:
+        """Handle a loss in the loop's thread: cancel bodies, call the user's callback.
+        A grant lost by ``max_hold`` or ``max_stall`` is released in the store, unless
+        it was adopted with a shared ticket and others still hold it.
+        """
+        lease = self.lease
+        self.session.forget(lease)
+        self._cancel_bodies()  # first: observers and ``on_lost`` may take their time
+        if lease.reason == "stalled" and not self.shared:
+            # The store would keep it for a lease longer, or for ever without one. Here
+            # and not in the keeper's thread: while the loop hangs, what hangs it may
+            # write still, as `check` allowed it; until its deadline it has been
+            # promised to be alone (``test_a_loop_that_hangs_keeps_its_lease``).
+            self._given_back = True
+            self.session.client.release(lease).log_failure()
+        on_lost = self.options.on_lost
+        face = None if self.face is None else self.face()
+        if callable(on_lost) and face is not None:
+            guarded(log, "on_lost_failed", on_lost, face)
+        self._followers.ended(lease.reason or "expired")
+        log_event(
+            log,
+            "lost",
+            resource=lease.resource.label,
+            why=lease.reason,
+            fence=lease.fence,
+        )
+
+    async def _leave(self, *, quietly: bool) -> None:
+        if quietly:
+            # Without waiting: a wait that is cancelled would hide the body's error.
+            self.give_back()
+            return
+        state, closed = self.lease.state, self.session.closed
+        over = self._closed_under or (state is LeaseState.LOST and closed)
+        # Not of a grant that was released or detached in the body: that is fine.
+        if not over and state in (LeaseState.HELD, LeaseState.LOST):
+            await self.release()
+        elif over and self.options.on_lost == "raise":
+            raise self.error()
+
+    def _cancel_bodies(self) -> None:
+        self._bodies_lost = True
+        for body in self._bodies:
+            body.cancel()
+
+    def _end(self, state: LeaseState) -> bool:
+        ended = self.lease.end(state)
+        if ended:
+            self.session.forget(self.lease)
+        return ended
+
+
+def _always(_owner: weakref.ref[object]) -> bool:
+    return True

@@ -49,7 +49,7 @@ class TicketCalls:
                 not undo it, as the ticket may have held the resource before.
         """
         name = resource_type, resource_id
-        return await _acquire(self._session, name, ticket, Mode.WRITE, lease)
+        return await self._acquire(name, ticket, Mode.WRITE, lease)
 
     async def release_mutex_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
@@ -58,8 +58,7 @@ class TicketCalls:
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
-        name = resource_type, resource_id
-        return await _release(self._session, name, ticket, Mode.WRITE)
+        return await self._release((resource_type, resource_id), ticket, Mode.WRITE)
 
     async def acquire_readers_lock(
         self,
@@ -76,7 +75,7 @@ class TicketCalls:
         ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
-        return await _acquire(self._session, name, ticket, Mode.READ, lease)
+        return await self._acquire(name, ticket, Mode.READ, lease)
 
     async def release_readers_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
@@ -85,8 +84,7 @@ class TicketCalls:
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
-        name = resource_type, resource_id
-        return await _release(self._session, name, ticket, Mode.READ)
+        return await self._release((resource_type, resource_id), ticket, Mode.READ)
 
     async def acquire_writer_lock(
         self,
@@ -104,9 +102,7 @@ class TicketCalls:
         and errors are those of ``acquire_mutex_lock``.
         """
         name = resource_type, resource_id
-        return await _acquire(
-            self._session, name, ticket, Mode.WRITE, lease, pending=True
-        )
+        return await self._acquire(name, ticket, Mode.WRITE, lease, pending=True)
 
     async def release_writer_lock(
         self, resource_type: str, resource_id: ResourceId, ticket: str
@@ -115,49 +111,48 @@ class TicketCalls:
 
         Cancellation and errors are those of ``acquire_mutex_lock``.
         """
-        name = resource_type, resource_id
-        return await _release(self._session, name, ticket, Mode.WRITE)
+        return await self._release((resource_type, resource_id), ticket, Mode.WRITE)
 
+    async def _acquire(
+        self,
+        name: tuple[str, ResourceId],
+        ticket: str,
+        mode: Mode,
+        lease: float | None,
+        *,
+        pending: bool = False,
+    ) -> bool:
+        session = self._session
+        session.check()
+        target = session.resource(*name)
+        check_seconds("lease", lease, least=MIN_LEASE)
+        length = None if lease is None else micros(lease)
+        # Only the ticket is the caller's: a repeated call finds its own grant by it, so
+        # that nothing has to be undone after a failure.
+        claim = Claim(check_ticket(ticket), length, session.client.requester())
+        # A writer that is refused becomes the pending writer, which cannot be woken: it
+        # repeats the call in its own time. So its claim window is as long as its entry
+        # lives.
+        entry_ttl = micros(session.client.store.pace.entry_ttl)
+        command = Acquire(
+            (claim,),
+            mode,
+            Policy.WRITER,
+            client_id=f"ticket:{holder_of(ticket)}" if pending else "",
+            may_queue=pending,
+            entry_ttl=entry_ttl,
+            claim_window=entry_ttl,
+        )
+        reply = await session.client.request(target, command)
+        return isinstance(reply, Granted)
 
-async def _acquire(
-    session: Session,
-    name: tuple[str, ResourceId],
-    ticket: str,
-    mode: Mode,
-    lease: float | None,
-    *,
-    pending: bool = False,
-) -> bool:
-    session.check()
-    target = session.resource(*name)
-    check_seconds("lease", lease, least=MIN_LEASE)
-    length = None if lease is None else micros(lease)
-    # Only the ticket is the caller's: a repeated call finds its own grant by it, so
-    # that nothing has to be undone after a failure.
-    claim = Claim(check_ticket(ticket), length, session.client.requester())
-    # A writer that is refused becomes the pending writer, which cannot be woken: it
-    # repeats the call in its own time. So its claim window is as long as its entry
-    # lives.
-    entry_ttl = micros(session.runtime.store.pace.entry_ttl)
-    command = Acquire(
-        (claim,),
-        mode,
-        Policy.WRITER,
-        client_id=f"ticket:{holder_of(ticket)}" if pending else "",
-        may_queue=pending,
-        entry_ttl=entry_ttl,
-        claim_window=entry_ttl,
-    )
-    reply = await session.client.request(target, command)
-    return isinstance(reply, Granted)
-
-
-async def _release(
-    session: Session, name: tuple[str, ResourceId], ticket: str, mode: Mode
-) -> bool:
-    session.check()
-    target = session.resource(*name)
-    command = Release(check_ticket(ticket), mode)
-    reply = await session.client.request(target, command)
-    assert isinstance(reply, Released)
-    return reply.held
+    async def _release(
+        self, name: tuple[str, ResourceId], ticket: str, mode: Mode
+    ) -> bool:
+        session = self._session
+        session.check()
+        target = session.resource(*name)
+        command = Release(check_ticket(ticket), mode)
+        reply = await session.client.request(target, command)
+        assert isinstance(reply, Released)
+        return reply.held

@@ -275,7 +275,9 @@ class ReportsConnections(Protocol):
     """A store that knows the state of its connections, for ``Locks.statistics``."""
 
     def connections(self) -> Mapping[str, str]:
-        """Return the state of each connection (``"open"``, ``"lost"``, …) by name."""
+        """Return the state of each connection or pool by its name, in words such as
+        ``open``, ``lost`` or ``3 open, 2 idle``.
+        """
 
 
 @runtime_checkable

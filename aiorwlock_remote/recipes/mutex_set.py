@@ -14,14 +14,12 @@ from aiorwlock_remote.core.mutex_set import ANY_MEMBER, SetMember, check_set_nam
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import check_seconds, micros
 from aiorwlock_remote.errors import ConfigurationError, NotOwner
-from aiorwlock_remote.locks.acquisition import Acquisition, try_acquire_grant
+from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, state_of
-from aiorwlock_remote.locks.held_state import HeldState
 from aiorwlock_remote.locks.options import Options
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.ports.recipes import SupportsMutexSets
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 
@@ -125,9 +123,8 @@ class MutexSet:
         ``acquire`` raises, except ``LockTimeout``.
         """
         request = self._request_of(name, 0, "")
-        return await try_acquire_grant(
-            self._session, request, self._options, self._acquirer
-        )
+        state = await self._session.try_acquire(request, self._options, self._acquirer)
+        return None if state is None else Held(state)
 
     async def update(self, held: Held) -> None:
         """Renew a grant now, in addition to the renewals in the background.
@@ -175,11 +172,11 @@ class MutexSet:
     ) -> AcquireRequest:
         target = ANY_MEMBER if name is None else check_set_name("mutex", name)
         member = SetMember(self._name, target)
-        return replace(self._request, resource=member, timeout=timeout, reason=reason)
+        return replace(self._request.once(timeout, reason), resource=member)
 
     def _release_and_remove(self, lease: Lease) -> Pending[Reply]:
         send = partial(self._acquirer.members.end, lease.ticket)
-        retrier = self._session.runtime.cleanup
+        retrier = self._session.client.cleanup
         return retrier.retry_if_failed(send(), lease.resource, send, lease.left)
 
     def _state_of(self, held: Held, action: str) -> HeldState:

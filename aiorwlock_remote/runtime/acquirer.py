@@ -1,15 +1,13 @@
 """Acquiring locks: the loop of attempts behind one ``acquire()``.
 
 ``LockAcquirer`` gets locks for the tasks of this process, which wait in a
-``WaitQueue``; ``SetAcquirer`` gets mutexes of a ``MutexSet``, a named group of mutexes
-in one sorted set of Redis. Both share the loop of ``BaseAcquirer``. ``try_acquire_all``
-tries several locks at once, and ``obtain_unless`` ends a wait on a condition.
+``WaitQueue``. ``try_acquire_all`` tries several locks at once, and ``obtain_unless``
+ends a wait on a condition.
 """
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,28 +24,30 @@ from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendError, Closed, LockError, LockTimeout
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Pending, Snapshot
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 
 Obtain = Callable[[AcquireRequest], Awaitable[Lease]]
-"""Waits for the grant of a request, with the errors of ``BaseAcquirer.acquire``."""
+"""Waits for the grant of a request, with the errors of ``LockAcquirer.acquire``."""
 
 _ORDINAL_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}  # codespell:ignore nd
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
 
 
-class BaseAcquirer(ABC):
-    """Base of the acquirers: asks the store again and again until a request is granted
-    or fails. A subclass implements how to ask the store once, and how a task waits.
+class LockAcquirer:
+    """Gets locks for the tasks of this process: asks the store again and again until a
+    request is granted or fails.
+
+    ``SetAcquirer``, for the mutexes of a ``MutexSet``, is a subclass. It has its own
+    ways to ask the store once (``_try``) and to let a task wait (``_wait``).
     """
 
     def __init__(self, client: StoreClient) -> None:
         self._client = client
-        self._runtime = client.runtime
-        self._clock = client.runtime.clock
+        self._clock = client.clock
+        self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
         client.acquirers.add(self)
 
     async def acquire(self, request: AcquireRequest) -> Lease:
@@ -64,7 +64,7 @@ class BaseAcquirer(ABC):
                 temporary error (one with ``retry_after``) recurred until the timeout.
             Closed: the ``Locks`` was closed meanwhile.
         """
-        client, throttle = self._client, self._runtime.throttle
+        client, throttle = self._client, self._client.throttle
         # Before the request: a grant that could not be renewed is not asked for
         # (test_nothing_is_asked_for_that_could_not_be_kept).
         client.keeper.ready(request.terms)
@@ -90,7 +90,7 @@ class BaseAcquirer(ABC):
                 if until is None and exc.retry_after is not None:
                     # Without a timeout the wait for an obstacle ends as well: it may
                     # never go away, and only this error names it.
-                    until = self._clock.now() + self._runtime.connect_timeout
+                    until = self._clock.now() + self._client.connect_timeout
                 if not await self._passes(exc, until):
                     raise
                 obstacle = exc
@@ -99,7 +99,7 @@ class BaseAcquirer(ABC):
                 return lease
             # The loop was blocked, or the store slow, for longer than the lease: the
             # caller must not begin with a grant that others may have by now.
-            self._release(lease)
+            client.release_in_background(lease)
             log_event(log, "grant_expired_in_transit", resource=request.resource.label)
 
     async def try_acquire(self, request: AcquireRequest) -> Lease | None:
@@ -143,46 +143,20 @@ class BaseAcquirer(ABC):
         await anyio.sleep(after)
         return True
 
-    @abstractmethod
-    async def _try(self, request: AcquireRequest) -> Lease: ...
-
-    # Calls ``AcquireThrottle.let_in`` once the request is sent or not needed.
-    @abstractmethod
-    async def _wait(self, request: AcquireRequest, until: float | None) -> Lease: ...
-
-    @abstractmethod
-    def _release(self, lease: Lease) -> None: ...
-
-    @abstractmethod
     def close(self, error: BaseException) -> None:
         """End every wait: ``acquire`` raises ``error`` in the waiting tasks."""
-
-    @abstractmethod
-    def waiters(self) -> Iterable[tuple[Mode, float]]:
-        """Return mode and start (local monotonic seconds) of each task's wait."""
-
-
-class LockAcquirer(BaseAcquirer):
-    """Gets locks, all but the mutexes of a ``MutexSet``, for tasks of this process."""
-
-    def __init__(self, client: StoreClient) -> None:
-        super().__init__(client)
-        self._waiting: dict[TaskWaiter, tuple[WaitQueue, Mode]] = {}
-
-    def close(self, error: BaseException) -> None:
-        self._runtime.throttle.close(error)
+        self._client.throttle.close(error)
         for waiter, (queue, mode) in list(self._waiting.items()):
             # A grant that came in this very turn is released by ``leave``; its task
             # has not run yet and must not use it.
             queue.leave(waiter, mode)
             waiter.grant, waiter.error = None, error
-            waiter.decide()
+            if not waiter.ready.done():
+                waiter.ready.set_result(None)
 
     def waiters(self) -> Iterable[tuple[Mode, float]]:
+        """Return mode and start (local monotonic seconds) of each task's wait."""
         return [(mode, one.since) for one, (_, mode) in self._waiting.items()]
-
-    def _release(self, lease: Lease) -> None:
-        self._client.release_in_background(lease)
 
     async def _try(self, request: AcquireRequest) -> Lease:
         claim = self._client.claim(request)
@@ -198,14 +172,18 @@ class LockAcquirer(BaseAcquirer):
         raise self.timed_out(request, reply.holders, reply.retry_after)
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
-        queue = self._client.queues.queue(request.resource)
+        client, now = self._client, self._clock.now()
+        queue = client.queues.queue(request.resource)
+        retry_until = now + client.connect_timeout
+        if until is not None and until < retry_until:
+            retry_until = until
         waiter = TaskWaiter(
-            self._client.claim(request), request.policy, request.max_waiters
+            client.claim(request),
+            request.policy,
+            request.max_waiters,
+            until=retry_until,
+            since=now,
         )
-        waiter.since = now = self._clock.now()
-        waiter.until = now + self._runtime.connect_timeout
-        if until is not None and until < waiter.until:
-            waiter.until = until
         self._waiting[waiter] = queue, request.mode
         try:
             try:
@@ -213,7 +191,7 @@ class LockAcquirer(BaseAcquirer):
             finally:
                 # Also if nothing was sent: the turn belongs to the next task then
                 # (test_who_needs_no_request_lets_the_next_one_in).
-                self._runtime.throttle.let_in()
+                self._client.throttle.let_in()
             if waiter.ready.done():
                 # A store in memory has answered at once. Other tasks must run all the
                 # same, or a loop that takes a free lock again and again starves them.
@@ -248,7 +226,7 @@ class LockAcquirer(BaseAcquirer):
             # The store may have granted although it did not answer: the error goes to
             # the caller when the withdrawal has been carried out, or is
             # ``AcquireUncertain`` (test_lost_answer_is_taken_back).
-            if waiter.in_doubt:
+            if is_uncertain(waiter.error):
                 withdrawn = queue.withdraw(waiter, request.mode)
                 resource, claim = request.resource, waiter.claim
                 error = waiter.error
@@ -269,20 +247,20 @@ class LockAcquirer(BaseAcquirer):
                 return
             # In a task of its own: the lock may come while the store is being looked
             # at, and the caller must not wait for the log.
-            self._runtime.loop.spawn(partial(self._log_slow, waiter, request, queue))
+            self._client.loop.spawn(partial(self._log_slow, waiter, request, queue))
         await waiter.ready
 
     async def _log_slow(
         self, waiter: TaskWaiter, request: AcquireRequest, queue: WaitQueue
     ) -> None:
         try:
-            seen = await self._runtime.store.look(request.resource)
+            seen = await self._client.store.look(request.resource)
         except LockError as exc:
             log_event(log, f"{waited_so_long(request)}: {exc}")
             return
         if not waiter.ready.done():
             before = queue.before(waiter, request.mode)
-            client_id = self._runtime.client_id
+            client_id = self._client.client_id
             log_event(log, slow_wait_message(request, seen, client_id, before))
 
 
@@ -318,7 +296,7 @@ async def obtain_unless(
             client.release(lease).log_failure()
 
     try:
-        with client.runtime.in_flight.under(release):
+        with client.in_flight.under(release):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch)
                 try:
@@ -366,10 +344,10 @@ async def try_acquire_all(
         client.keeper.ready(request.terms)
     # One round trip for all, where the store can pipeline: nothing is awaited before
     # the last request is sent.
-    sent_at = client.runtime.clock.now()
+    sent_at = client.clock.now()
     sent = [_send_acquire(client, request) for request in requests]
     leases: list[Lease] = []
-    with client.runtime.in_flight.under(partial(_withdraw_on_close, client, sent)):
+    with client.in_flight.under(partial(_withdraw_on_close, client, sent)):
         try:
             for one in sent:
                 reply = await _await_reply(client, one)
@@ -397,7 +375,7 @@ async def try_acquire_all(
 def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
     claim = client.claim(request)
     command = Acquire((claim,), request.mode, request.policy)
-    send = partial(client.runtime.step, request.resource, command)
+    send = partial(client.step, request.resource, command)
     return _SentAcquire(request, claim, send, send())
 
 

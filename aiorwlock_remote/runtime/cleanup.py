@@ -203,9 +203,12 @@ class CleanupRetrier:
                 repeated (a row lock without a lease has no ticket: a second release
                 would end another holder's grant).
         """
-        first.add_done_callback(
-            partial(self._answered, resource, retry, lease, repeatable)
-        )
+
+        def answered(reply: Pending[T]) -> None:
+            if reply.error is not None:
+                self.repeat(reply, resource, retry, lease, repeatable=repeatable)
+
+        first.add_done_callback(answered)
         return first
 
     async def outcome(self, first: Pending[T]) -> T:
@@ -223,17 +226,20 @@ class CleanupRetrier:
                 raise
         return await outcome
 
-    def _answered(
+    def repeat(
         self,
+        first: Pending[Any],
         resource: HasLabel,
         retry: Callable[[], Pending[Any]],
         lease: float | None,
-        repeatable: bool,  # noqa: FBT001 - bound by ``partial``
-        first: Pending[Any],
+        *,
+        repeatable: bool = True,
     ) -> None:
+        """Repeat ``first``, a request that has failed, in the background. The arguments
+        are those of ``retry_if_failed``.
+        """
         error = first.error
-        if error is None:
-            return
+        assert error is not None, "only a failed request is repeated"
         expires = math.inf if lease is None else self._clock.now() + lease
         cleanup = _PendingCleanup(resource, retry, expires, repeatable, first, error)
         if not cleanup.may_be_retried(error):

@@ -18,8 +18,7 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import UpgradeConflict
-from aiorwlock_remote.runtime.lease import Lease, LeaseState
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseState
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 
@@ -49,12 +48,11 @@ async def upgrade(
     Raises:
         UpgradeConflict: another reader is waiting for an upgrade already.
     """
-    runtime = client.runtime
-    pace, clock = runtime.store.pace, runtime.clock
+    pace, clock = client.store.pace, client.clock
     command = Upgrade(
         old.ticket,
         client.claim(request),
-        runtime.client_id,
+        client.client_id,
         may_wait=timeout is None or timeout > 0,
         entry_ttl=micros(pace.entry_ttl),
     )
@@ -98,7 +96,7 @@ async def adopt(
     """
     client.keeper.ready(request.terms)
     claim = client.claim(request)
-    sent_at = client.runtime.clock.now()
+    sent_at = client.clock.now()
     reply = await client.ask(request.resource, Adopt(ticket, claim), claim)
     if not isinstance(reply, Granted):
         return None
@@ -115,7 +113,7 @@ async def share(
     client.keeper.ready(request.terms)
     lease = request.terms.lease
     renewal = Renew(((ticket, None if lease is None else micros(lease)),))
-    sent_at = client.runtime.clock.now()
+    sent_at = client.clock.now()
     reply = await client.request(request.resource, renewal)
     assert isinstance(reply, Renewed)
     grant = reply.outcomes[0]
@@ -134,14 +132,14 @@ async def _move(
     request: AcquireRequest,
     command: Downgrade | Upgrade,
 ) -> Lease | None:
-    claim, sent_at = command.claim, client.runtime.clock.now()
+    claim, sent_at = command.claim, client.clock.now()
 
     def give_up() -> None:
         withdrawn = client.withdraw(old.resource, claim, instead_of=old.ticket)
         withdrawn.log_failure()
 
     with old.moving_to(claim.ticket):
-        with client.runtime.in_flight.under(give_up):
+        with client.in_flight.under(give_up):
             try:
                 reply = await client.request(old.resource, command)
             except BaseException as exc:

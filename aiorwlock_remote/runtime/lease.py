@@ -1,9 +1,9 @@
-"""``Lease``: a grant as this process sees it, used by the loop and keeper threads.
+"""``AcquireRequest``, a request for one lock, and ``Lease``, the grant that it got.
 
-A lease counts from BEFORE the request that got or renewed it was sent, so that the
-holder stops relying on it before the store stops honouring it. A deadline counted from
-the reply lets two clients rely on the lock at once (model ``LeaseTime``, config
-``reply``).
+A ``Lease`` is shared by the event loop and the lease keeper's threads. It counts from
+BEFORE the request that got or renewed it was sent, so that the holder stops relying on
+it before the store stops honouring it. A deadline counted from the reply lets two
+clients rely on the lock at once (model ``LeaseTime``, config ``reply``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.text import check_reason
+from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import MICROS
-from aiorwlock_remote.core.value import value
+from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
 
@@ -64,6 +66,9 @@ class LeaseTerms:
         max_stall: the grant is lost if the event loop hangs for longer than this.
         max_hold: the grant is lost this long after its request, renewed or not.
         keep: whether the lease keeper renews the grant.
+        watched: whether any time limit is set, so that the lease keeper has to watch
+            the grant; computed.
+        lease_micros: ``lease`` in microseconds, as stores count; computed.
     """
 
     lease: float | None
@@ -71,17 +76,40 @@ class LeaseTerms:
     max_stall: float | None = None
     max_hold: float | None = None
     keep: bool = True
+    watched: bool = field(init=False)
+    lease_micros: int | None = field(init=False)
 
-    @property
-    def watched(self) -> bool:
-        """Whether the lease keeper has to watch the grant: a time limit is set."""
-        endless = self.lease is None and self.max_hold is None
-        return not endless or self.max_stall is not None
+    def __post_init__(self) -> None:
+        limits = self.lease, self.max_hold, self.max_stall
+        object.__setattr__(self, "watched", limits != (None, None, None))
+        lease = None if self.lease is None else round(self.lease * MICROS)
+        object.__setattr__(self, "lease_micros", lease)
 
-    @property
-    def lease_micros(self) -> int | None:
-        """``lease`` in microseconds, as stores count; None: without end."""
-        return None if self.lease is None else round(self.lease * MICROS)
+
+@value
+class AcquireRequest:
+    """Value object: a request for one lock, with its options. Times in seconds.
+
+    ``reason`` has been checked by ``check_reason``.
+    """
+
+    resource: Resource
+    mode: Mode
+    policy: Policy
+    terms: LeaseTerms
+    timeout: float | None = None
+    reason: str = ""
+    slow_wait: float | None = None
+    max_waiters: int | None = None
+    lock_delay: float = 0.0
+
+    def once(self, timeout: float | None, reason: str) -> AcquireRequest:
+        """Return a copy for one attempt. ``reason``, which other tasks are shown, is
+        checked: ``ConfigurationError``, if it does not fit.
+        """
+        if reason != "":
+            check_reason(reason)
+        return replace(self, timeout=timeout, reason=reason)
 
 
 class Lease:
@@ -101,6 +129,7 @@ class Lease:
         "_clock",
         "_lock",
         "attempts",
+        "check_at",
         "deadline",
         "fence",
         "lock_delay",
@@ -138,8 +167,10 @@ class Lease:
         self.state: LeaseState = LeaseState.HELD
         self.reason: LossReason | None = None
         self.since: float = sent_at
-        # Local time of the next renewal, and failed renewals since the last good one.
+        # For the keeper: local times of the next renewal and of the next check, and
+        # failed renewals since the last good one.
         self.renew_due: float = 0.0
+        self.check_at: float = math.inf
         self.attempts: int = 0
         # A task or a ``Held``, and a function that says whether it has ended.
         self.owner: weakref.ref[Any] | None = None

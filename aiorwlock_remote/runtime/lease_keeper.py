@@ -8,7 +8,6 @@ batches over a connection of its own, and repeats those that fail until the dead
 
 from __future__ import annotations
 
-import heapq
 import logging
 import math
 import threading
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from random import random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
@@ -33,18 +32,17 @@ from aiorwlock_remote.ports import (
     Renewal,
     Renewer,
 )
+from aiorwlock_remote.runtime.deadline_queue import SLOT_SECONDS, DeadlineQueue
 from aiorwlock_remote.runtime.lease import (
     Lease,
     LeaseState,
     LeaseTerms,
     local_deadline,
 )
-from aiorwlock_remote.runtime.runtime import AcquireThrottle
 
-SLOT_SECONDS = 0.002
-"""Leases due within this time of each other share a slot of the ``DeadlineQueue``."""
-MAX_EMPTY_SLOTS = 1024
-"""Slots after which those without a lease are dropped."""
+if TYPE_CHECKING:
+    from aiorwlock_remote.runtime.store_client import AcquireThrottle
+
 MAX_BATCH = 500
 """Leases that are renewed in one request."""
 LANE_RETRY_INTERVAL = 0.05
@@ -65,94 +63,6 @@ BATCHING_DIVISOR = 30
 """A renewal is sent earlier by up to this part of its lease, together with others."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
-
-
-class DeadlineQueue:
-    """Leases ordered by the local time at which each is to be checked. Not thread-safe.
-
-    Leases that are due within the same ``SLOT_SECONDS`` share a set, called a slot. A
-    lease that ends leaves its slot at once, and empty slots are dropped now and then,
-    so that ended leases use no memory.
-    """
-
-    def __init__(self) -> None:
-        self._due: dict[int, set[Lease]] = {}
-        # A heap of the keys of ``_due``.
-        self._slots: list[int] = []
-        self._sweep_at = MAX_EMPTY_SLOTS
-        self.keeps_endless: bool = False
-        """Whether to keep leases that are never due, too, so that ``all`` has them."""
-        self._endless: set[Lease] = set()
-
-    @property
-    def next(self) -> float:
-        """Local monotonic time of the next check (or a little earlier, if the lease to
-        be checked was removed); infinity if the queue is empty.
-        """
-        return self._slots[0] * SLOT_SECONDS if self._slots else math.inf
-
-    def put(self, lease: Lease, due: float) -> float:
-        """Add a lease to be checked at local monotonic time ``due``, unless it is in
-        the queue already. Return the time of that check; infinity if the lease was not
-        added or is never due.
-        """
-        if lease.slot is not None and lease in lease.slot:
-            return math.inf
-        if due == math.inf:
-            if self.keeps_endless:
-                self._endless.add(lease)
-                lease.slot = self._endless
-            return math.inf
-        slot = math.ceil(due / SLOT_SECONDS)
-        leases = self._due.get(slot)
-        if leases is None:
-            if len(self._due) >= self._sweep_at:
-                self._drop_empty_slots()
-            leases = self._due[slot] = set()
-            heapq.heappush(self._slots, slot)
-        leases.add(lease)
-        lease.slot = leases
-        return slot * SLOT_SECONDS
-
-    def move(self, lease: Lease, due: float) -> float:
-        """Add a lease to be checked at local monotonic time ``due``, or change its time
-        if it is in the queue. Return the time of the check; infinity: never due.
-        """
-        if lease.slot is not None:
-            lease.slot.discard(lease)
-        return self.put(lease, due)
-
-    def all(self) -> list[Lease]:
-        known = [lease for leases in self._due.values() for lease in leases]
-        known += self._endless
-        return [lease for lease in known if lease.state is LeaseState.HELD]
-
-    def take(self, now: float, most: int) -> list[Lease]:
-        """Remove and return up to ``most`` leases that are held and due by ``now``."""
-        batch: list[Lease] = []
-        if self.next > now:
-            return batch
-        # Empty slots are removed here and not when the last lease leaves them: the
-        # thread sleeps until the first slot, and if that went at once, each next lease
-        # would have to wake the thread (test_slots_that_everybody_left_are_forgotten).
-        while self._slots and len(batch) < most:
-            leases = self._due[self._slots[0]]
-            if leases and self.next > now:
-                break
-            due = list(leases)[: most - len(batch)]
-            leases.difference_update(due)
-            batch += [lease for lease in due if lease.state is LeaseState.HELD]
-            if not leases:
-                del self._due[heapq.heappop(self._slots)]
-        return batch
-
-    def _drop_empty_slots(self) -> None:
-        # ``take`` would come to a slot that lies a day ahead only in a day.
-        self._due = {slot: leases for slot, leases in self._due.items() if leases}
-        self._slots = list(self._due)
-        heapq.heapify(self._slots)
-        # Twice as many as are in use: else all would be looked through for each new.
-        self._sweep_at = max(MAX_EMPTY_SLOTS, 2 * len(self._due))
 
 
 class RenewalWorker:
@@ -305,7 +215,11 @@ class RenewalWorker:
         leases.sort(key=lambda lease: lease.deadline or sent_at + ENDLESS_GRANT_TIMEOUT)
         first = leases[0].deadline or sent_at + ENDLESS_GRANT_TIMEOUT
         batch = [
-            Renewal(lease.resource, lease.ticket, _lease_micros(lease))
+            Renewal(
+                lease.resource,
+                lease.ticket,
+                None if lease.deadline is None else lease.terms.lease_micros or 0,
+            )
             for lease in leases
         ]
         with self._counting:  # lanes renew in threads of their own
@@ -450,8 +364,15 @@ class LeaseKeeper:
                 # Requested before another server took over: the grant may be one of
                 # which only the server before it knew (test_lease_keeper_failover.py).
                 lease.renew_due = now
-            if self._deadlines.put(lease, _next_check(lease, now)) < self._planned:
+            lease.check_at = _next_check(lease, now)
+            if lease.check_at < self._planned - SLOT_SECONDS:
+                # A slot, also if it ends at once: the thread then sleeps until that
+                # time, and is not woken for each next lease.
+                self._deadlines.put(lease, lease.check_at)
                 self._changed.notify()
+            else:
+                lease.slot = self._deadlines.arrived
+                lease.slot.add(lease)
 
     def renew_all(self) -> None:
         """Renew every grant now, because another server of the store has taken over.
@@ -582,10 +503,6 @@ def _next_check(lease: Lease, now: float) -> float:
     if terms.max_stall is not None:
         due = min(due, now + terms.max_stall / 2)
     return due
-
-
-def _lease_micros(lease: Lease) -> int | None:
-    return None if lease.deadline is None else lease.terms.lease_micros or 0
 
 
 def _is_late(lease: Lease, now: float) -> bool:

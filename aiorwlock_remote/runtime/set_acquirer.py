@@ -33,12 +33,11 @@ from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, Closed
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.ports.recipes import MutexSetMembers
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.fork import ForkedMembers, disable_in_children
-from aiorwlock_remote.runtime.lease import Lease
-from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 ENTRY_TTL_POLLS = 3
 """Life of a queue entry in the store, in poll intervals."""
@@ -175,14 +174,14 @@ class SetWaitQueue:
     """
 
     def __init__(
-        self, runtime: Runtime, open_members: OpenMembers, poll_interval: float
+        self, client: StoreClient, open_members: OpenMembers, poll_interval: float
     ) -> None:
-        self._runtime = runtime
-        self._clock = runtime.clock
+        self._client = client
+        self._clock = client.clock
         self._targets: dict[str, TargetQueue] = {}
         self._entry_ttl = ENTRY_TTL_POLLS * poll_interval
         self._lease = 0
-        self._polls = PeriodicPoll(runtime.loop, poll_interval, self._poll)
+        self._polls = PeriodicPoll(client.loop, poll_interval, self._poll)
         self.members: MutexSetMembers = open_members(self._wake)
 
     def join(self, waiter: TargetWaiter) -> None:
@@ -214,7 +213,7 @@ class SetWaitQueue:
         """
         retry = partial(self._withdraw, waiter)
         seconds = waiter.claim.seconds
-        cleanup = self._runtime.cleanup
+        cleanup = self._client.cleanup
         return cleanup.retry_if_failed(retry(), waiter.resource, retry, seconds)
 
     def sever(self) -> None:
@@ -256,7 +255,7 @@ class SetWaitQueue:
         self._ask([queue for queue in self._targets.values() if queue.asked is None])
 
     def _count(self, cause: WakeCause) -> None:
-        self._runtime.wakeups[cause] += 1
+        self._client.wakeups[cause] += 1
 
     def _ask(self, queues: list[TargetQueue]) -> None:
         asks: list[TakeRequest] = []
@@ -269,7 +268,7 @@ class SetWaitQueue:
                 TakeRequest(first.target, first.claim.ticket, first.lease, more)
             )
         if asks:
-            self._runtime.requests_sent += 1
+            self._client.requests_sent += 1
             pending = self.members.ask(asks, self._entry_ttl)
             pending.add_done_callback(partial(self._answered, queues, asks, sent_at))
 
@@ -353,8 +352,8 @@ class SetWaitQueue:
                 else:
                     waiter.decide(error)
             if queue.waiters:
-                self._runtime.requests_retried += 1
-                self._runtime.loop.spawn(partial(self._ask_later, queue, pause))
+                self._client.requests_retried += 1
+                self._client.loop.spawn(partial(self._ask_later, queue, pause))
             elif self._targets.get(queue.target) is queue:
                 self._drop(queue.target)
 
@@ -369,7 +368,7 @@ def _too_few_replicas(error: BaseException) -> bool:
     return isinstance(error, BackendUnavailable) and error.replicas is not None
 
 
-class SetAcquirer(BaseAcquirer):
+class SetAcquirer(LockAcquirer):
     """Gets mutexes of one ``MutexSet`` for the tasks of this process."""
 
     def __init__(
@@ -385,8 +384,8 @@ class SetAcquirer(BaseAcquirer):
         """
         super().__init__(client)
         self._name = name
-        self._queue = SetWaitQueue(client.runtime, open_members, poll_interval)
-        self._waiting: dict[TargetWaiter, None] = {}
+        self._queue = SetWaitQueue(client, open_members, poll_interval)
+        self._targeted: dict[TargetWaiter, None] = {}
         disable_in_children(self)
 
     @property
@@ -394,18 +393,15 @@ class SetAcquirer(BaseAcquirer):
         return self._queue.members
 
     def close(self, error: BaseException) -> None:
-        for waiter in list(self._waiting):
+        for waiter in list(self._targeted):
             self._queue.leave(waiter)
             waiter.decide(error)
 
     def waiters(self) -> Iterable[tuple[Mode, float]]:
-        return [(Mode.WRITE, waiter.since) for waiter in self._waiting]
+        return [(Mode.WRITE, waiter.since) for waiter in self._targeted]
 
     def sever(self) -> None:
         self._queue.sever()
-
-    def _release(self, lease: Lease) -> None:
-        self._client.release(lease).log_failure()
 
     async def _try(self, request: AcquireRequest) -> Lease:
         waiter = self._waiter(request)
@@ -418,7 +414,7 @@ class SetAcquirer(BaseAcquirer):
                 raise answer
             return answer
 
-        with self._runtime.in_flight.under(partial(self._forget, waiter)):
+        with self._client.in_flight.under(partial(self._forget, waiter)):
             try:
                 answer = await self._client.answer(ask)
                 await checkpoint()
@@ -432,12 +428,12 @@ class SetAcquirer(BaseAcquirer):
 
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         waiter = self._waiter(request)
-        waiter.until = waiter.since + self._runtime.connect_timeout
+        waiter.until = waiter.since + self._client.connect_timeout
         if until is not None:
             waiter.until = min(waiter.until, until)
-        self._waiting[waiter] = None
+        self._targeted[waiter] = None
         self._queue.join(waiter)
-        self._runtime.throttle.let_in()
+        self._client.throttle.let_in()
         try:
             left = None if until is None else max(0.0, until - self._clock.now())
             with anyio.move_on_after(left):
@@ -447,7 +443,7 @@ class SetAcquirer(BaseAcquirer):
                 self._queue.leave(waiter)
             raise
         finally:
-            self._waiting.pop(waiter, None)
+            self._targeted.pop(waiter, None)
         if waiter.error is not None:
             await self._undo(request, waiter, waiter.error, until)
             raise waiter.error

@@ -1,4 +1,7 @@
-"""``StoreClient``: sends requests to the store; undoes those of cancelled tasks."""
+"""``StoreClient``: sends requests to the store; undoes those of cancelled tasks.
+
+Its ``AcquireThrottle`` delays acquire requests if too many are under way.
+"""
 
 from __future__ import annotations
 
@@ -33,25 +36,128 @@ from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import AcquireUncertain, BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import FailsOver, Pending
-from aiorwlock_remote.runtime.cleanup import ask_with_retries
+from aiorwlock_remote.ports import Clock, FailsOver, Pending, Store, StoreSettings
+from aiorwlock_remote.runtime.cleanup import (
+    CleanupRetrier,
+    InFlightGrants,
+    ask_with_retries,
+)
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
-from aiorwlock_remote.runtime.lease import Lease
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.runtime import Runtime
-from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
+from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry, WakeCause
 
 if TYPE_CHECKING:
-    from aiorwlock_remote.runtime.acquirer import BaseAcquirer
+    from aiorwlock_remote.runtime.acquirer import LockAcquirer
 
 T = TypeVar("T")
 
 MAX_TASK_NAMES = 1024
 """Task names for which the ``Requester`` of a request without a reason is cached."""
 MAX_TASK_NAME_BYTES = 200
+INITIAL_WINDOW = 128
+MAX_WINDOW = 512
+MIN_WINDOW = 8
+"""Most acquire requests under way at a time: at first, and bounds of that number."""
+SLOW_REPLY = 1.0
+"""Seconds; a reply that takes longer halves the window, each other one adds one."""
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.acquire")
+
+
+class AcquireThrottle:
+    """Limits the acquire requests under way; other tasks wait for their turn, in order.
+
+    The lease of a grant counts from before its request was sent. If thousands of
+    requests were sent at once, the last replies would come when their leases are nearly
+    over, and a loop busy with replies would leave the lease keeper's threads no time to
+    renew. So the limit (the window) is how many requests the store answers within
+    ``SLOW_REPLY`` seconds. It is found by additive increase and multiplicative decrease
+    as in TCP's congestion control (RFC 5681); while renewals are late, it is one. Tasks
+    with a queue entry send no request and do not count.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.behind: bool = False
+        """Whether renewals are late; set by the lease keeper, from any thread."""
+        self._clock = clock
+        self._window = INITIAL_WINDOW
+        self._halved_at = clock.now()
+        self._in_flight = 0
+        # Tasks that were let in and have not sent yet: they count as under way, else
+        # all that wait would be let in before the first of them runs.
+        self._let_in = 0
+        self._waiting: dict[Pending[None], None] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the next acquire request has to wait for its turn."""
+        return bool(self._waiting) or not self._has_room
+
+    def sent(self, request: Pending[Any]) -> None:
+        """Count ``request``, just sent, as under way until its reply comes."""
+        self._in_flight += 1
+        request.add_done_callback(partial(self._answered, self._clock.now()))
+
+    async def turn(self, seconds: float | None) -> None:
+        """Return when a request may be sent, or when ``seconds`` (None: no limit) are
+        over. The caller must call ``let_in`` once it has sent its request, or will not
+        send it. Raise ``Closed`` if the ``Locks`` was closed meanwhile.
+        """
+        if log.isEnabledFor(logging.DEBUG):
+            waiting, window = len(self._waiting), self._window
+            event = "throttled"
+            log_event(log, event, logging.DEBUG, waiting=waiting, window=window)
+        turn: Pending[None] = Pending()
+        self._waiting[turn] = None
+        # Room may have come since ``full`` was read, as the keeper's thread sets
+        # ``behind``, and then no reply need follow that would let this task in.
+        self.let_in()
+        has_turn = False
+        try:
+            with anyio.move_on_after(seconds):
+                await turn
+            has_turn = True
+        finally:
+            if turn.done() and turn.error is None:
+                self._let_in -= 1
+            else:
+                self._waiting.pop(turn, None)
+            if not has_turn:
+                # Cancelled: pass the turn on, or the next task would wait for a reply
+                # that may never come (test_throttle.py).
+                self.let_in()
+
+    def let_in(self) -> None:
+        """Wake the tasks that wait in ``turn``, as many as may send a request now."""
+        while self._waiting and self._has_room:
+            turn = next(iter(self._waiting))
+            del self._waiting[turn]
+            self._let_in += 1
+            turn.set_result(None)
+
+    def close(self, error: BaseException) -> None:
+        """End all waits: ``turn`` raises ``error`` in every waiting task."""
+        waiting, self._waiting = self._waiting, {}
+        for turn in waiting:
+            turn.set_exception(error)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._in_flight + self._let_in < (1 if self.behind else self._window)
+
+    def _answered(self, sent_at: float, _: object) -> None:
+        self._in_flight -= 1
+        now = self._clock.now()
+        if now - sent_at <= SLOW_REPLY:
+            self._window = min(MAX_WINDOW, self._window + 1)
+        elif sent_at >= self._halved_at:
+            # Replies to requests sent before the window was halved tell nothing about
+            # the new window: halving for each of them would go down to the minimum.
+            self._window, self._halved_at = max(MIN_WINDOW, self._window // 2), now
+        if self._waiting:
+            self.let_in()
 
 
 class StoreClient:
@@ -75,23 +181,62 @@ class StoreClient:
     Waiting is done by ``LockAcquirer``, renewing in time by ``LeaseKeeper``.
     """
 
-    def __init__(self, runtime: Runtime, queues: WaitQueueRegistry) -> None:
-        self.runtime = runtime
-        self.queues = queues
+    store: Store
+    keeper: LeaseKeeper
+
+    def __init__(self, loop: TaskEventLoop, settings: StoreSettings) -> None:
+        """Prepare the client; before its first request, ``use`` must be called."""
+        self.loop = loop
+        self.clock: Clock = loop.clock
+        self.client_id: str = settings.client_id
+        self.prefix: str = settings.prefix
+        self.connect_timeout: float = settings.connect_timeout
+        self.in_flight: InFlightGrants = InFlightGrants()
+        self.cleanup: CleanupRetrier = CleanupRetrier(loop, self.in_flight)
+        self.throttle: AcquireThrottle = AcquireThrottle(loop.clock)
+        self.queues: WaitQueueRegistry = WaitQueueRegistry(self)
+        self.acquirers: WeakSet[LockAcquirer] = WeakSet()
+        """The acquirers of this ``Locks``, whose waits end when it is closed."""
+        self.requests_sent: int = 0
+        self.requests_retried: int = 0
+        self.wakeups: dict[WakeCause, int] = {"message": 0, "timer": 0, "poll": 0}
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child sends no claim
         self._without_reason = lru_cache(MAX_TASK_NAMES)(self._requester)
-        self.acquirers: WeakSet[BaseAcquirer] = WeakSet()
-        """The acquirers of this ``Locks``, whose waits end when it is closed."""
-        store = runtime.store
-        self.keeper: LeaseKeeper = LeaseKeeper(
-            store.renewer, runtime.loop, runtime.throttle
-        )
+
+    def use(self, store: Store) -> None:
+        """Send all requests to ``store``, which is open, and renew grants there."""
+        # Others read the attribute ``store`` anew for each request: ``sever`` replaces
+        # the store in a forked child process.
+        self.store = store
+        self.keeper = LeaseKeeper(store.renewer, self.loop, self.throttle)
         # A server that takes over may not know the newest grants, also those without an
         # end, which the keeper does not watch otherwise.
         if isinstance(store, FailsOver) and store.on_failover(self.keeper.renew_all):
             self.keeper.track_endless()
         disable_in_children(self)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        """Send a command to the store without awaiting; return the reply to come. An
+        exception of ``Store.step`` becomes the error of that reply, and is not raised:
+        so a caller that sends several requests does not stop half-way.
+        """
+        self.requests_sent += 1
+        if log.isEnabledFor(logging.DEBUG):
+            log_event(
+                log,
+                "request_sent",
+                logging.DEBUG,
+                resource=resource.label,
+                client_id=self.client_id,
+                command=type(command).__name__,
+            )
+        try:
+            return self.store.step(resource, command)
+        except Exception as exc:  # noqa: BLE001 - handed to the task that awaits it
+            failed: Pending[Reply] = Pending()
+            failed.set_exception(exc)
+            return failed
 
     def claim(self, request: AcquireRequest) -> Claim:
         """Return a ``Claim``, what the store needs to make a grant: a new 128-bit
@@ -103,7 +248,7 @@ class StoreClient:
             request.terms.lease_micros,
             self.requester(reason)
             if reason
-            else self._without_reason(self.runtime.loop.task_name()),
+            else self._without_reason(self.loop.task_name()),
             micros(request.lock_delay) if request.lock_delay else 0,
         )
 
@@ -111,7 +256,7 @@ class StoreClient:
         """Return host, process id, running task and ``reason``, which the store keeps
         with a grant, to show other processes who holds the lock.
         """
-        return self._requester(self.runtime.loop.task_name(), reason)
+        return self._requester(self.loop.task_name(), reason)
 
     def release(self, lease: Lease) -> Pending[Reply]:
         """Send the release of a grant; repeat it in the background if it fails.
@@ -131,14 +276,14 @@ class StoreClient:
             releases = [self._release(resource, one) for one in before]
             released = gather_pending([*releases, queue.release(last)], _any_held)
             retry = partial(self._release_all, resource, tickets)
-        cleanup = self.runtime.cleanup
-        return cleanup.retry_if_failed(released, resource, retry, lease.left)
+        released.add_done_callback(partial(self._released, resource, retry, lease.left))
+        return released
 
     def release_in_background(self, lease: Lease) -> None:
         """Send the release of a grant that no caller received; only log a failure."""
         resource, seconds = lease.resource, lease.terms.lease
         retry = partial(self._release, resource, lease.ticket)
-        cleanup = self.runtime.cleanup
+        cleanup = self.cleanup
         cleanup.retry_if_failed(retry(), resource, retry, seconds).log_failure()
 
     async def renew(self, lease: Lease, seconds: float | None) -> Grant | NotHeld:
@@ -147,7 +292,7 @@ class StoreClient:
         """
         # Before the request: a lease counted from the reply would let two processes
         # believe in their grants at once (``runtime/lease.py``).
-        sent_at = self.runtime.clock.now()
+        sent_at = self.clock.now()
         length = None if seconds is None else micros(seconds)
         reply = await self.request(lease.resource, Renew(((lease.ticket, length),)))
         assert isinstance(reply, Renewed)
@@ -163,7 +308,7 @@ class StoreClient:
         """Send a command and return its reply. Repeat the command after errors which
         prove that it was not carried out; undo nothing after other errors.
         """
-        return await self.answer(partial(self.runtime.step, resource, command))
+        return await self.answer(partial(self.step, resource, command))
 
     async def ask(self, resource: Resource, command: Command, undo: Claim) -> Reply:
         """Send a command that may grant the claim ``undo``; return the reply. On an
@@ -173,7 +318,7 @@ class StoreClient:
         ``Closed`` if the ``Locks`` was closed meanwhile, else the store's
         ``BackendError``.
         """
-        with self.runtime.in_flight.under(partial(self._forget, resource, undo)):
+        with self.in_flight.under(partial(self._forget, resource, undo)):
             try:
                 reply = await self.answer(partial(self._step, resource, command))
                 # A store in memory answers at once: a caller that is cancelled
@@ -208,7 +353,7 @@ class StoreClient:
             log_event(log, "withdrawn", logging.DEBUG, resource=label, holder=holder)
         withdrawn = self._withdraw(resource, tickets, instead_of or "")
         retry = partial(self._withdraw, resource, tickets)
-        cleanup = self.runtime.cleanup
+        cleanup = self.cleanup
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
@@ -228,11 +373,11 @@ class StoreClient:
                 logging.DEBUG,
                 resource=request.resource.label,
                 mode=grant.mode,
-                client_id=self.runtime.client_id,
+                client_id=self.client_id,
                 holder=holder_of(grant.ticket),
                 fence=grant.fence,
             )
-        clock = self.runtime.clock
+        clock = self.clock
         return Lease(request.resource, grant, request.terms, sent_at, clock)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -241,9 +386,8 @@ class StoreClient:
         ``Closed`` instead of repeating it if the ``Locks`` was closed meanwhile,
         because nothing would undo a grant that comes later.
         """
-        runtime = self.runtime
-        timeout = runtime.connect_timeout
-        return await ask_with_retries(ask, runtime.clock, timeout, self._before_retry)
+        timeout = self.connect_timeout
+        return await ask_with_retries(ask, self.clock, timeout, self._before_retry)
 
     async def resolve(
         self,
@@ -262,12 +406,12 @@ class StoreClient:
         ``BackendUnavailable``, else return; the caller then raises ``error``.
         """
         failure: BackendError | None = None
-        timeout = self.runtime.connect_timeout
+        timeout = self.connect_timeout
         if until is not None:
-            timeout = max(0.0, min(timeout, until - self.runtime.clock.now()))
+            timeout = max(0.0, min(timeout, until - self.clock.now()))
         with anyio.move_on_after(timeout):
             try:
-                await self.runtime.cleanup.outcome(withdrawn)
+                await self.cleanup.outcome(withdrawn)
             except BackendError as exc:
                 failure = exc
             else:
@@ -289,7 +433,7 @@ class StoreClient:
 
         async def finish() -> None:
             try:
-                await self.runtime.store.aclose()
+                await self.store.aclose()
                 if thread is not None:
                     await anyio.to_thread.run_sync(thread.join)
             finally:
@@ -298,13 +442,12 @@ class StoreClient:
         # A task of its own: a native asyncio cancellation passes the shield, and
         # interrupts only this wait then
         # (test_who_closes_and_is_cancelled_waits_for_the_end).
-        self.runtime.loop.spawn(finish)
+        self.loop.spawn(finish)
         with anyio.CancelScope(shield=True):
             await done.wait()
 
     def sever(self) -> None:
-        # Queues, cleanup and acquirers all read ``runtime.store`` for each request.
-        self.runtime.store = ForkedStore(self.runtime.store)
+        self.store = ForkedStore(self.store)
         self.queues.close()
 
     def _requester(self, task: str, reason: str = "") -> Requester:
@@ -312,19 +455,29 @@ class StoreClient:
         return Requester(self._hostname, self._pid, name, reason)
 
     def _before_retry(self) -> None:
-        self.runtime.in_flight.check()
-        self.runtime.requests_retried += 1
+        self.in_flight.check()
+        self.requests_retried += 1
 
     def _step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        sent = self.runtime.step(resource, command)
-        self.runtime.throttle.sent(sent)
+        sent = self.step(resource, command)
+        self.throttle.sent(sent)
         return sent
 
     def _forget(self, resource: Resource, claim: Claim) -> None:
         self.withdraw(resource, claim).log_failure()
 
+    def _released(
+        self,
+        resource: Resource,
+        retry: Callable[[], Pending[Reply]],
+        lease: float | None,
+        released: Pending[Reply],
+    ) -> None:
+        if released.error is not None:
+            self.cleanup.repeat(released, resource, retry, lease)
+
     def _release(self, resource: Resource, ticket: str) -> Pending[Reply]:
-        return self.runtime.step(resource, Release(ticket))
+        return self.step(resource, Release(ticket))
 
     def _release_all(
         self, resource: Resource, tickets: Sequence[str]
@@ -337,9 +490,9 @@ class StoreClient:
         self, resource: Resource, tickets: tuple[str, ...], upgrader: str = ""
     ) -> Pending[Reply]:
         # The mode is that of the queue entry, which is kept: any mode will do.
-        client_id, mode = self.runtime.client_id, Mode.READ
+        client_id, mode = self.client_id, Mode.READ
         withdraw = Withdraw(client_id, mode, tickets, keep=True, upgrader=upgrader)
-        return self.runtime.step(resource, withdraw)
+        return self.step(resource, withdraw)
 
 
 def _any_held(replies: Sequence[Reply]) -> Reply:

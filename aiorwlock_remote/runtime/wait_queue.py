@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
@@ -39,7 +39,16 @@ from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.runtime.runtime import Runtime, WakeCause
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.runtime.store_client import StoreClient
+
+WakeCause = Literal["message", "timer", "poll"]
+"""Why a waiter asked again.
+
+``message``: the store sent a wake-up. ``timer``: a lease in the way was to end.
+``poll``: the poll interval was over.
+"""
 
 MAX_IDLE_QUEUES = 1024
 """Number of queues, and of alarms, after which those without a waiter are dropped."""
@@ -63,18 +72,6 @@ class TaskWaiter(Waiter):
     error: BaseException | None = None
     since: float = 0.0
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the task's request failed with an error that leaves it open whether
-        the store has granted it.
-        """
-        return is_uncertain(self.error)
-
-    def decide(self) -> None:
-        """Wake the task; set ``grant`` or ``error`` before. Later calls do nothing."""
-        if not self.ready.done():
-            self.ready.set_result(None)
-
 
 _ANSWERS = Granted, Waiting, Refused
 
@@ -96,20 +93,20 @@ class WaitQueue:
     def __init__(
         self,
         resource: Resource,
-        runtime: Runtime,
+        client: StoreClient,
         set_alarm: Callable[[WaitQueue], None],
     ) -> None:
         """Make an empty queue. Whenever the queue plans to ask the store again, it
         calls ``set_alarm(self)``, so that ``look`` is called at the time ``due``.
         """
         self.resource = resource
-        self._runtime = runtime
-        self._clock = runtime.clock
+        self._client = client
+        self._clock = client.clock
         self._set_alarm = set_alarm
-        pace = runtime.store.pace
+        pace = client.store.pace
         self._claim_window = pace.claim_window
-        self._readers = ModeQueue(runtime.client_id, Mode.READ, pace)
-        self._writers = ModeQueue(runtime.client_id, Mode.WRITE, pace)
+        self._readers = ModeQueue(client.client_id, Mode.READ, pace)
+        self._writers = ModeQueue(client.client_id, Mode.WRITE, pace)
         self._modes = (self._readers, self._writers)
         self._watched = False
         # Local time of the last wake-up, kept for the event ``claim_missed`` alone.
@@ -149,13 +146,13 @@ class WaitQueue:
         """
         if waiter.grant is not None:
             self._retried(self.release(waiter.ticket), waiter).log_failure()
-        elif waiter.in_doubt:
+        elif is_uncertain(waiter.error):
             self.withdraw(waiter, mode).log_failure()
         else:
             withdraw = self._queue(mode).leave(waiter)
             if withdraw is not None:
                 self._note_withdrawn(waiter)
-                withdrawn = self._runtime.step(self.resource, withdraw)
+                withdrawn = self._client.step(self.resource, withdraw)
                 if withdraw.tickets:
                     withdrawn = self._retried(withdrawn, waiter)
                 withdrawn.log_failure()
@@ -167,8 +164,8 @@ class WaitQueue:
         """
         self._note_withdrawn(waiter)
         keep = bool(self._queue(mode).waiters)
-        withdraw = Withdraw(self._runtime.client_id, mode, (waiter.ticket,), keep=keep)
-        return self._retried(self._runtime.step(self.resource, withdraw), waiter)
+        withdraw = Withdraw(self._client.client_id, mode, (waiter.ticket,), keep=keep)
+        return self._retried(self._client.step(self.resource, withdraw), waiter)
 
     def before(self, waiter: TaskWaiter, mode: Mode) -> int:
         """Return how many tasks of this process wait before ``waiter`` in that mode."""
@@ -207,7 +204,7 @@ class WaitQueue:
         # Without a queue entry there is no waiter to serve in the same request: those
         # that are to ask for the first time have their own request under way.
         if not (self._readers.watching or self._writers.watching):
-            return self._runtime.step(self.resource, Release(ticket, mode))
+            return self._client.step(self.resource, Release(ticket, mode))
         carried = [
             (queue, acquire)
             for queue in self._modes
@@ -215,7 +212,7 @@ class WaitQueue:
         ]
         sent_at = self._clock.now()
         command = Release(ticket, mode, tuple(acquire for _, acquire in carried))
-        pending = self._runtime.step(self.resource, command)
+        pending = self._client.step(self.resource, command)
         pending.add_done_callback(
             partial(self._released, [queue for queue, _ in carried], sent_at)
         )
@@ -225,11 +222,11 @@ class WaitQueue:
         # The entry is kept: by the time of a retry it may be that of other waiters.
         # The mode is that of the entry, so any mode will do.
         withdraw = Withdraw(
-            self._runtime.client_id, Mode.READ, (waiter.ticket,), keep=True
+            self._client.client_id, Mode.READ, (waiter.ticket,), keep=True
         )
-        retry = partial(self._runtime.step, self.resource, withdraw)
+        retry = partial(self._client.step, self.resource, withdraw)
         lease = waiter.claim.seconds
-        return self._runtime.cleanup.retry_if_failed(ended, self.resource, retry, lease)
+        return self._client.cleanup.retry_if_failed(ended, self.resource, retry, lease)
 
     def _queue(self, mode: Mode) -> ModeQueue:
         return self._writers if mode is Mode.WRITE else self._readers
@@ -250,9 +247,9 @@ class WaitQueue:
         if command is None:
             return
         sent_at = self._clock.now()
-        pending = self._runtime.step(self.resource, command)
+        pending = self._client.step(self.resource, command)
         if isinstance(command, Acquire):
-            self._runtime.throttle.sent(pending)
+            self._client.throttle.sent(pending)
             pending.add_done_callback(partial(self._received, queue, sent_at))
         else:
             pending.log_failure()
@@ -289,7 +286,7 @@ class WaitQueue:
         repeat = may_be_repeated(error)
         effects = queue.failed(self._clock.now(), random(), repeat=repeat)
         if queue.due is not None:
-            self._runtime.requests_retried += 1
+            self._client.requests_retried += 1
         for waiter in effects.turned_away:
             assert isinstance(waiter, TaskWaiter)
             waiter.error = error
@@ -299,7 +296,8 @@ class WaitQueue:
         for decided in (effects.served, effects.turned_away):
             for waiter in decided:
                 assert isinstance(waiter, TaskWaiter)
-                waiter.decide()
+                if not waiter.ready.done():
+                    waiter.ready.set_result(None)
         if effects.send is not None:
             self._send(queue, effects.send)
         if queue.due is not None:
@@ -310,15 +308,15 @@ class WaitQueue:
             self._unwatch_if_idle()
         elif queue.watching:
             self._watched = True
-            self._runtime.store.watch(self.resource)
+            self._client.store.watch(self.resource)
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:
             self._watched = False
-            self._runtime.store.unwatch(self.resource)
+            self._client.store.unwatch(self.resource)
 
     def _note_wake(self, queue: ModeQueue, cause: WakeCause) -> None:
-        self._runtime.wakeups[cause] += 1
+        self._client.wakeups[cause] += 1
         if log.isEnabledFor(logging.DEBUG):
             self._woken_at = self._clock.now()
             self._log("woken", queue, cause=cause)
@@ -348,7 +346,7 @@ class WaitQueue:
             logging.DEBUG,
             resource=self.resource.label,
             mode=queue.mode,
-            client_id=self._runtime.client_id,
+            client_id=self._client.client_id,
             waiting=len(queue.waiters),
             **fields,
         )
@@ -379,9 +377,9 @@ class WaitQueueRegistry:
     used in the event loop's thread.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._clock = runtime.clock
+    def __init__(self, client: StoreClient) -> None:
+        self._client = client
+        self._clock = client.clock
         self._queues: dict[Resource, WaitQueue] = {}
         self._sweep_at = MAX_IDLE_QUEUES
         self._signals: dict[Resource, set[WakeSignal]] = {}
@@ -392,14 +390,14 @@ class WaitQueueRegistry:
         self._armed: dict[WaitQueue | Resource, float] = {}
         self._sweep_alarms_at = MAX_IDLE_QUEUES
         self._order = count()
-        self._timer = BackgroundTask(runtime.loop, self._watch_time)
+        self._timer = BackgroundTask(client.loop, self._watch_time)
         self._closed = False
 
     def queue(self, resource: Resource) -> WaitQueue:
         queue = self._queues.get(resource)
         if queue is None:
             self._sweep()
-            queue = WaitQueue(resource, self._runtime, self._set_alarm)
+            queue = WaitQueue(resource, self._client, self._set_alarm)
             self._queues[resource] = queue
         return queue
 
@@ -428,7 +426,7 @@ class WaitQueueRegistry:
         """Return a signal that gets a ``wake()`` whenever ``resource`` may be free."""
         signal = WakeSignal()
         self._signals.setdefault(resource, set()).add(signal)
-        self._runtime.store.watch(resource)
+        self._client.store.watch(resource)
         return signal
 
     def unlisten(self, resource: Resource, signal: WakeSignal) -> None:
@@ -438,7 +436,7 @@ class WaitQueueRegistry:
         if not signals:
             del self._signals[resource]
             if resource not in self._queues or self._queues[resource].idle:
-                self._runtime.store.unwatch(resource)
+                self._client.store.unwatch(resource)
 
     def close(self) -> None:
         """Stop sending requests. ``LockAcquirer.close`` wakes the waiting tasks."""

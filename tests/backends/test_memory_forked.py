@@ -26,7 +26,7 @@ async def test_it_has_none_of_its_parents_grants() -> None:
 
 async def test_another_thread_was_in_the_middle_of_a_step() -> None:
     async with connect("memory://forked") as locks:
-        store = locks._session.runtime.store
+        store = locks._session.client.store
         assert isinstance(store, memory.MemoryStore)
         with store._database.lock, memory._databases_lock:
             assert child_gets_it()

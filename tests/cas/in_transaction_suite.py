@@ -155,7 +155,7 @@ class JoinSuite:
                 locks.mutex("order", 1) as held,
                 anyio.create_task_group() as group,
             ):
-                store, lease = locks._session.runtime.store, held._state.lease
+                store, lease = locks._session.client.store, held._state.lease
                 assert isinstance(store, SupportsTransactions)
                 await user.begin(step)
                 await user.ask(step, statement)

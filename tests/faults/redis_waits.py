@@ -47,7 +47,7 @@ async def take_turn(lock: AnyLock, fences: list[int]) -> None:
 
 def lost(locks: Locks) -> bool:
     """Whether there is no connection."""
-    return locks._session.runtime.store._endpoint._protocol is None  # type: ignore[attr-defined]
+    return locks._session.client.store._endpoint._protocol is None  # type: ignore[attr-defined]
 
 
 async def killed(server: RedisServer, locks: Locks) -> None:

@@ -113,7 +113,7 @@ async def test_holders_and_waiters_go_over(cluster: Cluster, how: str) -> None:
             strike(old, how)
             new = await anyio.to_thread.run_sync(cluster.await_another, slot, old)
             await renewed(new, held)
-            link: Any = locks._session.runtime.store._endpoint  # type: ignore[attr-defined]
+            link: Any = locks._session.client.store._endpoint  # type: ignore[attr-defined]
             there = ("127.0.0.1", new.port)
             await eventually(lambda: link.slots.owners[slot] == there, "the loop knows")
             assert fences == []

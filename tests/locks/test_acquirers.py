@@ -94,5 +94,5 @@ async def test_a_connect_that_is_opened_twice_is_two_processes_to_the_store() ->
     gates = set()
     for _ in range(2):
         async with connecting as locks:
-            gates.add(locks._session.runtime.client_id)
+            gates.add(locks._session.client.client_id)
     assert len(gates) == 2

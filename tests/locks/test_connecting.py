@@ -67,13 +67,13 @@ class Backend:
         self.left: list[float] = []
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[Store]:
         self.left.append(anyio.current_effective_deadline())
 
         async def opened() -> Store:
             self.left.append(anyio.current_effective_deadline())
-            return await open_store(parse("memory://"), host, bell, settings)
+            return await open_store(parse("memory://"), loop, wake, settings)
 
         return opened()
 

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from aiorwlock_remote import Held, NotOwner, connect
-from aiorwlock_remote.locks.held_state import HeldState
+from aiorwlock_remote.locks.session import HeldState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("no loop has a part in it")]
 

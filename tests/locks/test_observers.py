@@ -240,7 +240,7 @@ async def test_one_that_fails_is_not_in_the_way(
     ):
         pass
     assert recorder.so_far() == [ASKED, OBTAINED, RELEASED]
-    assert "an observer failed" in caplog.text
+    assert "observer_failed" in caplog.text
 
 
 @pytest.mark.only_on("asyncio", "no loop has a part in it")

@@ -49,7 +49,7 @@ async def queued(server: RedisServer, count: int) -> None:
 
 
 def store_of(lock: RWLock) -> Any:  # noqa: ANN401 - to ask it what no lock would
-    return lock.reader._session.runtime.store
+    return lock.reader._session.client.store
 
 
 async def die(lock: RWLock, mode: str, ticket: str, lease: int) -> int:

@@ -45,7 +45,7 @@ class SetProcess(Process):
         await self.flagging.release(held, remove=remove)
 
     def waiting(self) -> Collection[object]:
-        return [*self.set._acquirer._waiting, *self.lanes()]
+        return [*self.set._acquirer._targeted, *self.lanes()]
 
     def lanes(self) -> list[str]:
         return list(self.set._acquirer._queue._targets)

@@ -31,9 +31,7 @@ from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.lease import LeaseState
 from aiorwlock_remote.runtime.lease_keeper import MAX_BATCH
-from aiorwlock_remote.runtime.runtime import Runtime
 from aiorwlock_remote.runtime.store_client import StoreClient
-from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry
 from tests.recipes.fake_server import Batches, Line, Server
 
 PATIENCE = 1.0
@@ -71,15 +69,13 @@ class Process(ABC):
         own = wake_channel(settings.client_id)
         self.line = line = Line(server, own, PATIENCE, SILENCE)
         self.batches = Batches(server)
-        host, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
-        runtime = Runtime(host, settings)
-        queues = WaitQueueRegistry(runtime)
-        store: Any = RedisStore(Reached(), host, queues.wake, settings, lines)  # type: ignore[arg-type]
-        runtime.store = store
+        loop, lines = AsyncioEventLoop(server.clock), Lines(self.batches)
+        self.client = client = StoreClient(loop, settings)
+        store: Any = RedisStore(Reached(), loop, client.queues.wake, settings, lines)  # type: ignore[arg-type]
         store._endpoint = line
         store._sets.use(line, frozenset(), None)
         line.on_message, line.on_reconnect = store._message, store._wake_all
-        self.client = StoreClient(runtime, queues)
+        client.use(store)
         self.session = Session(self.client)
         self.told: list[Held] = []
         self.locks = Locks(self.session, Options(), "acted")
@@ -127,12 +123,11 @@ class Process(ABC):
 
     def owed(self) -> list[object]:
         """What somebody wants here, waits for, or has not been told."""
-        runtime = self.client.runtime
         kept = [lease for due in self.keeper._deadlines._due.values() for lease in due]
-        endings = runtime.cleanup._cleanups if self.closing is None else ()
+        endings = self.client.cleanup._cleanups if self.closing is None else ()
         return [
-            *(*self.waiting(), *kept),
-            *(*endings, *runtime.in_flight._undo),
+            *(*self.waiting(), *kept, *self.keeper._deadlines.arrived),
+            *(*endings, *self.client.in_flight._undo),
             *(*self.session._grants, *self.session.dropped),
             *(*self.line.sent, *self.line.answers, *self.line._aside),
         ]

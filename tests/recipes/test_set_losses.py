@@ -89,7 +89,7 @@ async def test_the_store_refuses_an_expired_grant(fresh_redis: RedisServer) -> N
         one, two = await pool.acquire("a"), await pool.acquire("b")
         before = score(fresh_redis, "a"), score(fresh_redis, "b")
         await anyio.sleep(0.35)
-        store = pool._session.runtime.store
+        store = pool._session.client.store
         released = await store.step(one._lease.resource, Release(one._lease.ticket))
         assert released == Released(held=False, reason="expired")
         renewal = Renew(((two._lease.ticket, 300_000),))
@@ -108,7 +108,7 @@ async def test_a_takeover_within_the_same_second(
     lease = 200_000
     theirs = Published(fresh_redis, KEY, lease / 1e6)
     async with proxies(fresh_redis, "a", lease=lease / 1e6) as pool:
-        members, store = pool._acquirer.members, pool._session.runtime.store
+        members, store = pool._acquirer.members, pool._session.client.store
 
         async def takes_over() -> bool:
             if who == "theirs":

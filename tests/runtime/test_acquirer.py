@@ -12,11 +12,9 @@ import pytest
 from aiorwlock_remote import BackendError, BackendUnavailable, LockTimeout
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.runtime.acquirer import BaseAcquirer
-from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
-from aiorwlock_remote.runtime.request import AcquireRequest
-from aiorwlock_remote.runtime.runtime import AcquireThrottle
-from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
+from aiorwlock_remote.runtime.store_client import AcquireThrottle, StoreClient
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 
@@ -31,18 +29,19 @@ class NoKeeper:
         del terms
 
 
-class Hindered(BaseAcquirer):
+class Hindered(LockAcquirer):
     """In its way stands ``error``, until that time; each attempt takes a second."""
 
     def __init__(self, error: BackendError, until: float) -> None:
         self.clock = StandingClock()
         keeper = NoKeeper()
-        runtime = SimpleNamespace(
+        client = SimpleNamespace(
             clock=self.clock,
             throttle=AcquireThrottle(self.clock),
             connect_timeout=PATIENCE,
+            keeper=keeper,
+            acquirers=set[Any](),
         )
-        client = SimpleNamespace(runtime=runtime, keeper=keeper, acquirers=set[Any]())
         super().__init__(cast("StoreClient", client))
         self.error = error
         self.until = until
@@ -60,9 +59,6 @@ class Hindered(BaseAcquirer):
             raise LockTimeout(unanswered=True)
         self.clock.seconds += 1
         return await self._try(request)
-
-    def _release(self, lease: Lease) -> None:
-        raise NotImplementedError
 
     def close(self, error: BaseException) -> None:
         raise NotImplementedError

@@ -7,12 +7,12 @@ import pytest
 from aiorwlock_remote.core.commands import Claim
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
-from aiorwlock_remote.runtime.lease_keeper import (
+from aiorwlock_remote.runtime.deadline_queue import (
     MAX_EMPTY_SLOTS,
     SLOT_SECONDS,
     DeadlineQueue,
 )
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
 from tests.fixed_clock import StandingClock
 from tests.runtime.leases import leased
 

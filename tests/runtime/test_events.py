@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import anyio
 import pytest
 
 from aiorwlock_remote import Locks, connect
-from aiorwlock_remote.core.commands import Command, Release
+from aiorwlock_remote.core.commands import Acquire, Command, Release
+from aiorwlock_remote.runtime import store_client
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 pytestmark = pytest.mark.anyio
@@ -101,3 +103,44 @@ async def test_a_release_that_is_repeated(
     link.fate = fate
     assert await held.release()
     assert "cleanup_retried" in events(caplog)
+
+
+async def test_a_claim_that_comes_too_late(
+    locks: Locks, near: Locks, link: FaultyLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The loop is blocked for longer than the claim window (50 ms) after a wake-up."""
+
+    def blocks(command: Command) -> Fate:
+        if isinstance(command, Acquire):
+            time.sleep(0.06)
+        return Fate.PASS
+
+    async def wait() -> None:
+        async with locks.mutex("order", 1):
+            pass
+
+    async with near.mutex("order", 1), anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        link.fate = blocks
+        with anyio.fail_after(20):
+            while "claim_missed" not in events(caplog):  # noqa: ASYNC110 - by a poll
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    missed = [r for r in caplog.records if str(r.msg).startswith("claim_missed")]
+    assert all(getattr(record, "seconds", 0) > 0.05 for record in missed)
+    assert {getattr(record, "resource", "") for record in missed} == {"order/1"}
+
+
+async def test_an_acquire_that_waits_for_its_turn_to_be_sent(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_client, "INITIAL_WINDOW", 0)
+    async with (
+        connect("memory://") as locks,
+        locks.mutex("order", 1).acquire(timeout=0.01),
+    ):
+        pass  # sent at last: its time was over
+    (held_back,) = [r for r in caplog.records if str(r.msg).startswith("throttled")]
+    assert getattr(held_back, "window", None) == 0
+    assert getattr(held_back, "waiting", None) == 0

@@ -19,13 +19,13 @@ NAME = "order", 1
 
 
 async def test_every_drive_is_severed_by_a_fork(locks: Locks) -> None:
-    store = locks._session.runtime.store
+    store = locks._session.client.store
     pid = fork()
     if pid == 0:
-        refused = locks._session.runtime.store.step(resource(*NAME), Release("x"))
+        refused = locks._session.client.store.step(resource(*NAME), Release("x"))
         os._exit(7 if isinstance(refused.error, Closed) else 1)
     assert exit_code(pid) == 7
-    assert locks._session.runtime.store is store
+    assert locks._session.client.store is store
 
 
 async def test_nothing_is_sent_by_what_waits_or_is_dropped(
@@ -41,12 +41,12 @@ async def test_nothing_is_sent_by_what_waits_or_is_dropped(
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
         before, client = len(link.sent), locks._session.client
-        store = client.runtime.store
+        store = client.store
         client.sever()
         client.release(held._state.lease).log_failure()
         client.queues.queue(resource("order", 3)).release("x").log_failure()
         tasks.cancel_scope.cancel()
     assert len(link.sent) == before
-    client.runtime.store = store
+    client.store = store
     assert await near.mutex(*NAME).try_acquire() is None
     assert await held.release()

@@ -18,7 +18,7 @@ from aiorwlock_remote.backends.redis import store as redis_store
 from aiorwlock_remote.core import names
 from aiorwlock_remote.core.names import cached_resource
 from aiorwlock_remote.embedded import connection
-from aiorwlock_remote.runtime import lease_keeper, wait_queue
+from aiorwlock_remote.runtime import deadline_queue, wait_queue
 from tests.runtime.growth import counted, grown
 from tests.servers.redis import RedisServer
 
@@ -34,7 +34,7 @@ NAMES = count()
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is bounded has reached its bound in a few cycles."""
-    monkeypatch.setattr(lease_keeper, "MAX_EMPTY_SLOTS", 4)
+    monkeypatch.setattr(deadline_queue, "MAX_EMPTY_SLOTS", 4)
     monkeypatch.setattr(memory, "SWEEP_EVERY", 4)
     monkeypatch.setattr(redis_store, "CACHE_SIZE", 4)
     monkeypatch.setattr(wait_queue, "MAX_IDLE_QUEUES", 4)

@@ -48,14 +48,14 @@ def test_its_grant_is_not_renewed_for_ever() -> None:
 
 def test_whether_it_has_ended() -> None:
     async def asyncio_host() -> AsyncioEventLoop:
-        host = AsyncioEventLoop(SystemClock())
-        assert not host.is_closed()
-        return host
+        event_loop = AsyncioEventLoop(SystemClock())
+        assert not event_loop.is_closed()
+        return event_loop
 
     async def trio_host() -> TrioEventLoop:
-        host = TrioEventLoop(SystemClock())
-        assert not host.is_closed()
-        return host
+        event_loop = TrioEventLoop(SystemClock())
+        assert not event_loop.is_closed()
+        return event_loop
 
     assert asyncio.run(asyncio_host()).is_closed()
     assert trio.run(trio_host).is_closed()

@@ -23,11 +23,11 @@ def pair() -> Iterator[tuple[socket, socket]]:
         yield near, far
 
 
-async def turns(host: TaskEventLoop, number: int = 5) -> None:
+async def turns(event_loop: TaskEventLoop, number: int = 5) -> None:
     """What can be read by now has been told."""
     for _ in range(number):
         turn: Pending[None] = Pending()
-        host.call_soon(turn.set_result, None)
+        event_loop.call_soon(turn.set_result, None)
         await turn
 
 
@@ -35,14 +35,14 @@ async def test_it_is_told_each_time_until_it_is_not_wanted(
     pair: tuple[socket, socket],
 ) -> None:
     near, far = pair
-    host, got = current_event_loop(), list[bytes]()
+    event_loop, got = current_event_loop(), list[bytes]()
     read = anyio.Event()
 
     def take() -> None:
         got.append(near.recv(100))
         read.set()
 
-    ended = host.reads(near, take)
+    ended = event_loop.reads(near, take)
     for word in (b"one", b"two"):
         read = anyio.Event()
         far.send(word)
@@ -50,7 +50,7 @@ async def test_it_is_told_each_time_until_it_is_not_wanted(
             await read.wait()
     ended()
     far.send(b"three")
-    await turns(host)
+    await turns(event_loop)
     assert got == [b"one", b"two"]
     assert near.recv(100) == b"three"
 
@@ -60,11 +60,11 @@ async def test_ended_before_it_began_it_leaves_nothing(
 ) -> None:
     """The socket may be closed at once."""
     near, _ = pair
-    host = current_event_loop()
+    event_loop = current_event_loop()
     with caplog.at_level(logging.ERROR):
-        host.reads(near, int)()
+        event_loop.reads(near, int)()
         near.close()
-        await turns(host)
+        await turns(event_loop)
     assert not caplog.records
 
 
@@ -73,7 +73,7 @@ async def test_one_that_fails_is_told_again(
     pair: tuple[socket, socket], caplog: pytest.LogCaptureFixture
 ) -> None:
     near, far = pair
-    host, got = current_event_loop(), list[bytes]()
+    event_loop, got = current_event_loop(), list[bytes]()
     read = anyio.Event()
 
     def take() -> None:
@@ -82,7 +82,7 @@ async def test_one_that_fails_is_told_again(
             raise ValueError
         read.set()
 
-    ended = host.reads(near, take)
+    ended = event_loop.reads(near, take)
     far.send(b"ab")
     with anyio.fail_after(60):
         await read.wait()
@@ -92,7 +92,7 @@ async def test_one_that_fails_is_told_again(
 
 
 async def test_the_end_of_a_turn_comes_after_what_is_ready_in_it() -> None:
-    host, order = current_event_loop(), list[str]()
+    event_loop, order = current_event_loop(), list[str]()
     done: Pending[None] = Pending()
 
     def end() -> None:
@@ -101,7 +101,7 @@ async def test_the_end_of_a_turn_comes_after_what_is_ready_in_it() -> None:
 
     async def task() -> None:
         if not order:
-            host.at_end(end)
+            event_loop.at_end(end)
         order.append("ready")
 
     async with anyio.create_task_group() as tasks:

@@ -21,8 +21,7 @@ from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
 from aiorwlock_remote.runtime.acquirer import slow_wait_message
-from aiorwlock_remote.runtime.lease import LeaseTerms
-from aiorwlock_remote.runtime.request import AcquireRequest
+from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseTerms
 
 SECOND = 1_000_000
 NOW = 100 * SECOND
@@ -98,7 +97,7 @@ async def test_whoever_waits_does_not_wait_for_the_line(
 ) -> None:
     """The store is slow to tell, then fails; the wait goes on, and ends as it would."""
     async with connect("memory://") as locks:
-        store = locks._session.runtime.store
+        store = locks._session.client.store
         asked, tell = anyio.Event(), anyio.Event()
 
         async def look(_: object) -> Snapshot:

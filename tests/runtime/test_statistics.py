@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from aiorwlock_remote import Locks, Statistics, connect
 from aiorwlock_remote.core.commands import Command
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
+from tests.backends.redis.connections import eventually
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -111,3 +115,56 @@ async def test_it_cannot_be_changed() -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             seen.requests_sent = 7  # type: ignore[misc]
     assert seen.requests_sent == 0
+
+
+async def test_the_connection_of_redis(tmp_path: Path) -> None:
+    with closing(RedisServer(tmp_path)) as server:
+        async with connect(server.url) as locks:
+            ((where, state),) = locks.statistics().connections.items()
+            assert str(server.port) in where
+            assert state == "open"
+            server.stop()
+            await eventually(
+                lambda: locks.statistics().connections == {where: "lost"},
+                "its loss is shown",
+            )
+        assert locks.statistics().connections == {where: "closed"}
+
+
+async def test_the_pools_of_postgresql(tables: str) -> None:
+    async with connect(tables) as locks, connect(tables) as others:
+        async with others.mutex("order", 1), anyio.create_task_group() as tasks:
+            before = locks.statistics().connections
+            assert before["listener"] == "none: waiters poll"
+            assert before["requests"] == "1 open, 1 idle"
+            tasks.start_soon(wait_for, locks)
+            await eventually(
+                lambda: locks.statistics().connections["listener"] == "open",
+                "a waiter is woken by messages",
+            )
+            tasks.cancel_scope.cancel()
+        async with locks.mutex("order", 2, lease=0.6):
+            await eventually(
+                lambda: locks.statistics().connections["renewals"] == "1 open, 1 idle",
+                "renewals have their own connection",
+            )
+
+
+async def test_the_connections_of_sqlite(tmp_path: Path) -> None:
+    async with connect(f"sqlite:///{tmp_path}/locks.db") as locks:
+        seen = locks.statistics().connections
+        assert seen == {"worker": "open", "watcher": "none: no task has waited"}
+        async with locks.mutex("order", 1), anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for, locks)
+            await eventually(
+                lambda: locks.statistics().connections["watcher"] == "open",
+                "the watcher looks for the waiter",
+            )
+            tasks.cancel_scope.cancel()
+    seen = locks.statistics().connections
+    assert seen == {"worker": "closed", "watcher": "closed"}
+
+
+async def wait_for(locks: Locks) -> None:
+    async with locks.mutex("order", 1):
+        pass

@@ -16,10 +16,10 @@ from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.ports import Renewal
-from aiorwlock_remote.runtime import runtime
+from aiorwlock_remote.runtime import store_client
 from aiorwlock_remote.runtime.lease import Lease, LeaseTerms
 from aiorwlock_remote.runtime.lease_keeper import LATE_FRACTION, RenewalWorker
-from aiorwlock_remote.runtime.runtime import (
+from aiorwlock_remote.runtime.store_client import (
     INITIAL_WINDOW,
     MAX_WINDOW,
     MIN_WINDOW,
@@ -146,8 +146,8 @@ async def test_whoever_is_cancelled_lets_the_next_one_in(first: str) -> None:
 async def test_a_held_back_acquire_keeps_its_timeout_and_ends_with_the_locks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runtime, "INITIAL_WINDOW", 0)
-    monkeypatch.setattr(runtime, "MAX_WINDOW", 0)
+    monkeypatch.setattr(store_client, "INITIAL_WINDOW", 0)
+    monkeypatch.setattr(store_client, "MAX_WINDOW", 0)
     async with connect("memory://") as locks:
         helds: list[Held | None] = []
 

@@ -37,8 +37,8 @@ from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
 from aiorwlock_remote.ports import StoreSettings
-from aiorwlock_remote.runtime.runtime import Runtime
-from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue, WaitQueueRegistry
+from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
 from tests.examples_of_histories import many
 from tests.fixed_clock import StandingClock
 
@@ -80,9 +80,9 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        runtime = Runtime(self.world, StoreSettings("here"))  # type: ignore[arg-type]
-        runtime.store = self.world  # type: ignore[assignment]
-        self.room = WaitQueueRegistry(runtime)
+        client = StoreClient(self.world, StoreSettings("here"))  # type: ignore[arg-type]
+        client.store = self.world  # type: ignore[assignment]
+        self.room = client.queues
         self.gate: WaitQueue = self.room.queue(ORDER)
         self.waiting: list[tuple[TaskWaiter, Mode]] = []
         self.inside: list[tuple[TaskWaiter, Mode]] = []

@@ -24,12 +24,11 @@ from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.ports import StoreSettings
-from aiorwlock_remote.runtime.runtime import Runtime
+from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import (
     MAX_IDLE_QUEUES,
     TaskWaiter,
     WaitQueue,
-    WaitQueueRegistry,
 )
 
 DAY = 86_400.0
@@ -108,10 +107,10 @@ async def waiting_room() -> AsyncIterator[tuple[Teller, WaitQueue]]:
     """One gate at such a store."""
     async with connect("memory://") as locks:
         store = Teller()
-        host = locks._session.loop
-        runtime = Runtime(host, StoreSettings("here"))
-        runtime.store = store  # type: ignore[assignment]
-        room = WaitQueueRegistry(runtime)
+        event_loop = locks._session.loop
+        client = StoreClient(event_loop, StoreSettings("here"))
+        client.store = store  # type: ignore[assignment]
+        room = client.queues
         yield store, room.queue(resource("order", 1))
         room.close()
 

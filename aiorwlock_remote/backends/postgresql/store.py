@@ -79,6 +79,10 @@ class PostgresqlStore(TableStore):
             self._cas.load, self._steps.known, self._saw
         )
 
+    def connections(self) -> dict[str, str]:
+        listens = "open" if self._listening else "none: waiters poll"
+        return {**super().connections(), "listener": listens}
+
     def watch(self, resource: Resource) -> None:
         self._waited.add(resource)
         if self._listening:

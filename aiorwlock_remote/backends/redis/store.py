@@ -229,6 +229,9 @@ class RedisStore:
             async for finding in found:
                 yield finding
 
+    def connections(self) -> dict[str, str]:
+        return self._endpoint.states()
+
     def renewer(self) -> RedisRenewer:
         channel = self._factory.renewal_channel(
             *(self._options, self._loop, self._endpoint, self._finder)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from aiorwlock_remote._util.driver_loop import DriverLoop, submit, submit_and_wait
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan
-from aiorwlock_remote.cas.driver.pool import ConnectionSource, Driver
+from aiorwlock_remote.cas.driver.pool import ConnectionPool, ConnectionSource, Driver
 from aiorwlock_remote.cas.table_cas import StoredRow, Values
 from aiorwlock_remote.core.row import Plan, Statement, StatementResult
 from aiorwlock_remote.errors import BackendUnavailable
@@ -54,6 +54,12 @@ class DriverExecutor(ABC):
         self.driver = driver
         self._runner = driver.runner(source)
         self._where = driver.options.where
+
+    @property
+    def connections(self) -> str:
+        """The state of the connections for requests, in words."""
+        source = self._source
+        return source.state if isinstance(source, ConnectionPool) else "of your pool"
 
     @abstractmethod
     async def check_server(self, logged_in: Callable[[], object]) -> None:

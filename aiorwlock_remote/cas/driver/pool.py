@@ -153,6 +153,11 @@ class ConnectionPool(Generic[C]):
         self._waiting: dict[asyncio.Future[C], bool] = {}
         self._refused: dict[asyncio.Future[C], Exception] = {}
 
+    @property
+    def state(self) -> str:
+        """How many connections are open, or being opened, and how many are idle."""
+        return f"{self._open} open, {len(self._idle)} idle"
+
     async def take(self) -> C:
         if self._closed:
             raise BackendUnavailable(

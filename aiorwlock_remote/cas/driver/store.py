@@ -231,6 +231,12 @@ class TableStore(CasLockStore):
                 await executor.close()
             raise
 
+    def connections(self) -> dict[str, str]:
+        found = {"requests": self._executor.connections}
+        if isinstance(self._renewals, RenewalLoop):
+            found["renewals"] = self._renewals.connections.state
+        return found
+
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         # Counted over all processes: none of them need run for long.
         if self._purge_due.now():

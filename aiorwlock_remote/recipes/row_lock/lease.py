@@ -13,7 +13,6 @@ import anyio
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.row_grants import RowGrant
 from aiorwlock_remote.errors import LockError, LossReason
-from aiorwlock_remote.locks.held_state import LossScopes
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.target import (
     RowAttempt,
@@ -50,7 +49,7 @@ class RowLease(Generic[S]):
         closed_under: True if it was released because another task closed the ``Locks``.
         deadline: Local monotonic time from which the store may end the lease.
         lost: Why the lock was lost; None as long as this process knows of no loss.
-        loss: The cancel scopes to be cancelled if the lock is lost.
+        body: The cancel scope of the ``async with`` body; a loss cancels it.
         over: Set once the lock was released.
     """
 
@@ -63,7 +62,7 @@ class RowLease(Generic[S]):
     closed_under: bool = False
     deadline: float = math.inf
     lost: LossReason | None = None
-    loss: LossScopes = field(default_factory=LossScopes)
+    body: anyio.CancelScope | None = None
     over: anyio.Event = field(default_factory=_event)
 
     @property
@@ -105,25 +104,29 @@ class RowLease(Generic[S]):
         return self.dropped
 
     def lose(self, reason: LossReason) -> None:
-        """Record the loss and cancel the lock's scopes; do nothing after a release."""
+        """Record the loss and cancel the body; do nothing after a release."""
         if self.lost is None and not self.over.is_set():
             self.lost = reason
-            self.loss.happened()
+            self._cancel_body()
             self.attempt.log_debug("lost", fence=self.fence, cause=reason)
 
     def close(self, task: object) -> None:
-        """Cancel the lock's scopes because ``task`` closes the ``Locks``.
+        """Cancel the body because ``task`` closes the ``Locks``.
 
         Do nothing if ``task`` itself holds the lock: it may continue after ``aclose``.
         """
         own = self.task is not None and self.task() is task
         self.closed_under = not own and self.lost is None
         if self.closed_under:
-            self.loss.happened()
+            self._cancel_body()
 
     def renewed(self, sent_at: float, lease: float) -> None:
         """Record a renewal for ``lease`` s, sent at ``sent_at`` (monotonic clock)."""
         self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
+
+    def _cancel_body(self) -> None:
+        if self.body is not None:
+            self.body.cancel()
 
 
 async def renew_until_over(

@@ -25,8 +25,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.acquisition import SingleEntry
-from aiorwlock_remote.locks.held_state import end_body
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import Session, end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
 from aiorwlock_remote.recipes.row_lock.lease import RowLease
@@ -330,8 +329,9 @@ class RowAcquisition:
         scope = self._manager.loop.new_scope()
         self._entered = lease, scope
         scope.__enter__()
-        # Cancels the scope at once if the lease was lost before this line.
-        lease.loss.watch(scope)
+        lease.body = scope
+        if lease.lost is not None or lease.closed_under:  # before this line
+            scope.cancel()
         return RowHeld(self._manager, lease)
 
     async def __aexit__(
@@ -343,7 +343,7 @@ class RowAcquisition:
         assert self._entered is not None
         (lease, scope), self._entered = self._entered, None
         self._inside.left()
-        lease.loss.unwatch(scope)
+        lease.body = None
         held = RowHeld(self._manager, lease)
         release = partial(_release_at_exit, held, lease)
         lost = await end_body(scope, exc_type, exc, traceback, release)

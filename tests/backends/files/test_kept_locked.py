@@ -119,7 +119,7 @@ async def test_a_step_that_hangs_in_the_middle(
             with pytest.raises(BackendUnavailable) as caught:
                 await other.mutex("order", 1).info()
             assert str(record) in str(caught.value)
-            store = other._session.runtime.store
+            store = other._session.client.store
             store.watch(resource("order", 1))
             async with anyio.create_task_group() as tasks:
                 async with locks.mutex("order", 2):

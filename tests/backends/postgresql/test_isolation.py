@@ -58,7 +58,7 @@ async def test_a_row_that_is_newer_than_a_snapshot(
         async with opened(tables, kind) as locks:
             async with locks.mutex("order", 2):
                 pass  # its doorman is what is cleaned up
-            store = locks._session.runtime.store
+            store = locks._session.client.store
             assert isinstance(store, PostgresqlStore)
             asking = partial(store.joined, ORDER, "theirs"), partial(store.forget, 60.0)
             for ask in asking:

@@ -240,7 +240,7 @@ async def test_with_a_client_of_redis_py(scene: Scene) -> None:
 
 async def listened(locks: Locks) -> None:
     """It is subscribed, and has asked whether it missed something before that."""
-    store: Any = locks._session.runtime.store
+    store: Any = locks._session.client.store
     listener: FailoverListener = store._listener
     await eventually(
         lambda: (
@@ -252,7 +252,7 @@ async def listened(locks: Locks) -> None:
 
 async def moved(locks: Locks) -> None:
     """It is connected to the new primary."""
-    store: Any = locks._session.runtime.store
+    store: Any = locks._session.client.store
 
     def is_there() -> bool:
         protocol = store._endpoint._protocol
@@ -263,6 +263,6 @@ async def moved(locks: Locks) -> None:
 
 
 def finder_of(locks: Locks) -> PrimaryFinder:
-    store: Any = locks._session.runtime.store
+    store: Any = locks._session.client.store
     finder: PrimaryFinder = store._finder
     return finder

@@ -130,6 +130,13 @@ class ClusterClient:
             shown(server): self._node(server).call for server in self.slots.primaries
         }
 
+    def states(self) -> dict[str, str]:
+        """Map the name of each node to its connection's state: open or lost."""
+        return {
+            shown(node.server): "open" if node.connected else "lost"
+            for node in self._nodes.all()
+        }
+
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send calls, in one write, to the node of the first call's key.
 

@@ -130,6 +130,11 @@ class RedisConnection(ProtocolHandler):
         """Map the name of each server (here one) to a function that sends commands."""
         return {self._options.where: self.call}
 
+    def states(self) -> dict[str, str]:
+        """Map the server's name to the connection's state: open, lost or closed."""
+        down = "closed" if self._closed else "lost"
+        return {self._options.where: down if self._protocol is None else "open"}
+
     def run(
         self,
         script: Script,
