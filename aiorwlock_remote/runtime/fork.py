@@ -36,7 +36,7 @@ def _raises(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - likewise
 
 
 def _ignored(*_: Any) -> None:  # noqa: ANN401 - likewise
-    """Do nothing: there is no connection."""
+    """Ignore a call that needs no answer: the child process has no connection."""
 
 
 class ForkedStore:
