@@ -35,7 +35,7 @@ def _raises(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - likewise
     raise Closed(reason="forked")
 
 
-def _ignored(*_: Any) -> None:  # noqa: ANN401 - likewise
+def _ignored(*_: Any, **__: Any) -> None:  # noqa: ANN401 - likewise
     """Ignore a call that needs no answer: the child process has no connection."""
 
 
