@@ -52,7 +52,9 @@ def log_event(
 def guarded(
     log: logging.Logger, failed: str, function: Callable[..., object], *args: object
 ) -> None:
-    """Call a user's function; if it raises, log that as the event named ``failed``."""
+    """Call ``function(*args)``, the user's code. If it raises, log the error as the
+    event named ``failed``, and return.
+    """
     # ``SystemExit`` is no way to end a program from here. Ctrl-C may land in any code,
     # so ``KeyboardInterrupt`` is raised again when our own work is done. Without this,
     # a callback that fails would keep the body of a lost lock running.

@@ -12,7 +12,6 @@ from typing import TypeVar, Unpack, final
 
 from aiorwlock_remote.core.commands import Forced, ForceRelease
 from aiorwlock_remote.core.names import (
-    Resource,
     ResourceId,
     encode_type,
     resource_under_prefix,
@@ -28,7 +27,7 @@ from aiorwlock_remote.locks.diagnostics import (
     diagnose,
 )
 from aiorwlock_remote.locks.held import Held
-from aiorwlock_remote.locks.info import Holder, LockInfo
+from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.options import Options, rwlock_options
@@ -201,20 +200,22 @@ class Locks(TicketCalls, RecipeFactories):
                 what=f"force_release() takes a LockInfo, not {quoted(given)}",
                 hint="list() and stale() yield them",
             )
-        target = seen.target
-        broken = 0
-        for holder in seen.holders:
-            if await self._break(target, holder):
-                broken += 1
+        target, ended = seen.target, 0
+        for one in seen.holders:
+            command = ForceRelease(one.holder, one.fence or 0, seat=one.seat)
+            reply = await self._session.client.request(target, command)
+            assert isinstance(reply, Forced)
+            if reply.done:
+                ended += 1
                 log_event(
                     log,
                     "forced",
                     resource=target.label,
-                    holder=holder.holder,
-                    fence=holder.fence,
+                    holder=one.holder,
+                    fence=one.fence,
                     reason=reason,
                 )
-        return broken
+        return ended
 
     def examine(self) -> AsyncIterator[Finding]:
         """Yield findings about the store: its latency, version, settings and rights.
@@ -345,12 +346,6 @@ class Locks(TicketCalls, RecipeFactories):
         if exc is not None and self._session.forked:
             return
         await self.aclose()
-
-    async def _break(self, target: Resource, holder: Holder) -> bool:
-        command = ForceRelease(holder.holder, holder.fence or 0, seat=holder.seat)
-        reply = await self._session.client.request(target, command)
-        assert isinstance(reply, Forced)
-        return reply.done
 
 
 def session_of(locks: Locks) -> Session:

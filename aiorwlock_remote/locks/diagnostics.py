@@ -41,7 +41,7 @@ _SLOW_REPLY = 0.05
 
 @asynccontextmanager
 async def closed(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """Async context manager: gives ``items``, and closes this iterator at the end."""
+    """Async context manager that returns ``items``, and closes it after the block."""
     try:
         yield items
     finally:

@@ -63,12 +63,12 @@ class Held:
 
     @property
     def resource(self) -> str:
-        """``type/id`` without the prefix; a ``/`` in the type is written as ``%2F``."""
+        """The held resource, ``type/id``; a ``/`` in the type stands as ``%2F``."""
         return self._lease.resource.label
 
     @property
     def name(self) -> str:
-        """The id without the type; of a mutex of a ``MutexSet``, the mutex's name."""
+        """The id of the resource, without its type; in a ``MutexSet``, the mutex."""
         return self._lease.resource.shown[1]
 
     @property

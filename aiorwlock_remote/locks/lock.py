@@ -348,12 +348,7 @@ class InTransaction:
         with self._inside:
             return await self._join()
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._state is not None
         # The grant stays: its transaction is usually committed after this block. The
         # task may ask for the lock again, which looks first whether that has happened.

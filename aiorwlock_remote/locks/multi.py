@@ -48,7 +48,13 @@ class Multi:
             raise ConfigurationError(what="multi() needs at least one lock")
         seen: set[str] = set()
         for lock in locks:
-            _check(session, lock)
+            # A lock of another ``Locks`` would be asked for in this one's store.
+            given: object = lock
+            if not (isinstance(given, AnyLock) and parts_of(given)[0] is session):
+                raise ConfigurationError(
+                    what=f"multi() cannot acquire {quoted(given)}",
+                    hint="mutex, reader and writer locks of the same Locks",
+                )
             if lock.key in seen:
                 raise ConfigurationError(
                     what=f"multi() was given {lock.resource} twice"
@@ -161,12 +167,3 @@ def _granted(lease: Lease) -> Obtain:
         return lease
 
     return obtain
-
-
-def _check(session: Session, lock: object) -> None:
-    # A lock of another ``Locks`` would be asked for in this one's store.
-    if not (isinstance(lock, AnyLock) and parts_of(lock)[0] is session):
-        raise ConfigurationError(
-            what=f"multi() cannot acquire {quoted(lock)}",
-            hint="mutex, reader and writer locks of the same Locks",
-        )

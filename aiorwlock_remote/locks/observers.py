@@ -158,7 +158,9 @@ def begin_attempt(
 
 
 def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return ``observers`` as a tuple; ``ConfigurationError``: one has no ``asked``."""
+    """Return ``observers`` as a tuple. Raise ``ConfigurationError`` if the argument is
+    not a sequence, or an observer has no method ``asked``.
+    """
     given: object = observers
     if not isinstance(given, Iterable):
         raise ConfigurationError(

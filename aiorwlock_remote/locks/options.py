@@ -51,7 +51,7 @@ _HERE = {
 class Options:
     """Value object: all options of a lock, checked; ``OptionArgs`` explains them.
 
-    Computed from these:
+    Two attributes are computed from the others:
 
     Attributes:
         terms: the time limits of a grant among the options, for the lease keeper.
@@ -108,7 +108,9 @@ class Options:
 
 
 def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """Return ``options.but(changes)``; refuse ``fair`` with ``ConfigurationError``."""
+    """Return a copy with ``changes``, for a readers-writer lock. Raise
+    ``ConfigurationError`` if a change is not valid, or is ``fair``, a mutex's option.
+    """
     if "fair" in changes:
         raise ConfigurationError(
             what="fair is an option of a mutex",

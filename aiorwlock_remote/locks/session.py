@@ -108,7 +108,9 @@ class Session:
             return resource(resource_type, resource_id, self.prefix)
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
-        """Convert a snapshot to a ``LockInfo``; log if the store's clock went back."""
+        """Convert a snapshot to a ``LockInfo``. If the snapshot shows that the store's
+        clock was set back, log that once.
+        """
         seen = lock_info(snapshot)
         if seen.clock_set_back and not self._clock_set_back:
             self._clock_set_back = True
@@ -121,6 +123,7 @@ class Session:
         return seen
 
     def asked(self, request: AcquireRequest) -> AttemptObservers:
+        """Show a new attempt to the observers; return those that want its outcome."""
         if not self._observers:
             return NO_OBSERVERS
         return begin_attempt(self._observers, request)
@@ -369,8 +372,8 @@ class HeldState:
         )
 
     def require_no_set(self, action: str) -> None:
-        """Raise ``ConfigurationError`` that names ``action``, which a mutex of a
-        ``MutexSet`` does not have, if this grant is one of such a mutex.
+        """Raise ``ConfigurationError`` if the grant is that of a mutex of a
+        ``MutexSet``. ``action``: what such a mutex does not have, for the error.
         """
         resource = self.lease.resource
         if isinstance(resource, SetMember):
@@ -385,7 +388,7 @@ class HeldState:
             body.cancel()
 
     def unwatch(self, body: anyio.CancelScope) -> None:
-        """Do not cancel ``body`` any more, which is left."""
+        """Stop watching ``body``, because it was left."""
         if body in self._bodies:
             self._bodies.remove(body)
 

@@ -10,7 +10,9 @@ from aiorwlock_remote.locks.session import Session
 
 
 class TicketCalls:
-    """Base of ``Locks``: calls that do not wait and may be repeated with one ticket."""
+    """Base of ``Locks``: acquires and releases under tickets that the caller chooses.
+    No call waits for a lock, and each may be repeated with the same ticket.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session

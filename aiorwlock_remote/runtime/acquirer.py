@@ -118,14 +118,9 @@ class LockAcquirer:
         *,
         unanswered: bool = False,
     ) -> LockTimeout:
-        """Return the ``LockTimeout`` of a request that got no grant.
-
-        Args:
-            request: what was asked for.
-            holders: the store's descriptions of the grants that prevented this one.
-            retry_after: microseconds until the first of these grants ends; None: not
-                known.
-            unanswered: whether the store never answered this request.
+        """Return the ``LockTimeout`` of ``request``. ``holders`` describes the grants
+        that prevented it, ``retry_after`` is in how many microseconds the first of them
+        ends (None: not known). ``unanswered``: the store never replied.
         """
         return LockTimeout(
             resource=request.resource.label,

@@ -35,8 +35,8 @@ def _raises(*_: Any, **__: Any) -> Any:  # noqa: ANN401 - likewise
     raise Closed(reason="forked")
 
 
-def _ignored(*_: Any) -> None:  # noqa: ANN401 - likewise
-    """Do nothing: there is no connection."""
+def _ignored(*_: Any, **__: Any) -> None:  # noqa: ANN401 - likewise
+    """Ignore a call that needs no answer: the child process has no connection."""
 
 
 class ForkedStore:

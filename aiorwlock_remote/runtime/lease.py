@@ -104,8 +104,9 @@ class AcquireRequest:
     lock_delay: float = 0.0
 
     def once(self, timeout: float | None, reason: str) -> AcquireRequest:
-        """Return a copy for one attempt. ``reason``, which other tasks are shown, is
-        checked: ``ConfigurationError``, if it does not fit.
+        """Return a copy for one attempt: ``timeout`` is how many seconds to wait (None:
+        for ever), ``reason`` a text for other tasks that look who holds the lock. Raise
+        ``ConfigurationError`` if the text is not valid.
         """
         if reason != "":
             check_reason(reason)

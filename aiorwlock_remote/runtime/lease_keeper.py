@@ -141,7 +141,7 @@ class RenewalWorker:
 
     @contextmanager
     def going_on(self, leases: list[Lease]) -> Iterator[None]:
-        """Catch and log an error of the ``with`` block, then renew ``leases`` again."""
+        """Context manager: if its block fails, log that and renew ``leases`` later."""
         try:
             yield
         except Exception:  # noqa: BLE001 - it is logged
@@ -338,11 +338,11 @@ class LeaseKeeper:
 
     @property
     def renewals(self) -> tuple[int, int, int]:
-        """Numbers of renewals: that became due, that were sent, that failed."""
+        """How many renewals became due, were sent, and failed, in this order."""
         return self.due, self._worker.sent, self._worker.failed
 
     def track_endless(self) -> None:
-        """Let ``renew_all`` also renew grants without a lease that are added later."""
+        """From now on keep grants without a lease as well, for ``renew_all``."""
         self._deadlines.keeps_endless = True
 
     def ready(self, terms: LeaseTerms) -> None:
@@ -395,7 +395,7 @@ class LeaseKeeper:
                 log_event(log, "renewal_failed", grants=len(leases), error=str(exc))
 
     def close(self) -> threading.Thread | None:
-        """Stop renewing. Return the thread, to be joined; None if none was started."""
+        """Stop renewing, without waiting. Return the thread to join, or None."""
         with self._lock:
             self._closing = True
             self._changed.notify()

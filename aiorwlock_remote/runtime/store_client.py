@@ -185,7 +185,7 @@ class StoreClient:
     keeper: LeaseKeeper
 
     def __init__(self, loop: TaskEventLoop, settings: StoreSettings) -> None:
-        """Prepare the client; before its first request, ``use`` must be called."""
+        """Prepare a client without a store: call ``use`` before the first request."""
         self.loop = loop
         self.clock: Clock = loop.clock
         self.client_id: str = settings.client_id
@@ -357,8 +357,8 @@ class StoreClient:
         return cleanup.retry_if_failed(withdrawn, resource, retry, claim.seconds)
 
     def stop_upgrade(self, resource: Resource, upgrader: str) -> None:
-        """Send the store that the reader with ticket ``upgrader`` no longer waits to
-        become the writer; the reader's grant stays. Do not wait for the reply.
+        """Tell the store, without waiting for its reply, that the reader with ticket
+        ``upgrader`` no longer waits to become the writer. The reader's grant stays.
         """
         self._withdraw(resource, (), upgrader).log_failure()
 
