@@ -10,5 +10,5 @@ from aiorwlock_remote.logs import log_event
 log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 # A `partial` adds no frame: each record names the function that logged the event.
-log_warning: partial[None] = partial(log_event, log)
+log_redis: partial[None] = partial(log_event, log)
 log_debug: partial[None] = partial(log_event, log, level=logging.DEBUG)

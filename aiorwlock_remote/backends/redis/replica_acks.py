@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
 from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.connections import Endpoint
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -26,11 +26,8 @@ from aiorwlock_remote.core.commands import (
     Waiting,
 )
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Undo = Callable[[tuple[str, ...]], object]
 """Function that withdraws tickets, whether they hold grants or not."""
@@ -142,9 +139,7 @@ class ReplicaAcks:
                 result.set_result(answer)
                 return
             error = self._too_few(wait.result())
-        log_event(
-            log, "grant_unacknowledged", logging.DEBUG, server=self._where, error=error
-        )
+        log_debug("grant_unacknowledged", server=self._where, error=error)
         instead = grant.instead(error)
         if isinstance(instead, BaseException):
             result.set_exception(instead)

@@ -7,7 +7,6 @@ connections do not fail.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import selectors
@@ -33,6 +32,7 @@ from aiorwlock_remote.backends.redis.addresses import (
 )
 from aiorwlock_remote.backends.redis.connection.protocol import pack
 from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
+from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -40,10 +40,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 PORT = 26379
 READ_SIZE = 65_536
@@ -184,7 +181,7 @@ class PrimaryFinder:
             primary = Primary(server, self.switches)
         if primary.switches > before:
             name = self.sentinels.name
-            log_event(log, "primary_switched", primary=name, server=shown(server))
+            log_redis("primary_switched", primary=name, server=shown(server))
             for callback in self._on_switch:
                 callback()
         return primary
@@ -212,7 +209,7 @@ class PrimaryFinder:
         except (BackendError, ConfigurationError) as exc:
             if not self._silent:  # logged once an outage
                 name = self.sentinels.name
-                log_event(log, "sentinels_away", primary=name, error=str(exc))
+                log_redis("sentinels_away", primary=name, error=str(exc))
             self._silent = True
         else:
             self._silent = False

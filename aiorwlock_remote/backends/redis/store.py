@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache, partial
 
@@ -18,6 +17,7 @@ from aiorwlock_remote.backends.redis.keys import (
     scan_server,
     wake_channel,
 )
+from aiorwlock_remote.backends.redis.log import log_debug, log_redis
 from aiorwlock_remote.backends.redis.mutex_sets import MutexSets, RedisMembers
 from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
 from aiorwlock_remote.backends.redis.options import Options, options_of
@@ -46,7 +46,6 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
@@ -55,8 +54,6 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 CACHE_SIZE = 4096
 """Maximum number of resources whose keys are cached."""
@@ -147,7 +144,7 @@ class RedisStore:
                 self._wakeups.listen_on(self._endpoint)
             else:
                 why = "no keyspace events: releases by other programs are polled for"
-                log_event(log, "polling_started", logging.DEBUG, reason=why)
+                log_debug("polling_started", reason=why)
             self._sets.use(self._endpoint, events or frozenset(), self._replicas)
         except BaseException:
             await self._endpoint.aclose()
@@ -196,7 +193,7 @@ class RedisStore:
                     try:
                         yield await looking
                     except (BadRecord, Unsupported) as exc:
-                        log_event(log, "bad_record", error=str(exc))
+                        log_redis("bad_record", error=str(exc))
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         return self._sets.members(name, ring)

@@ -7,12 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiorwlock_remote.backends.redis.connections import Endpoint
+from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import WakeCallback
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 PublishedKeys = tuple[bytes, ...]
 """Those keys of one resource that other programs use, too."""
@@ -48,11 +46,7 @@ class WakeupDispatcher:
         if resource is not None:
             if log.isEnabledFor(logging.DEBUG):
                 kind = "keyspace_event" if is_event else "message"
-                log_event(
-                    *(log, "wakeup_received", logging.DEBUG),
-                    resource=resource.label,
-                    kind=kind,
-                )
+                log_debug("wakeup_received", resource=resource.label, kind=kind)
             self._wake(resource, 0.0)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
@@ -91,8 +85,7 @@ class WakeupDispatcher:
             return
         resource = self._watched[keys[0]]
         if log.isEnabledFor(logging.DEBUG):
-            label = resource.label
-            log_event(log, "listener_subscribed", logging.DEBUG, resource=label)
+            log_debug("listener_subscribed", resource=resource.label)
         for key in keys:
             self._channels[key] = channel = self._prefix + key
             self._endpoint.subscribe(channel)

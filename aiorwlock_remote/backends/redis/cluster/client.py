@@ -8,7 +8,6 @@ out commands for the slot (ASK, TRYAGAIN, CLUSTERDOWN): their calls wait, for
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -42,14 +41,12 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     as_is,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 class ClusterClient:
@@ -209,14 +206,8 @@ class ClusterClient:
         self._refresher.refresh(soon=True)
 
     def slot_unsubscribed(self, node: NodeConnection, channel: bytes) -> None:
-        where = shown(node.server)
-        log_event(
-            log,
-            "listener_lost",
-            logging.DEBUG,
-            server=where,
-            channel=channel.decode(errors="replace"),
-        )
+        where, name = shown(node.server), channel.decode(errors="replace")
+        log_debug("listener_lost", server=where, channel=name)
         self._channels.forget(channel, node)
         self._refresher.refresh(soon=True)
         self._changed()
@@ -236,11 +227,8 @@ class ClusterClient:
             return False
         self._router.redirect(node, call, text, moved)
         if moved is not None and new:
-            log_event(
-                *(log, "topology_changed", logging.DEBUG),
-                server=shown(moved.server),
-                slot=moved.slot,
-            )
+            where = shown(moved.server)
+            log_debug("topology_changed", server=where, slot=moved.slot)
             self.slots.note(moved)
             # Not adopted: when the whole map is learnt, even one that equals this one,
             # the calls of all moved slots have still to be sent on.

@@ -12,10 +12,8 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     ShardUnsubscribeCall,
     SubscribeCall,
 )
+from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.logs import log_event
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CHANNELS = 1024
 UNUSED_AFTER = 10.0
@@ -102,12 +100,8 @@ class ShardedSubscriptions:
             if isinstance(call.error, BackendUnavailable):
                 self.forget(channel, node)
             elif call.error is None and log.isEnabledFor(logging.DEBUG):
-                log_event(
-                    log,
-                    "listener_subscribed",
-                    logging.DEBUG,
-                    channel=channel.decode(errors="replace"),
-                )
+                name = channel.decode(errors="replace")
+                log_debug("listener_subscribed", channel=name)
 
         call = node.submit(SubscribeCall(verb, channel))
         call.log_failure()

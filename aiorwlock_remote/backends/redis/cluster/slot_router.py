@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -27,13 +26,11 @@ from aiorwlock_remote.backends.redis.connection.connection import (
 )
 from aiorwlock_remote.backends.redis.connection.protocol import Call, KeyedCall
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_RETRY_INTERVAL = 0.5
 """Maximum seconds between two attempts to send the calls of a slot."""
@@ -212,7 +209,7 @@ class SlotRouter:
             _ = node.submit(call)
 
     def _enqueue(self, slot: int, node: NodeConnection | None, why: str) -> SlotQueue:
-        log_event(log, "slot_queued", logging.DEBUG, slot=slot, reason=why)
+        log_debug("slot_queued", slot=slot, reason=why)
         queue = self._queues[slot] = SlotQueue(self._where, self._patience, why)
         self._drain(slot, queue, node)
         self._retrying.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server, shown
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import (
@@ -23,10 +23,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 NODE_TIMEOUT = 1.0
 """Seconds for which one node's answer is awaited before another node is asked."""
@@ -111,12 +108,8 @@ class Discovery:
         before = self._slots.owners
         self._slots.learn(await _cluster_slots(node), node.server)
         if self._slots.owners != before:
-            nodes = len(self._slots.primaries)
-            log_event(
-                *(log, "topology_changed", logging.DEBUG),
-                server=shown(node.server),
-                primaries=nodes,
-            )
+            where, primaries = shown(node.server), len(self._slots.primaries)
+            log_debug("topology_changed", server=where, primaries=primaries)
         self._adopt()
 
     async def _ask_new(self, server: Server) -> None:

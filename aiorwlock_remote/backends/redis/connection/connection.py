@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -31,15 +30,13 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     pack,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CALLS = 65_536
 """Unanswered calls of one connection; more are refused unless ``must_go`` is set."""
@@ -252,7 +249,7 @@ class RedisConnection(ProtocolHandler):
         if protocol is not None:
             self._dropped = protocol
             where = self._options.where
-            log_event(log, "connection_closed", logging.DEBUG, server=where)
+            log_debug("connection_closed", server=where)
             protocol.drop(BackendUnavailable(what=f"{where}: closed by us"))
         self._offline.fail_all(CLOSED_BY_US)
 
@@ -290,17 +287,16 @@ class RedisConnection(ProtocolHandler):
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         if self._protocol is None:
             return  # lost during the handshake: the connector raises the error
-        failed = len(self._protocol.in_flight)
+        log_debug(
+            "connection_lost",
+            server=self._options.where,
+            unsent=len(unsent),
+            failed=len(self._protocol.in_flight),
+            error=error,
+        )
         self._protocol = self._unchecked = None
         self._reloading = False
         self._connector.outage.lost(error)
-        log_event(
-            *(log, "connection_lost", logging.DEBUG),
-            server=self._options.where,
-            unsent=len(unsent),
-            failed=failed,
-            error=error,
-        )
         # In front of what was queued meanwhile, so that the order is kept over the loss
         # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
         if unsent:
@@ -355,18 +351,15 @@ class RedisConnection(ProtocolHandler):
 
     def _drop_silent(self, oldest: Call[Any]) -> None:
         where, seconds = self._options.where, self._options.command_timeout
-        log_event(
-            *(log, "request_timed_out", logging.DEBUG),
-            server=where,
-            request=oldest.name,
-            seconds=seconds,
+        log_debug(
+            "request_timed_out", server=where, request=oldest.name, seconds=seconds
         )
         if self._protocol is not None:
             error = BackendUnavailable(what=f"{where}: silent for {seconds:g} s")
             self._protocol.drop(error)
 
     def _connected(self, protocol: RespProtocol) -> None:
-        log_event(log, "connection_opened", logging.DEBUG, server=self._options.where)
+        log_debug("connection_opened", server=self._options.where)
         self._protocol = protocol
         self._send_subscriptions(self._channels.others())
         self.ready()

@@ -27,6 +27,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Transport,
 )
 from aiorwlock_remote.backends.redis.errors import from_failure
+from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.core.timing import back_off
@@ -36,12 +37,9 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     LockError,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 STABLE_AFTER = 5.0
 """Seconds a connection must have lasted for the retry pauses to be short again."""
@@ -241,7 +239,7 @@ class OutageLog:
     def recovered(self) -> None:
         """Log that there is a connection again, if an error was logged."""
         if self._logged:
-            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
+            log_redis("redis_reconnected", logging.INFO, server=self._server)
         self._logged.clear()
 
     def _note(self, event: str, error: Exception) -> None:
@@ -251,7 +249,7 @@ class OutageLog:
         self._logged.add(self.reason)
         # An error of another kind is a defect of ours, and its traceback is needed.
         defect = None if isinstance(error, LockError) else error
-        log_event(log, event, exc_info=defect, server=self._server, error=self.reason)
+        log_redis(event, exc_info=defect, server=self._server, error=self.reason)
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:

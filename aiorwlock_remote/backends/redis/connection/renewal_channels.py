@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import threading
@@ -34,13 +33,11 @@ from aiorwlock_remote.backends.redis.errors import (
     not_redis,
     not_sent,
 )
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 READ_SIZE = 65_536
 """Maximum bytes of one read."""
@@ -353,7 +350,7 @@ class FallbackChannel:
         # ConfigurationError: the Sentinels may have forgotten the primary's name, while
         # the store's connection to it still works.
         except (BackendError, ConfigurationError) as exc:
-            log_event(log, "renewal_fallback_used", logging.DEBUG, error=exc)
+            log_debug("renewal_fallback_used", error=exc)
             left = deadline - self._clock.now()
             if left <= 0:
                 raise
