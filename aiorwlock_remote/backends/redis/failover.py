@@ -18,10 +18,10 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     RETRY_INTERVAL,
     Connector,
     Dial,
+    Handshake,
     dial_url,
     run_in_thread,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
     FORMER_PRIMARY,
     Request,

@@ -129,9 +129,7 @@ class RedisStore:
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(
             *(options, self._loop, wake_channel(self._settings.client_id)),
-            self._finder,
-            on_message=self._message,
-            on_reconnect=self._wake_all,
+            *(self._finder, self._message, self._wake_all),
         )
         if needed:
             self._replicas = ReplicaAcks(

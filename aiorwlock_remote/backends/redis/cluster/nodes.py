@@ -15,8 +15,7 @@ from aiorwlock_remote.backends.redis.connection.connection import (
     CLOSE_TIMEOUT,
     RedisConnection,
 )
-from aiorwlock_remote.backends.redis.connection.connector import Dial
-from aiorwlock_remote.backends.redis.connection.handshake import Peer
+from aiorwlock_remote.backends.redis.connection.connector import Dial, Peer
 from aiorwlock_remote.backends.redis.connection.protocol import (
     BarrierCall,
     Call,

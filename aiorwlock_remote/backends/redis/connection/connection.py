@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -102,7 +103,12 @@ class RedisConnection(ProtocolHandler):
         self._loop = loop
         self._on_message = on_message
         self._on_reconnect = on_reconnect
-        self._channels = Subscriptions(channels)
+        # Subscribed during the handshake: without them there is no connection.
+        self._needed = tuple(channels)
+        # Subscribed after it. A user who may not do that gets a connection all the same
+        # (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
+        self._channels: dict[bytes, None] = {}  # a set that keeps its order
+        self._finder = finder
         self._offline = OfflineQueue(options.where, options.connect_timeout)
         self._protocol: RespProtocol | None = None
         # The same object, or None while each new call has to be looked at first.
@@ -193,11 +199,15 @@ class RedisConnection(ProtocolHandler):
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to a channel on this and all later connections, if permitted."""
-        self._send_subscriptions(self._channels.add(channel))
+        if channel not in self._channels:
+            self._channels[channel] = None
+            self._send_subscriptions("SUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
         """Unsubscribe from a channel on this and all later connections."""
-        self._send_subscriptions(self._channels.remove(channel))
+        if channel in self._channels:
+            del self._channels[channel]
+            self._send_subscriptions("UNSUBSCRIBE", channel)
 
     def leave_former_primary(self) -> None:
         """Close the connection if its server is not the primary any more.
@@ -215,7 +225,11 @@ class RedisConnection(ProtocolHandler):
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
-        self._connected(await self._connector.connect(self._channels.needed))
+        # Registered before the first await, so that no switch is missed.
+        if self._finder is not None:
+            leave = partial(self._loop.call_soon, self.leave_former_primary)
+            self._finder.on_switch(leave)
+        self._connected(await self._connector.connect(self._needed))
 
     async def aclose(self) -> None:
         """Wait for outstanding replies, ``CLOSE_TIMEOUT`` seconds at most, and close.
@@ -308,7 +322,7 @@ class RedisConnection(ProtocolHandler):
 
     async def _reconnect(self) -> None:
         while self._protocol is None:
-            self._connected(await self._connector.reconnect(self._channels.needed))
+            self._connected(await self._connector.reconnect(self._needed))
             if self._closed:  # stopping this task came too late
                 return
             # Only now: a waiter that is woken asks over this connection, on which its
@@ -361,7 +375,7 @@ class RedisConnection(ProtocolHandler):
     def _connected(self, protocol: RespProtocol) -> None:
         log_debug("connection_opened", server=self._options.where)
         self._protocol = protocol
-        self._send_subscriptions(self._channels.others())
+        self._send_subscriptions("SUBSCRIBE", *self._channels)
         self.ready()
         if self._oldest() is not None:
             self._start_watchdog()
@@ -375,11 +389,12 @@ class RedisConnection(ProtocolHandler):
         calls = len(protocol.in_flight) + len(self._offline)
         return calls >= MAX_CALLS or protocol.transport.unsent() > MAX_UNSENT
 
-    def _send_subscriptions(self, calls: Iterable[Call[Any]]) -> None:
+    def _send_subscriptions(self, verb: str, *channels: bytes) -> None:
         # Without a connection nothing is queued: the next one subscribes to all
         # channels by itself (test_channels_that_change_while_it_reconnects).
         if self._protocol is not None:
-            for call in calls:
+            for channel in channels:
+                call = SubscribeCall(verb, channel)
                 self._protocol.send(call, call.packed())
                 call.log_failure()
                 self._start_watchdog()
@@ -445,35 +460,3 @@ class OfflineQueue:
     def fail_all(self, why: str) -> None:
         for call in self.take():
             call.failed(not_sent(self._where, why))
-
-
-class Subscriptions:
-    """The channels of a connection; its methods return the calls that (un)subscribe.
-
-    The ``needed`` channels are subscribed during the handshake: without them there is
-    no connection. The others are subscribed after the handshake; a user who may not
-    subscribe to them gets a connection all the same
-    (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
-    """
-
-    def __init__(self, needed: Iterable[bytes] = ()) -> None:
-        self.needed: tuple[bytes, ...] = tuple(needed)
-        self._others: dict[bytes, None] = {}  # a set that keeps its order
-
-    def add(self, channel: bytes) -> list[SubscribeCall]:
-        """Add a channel; return the calls to be sent for that, if any."""
-        if channel in self._others:
-            return []
-        self._others[channel] = None
-        return [SubscribeCall("SUBSCRIBE", channel)]
-
-    def remove(self, channel: bytes) -> list[SubscribeCall]:
-        """Remove a channel; return the calls to be sent for that, if any."""
-        if channel not in self._others:
-            return []
-        del self._others[channel]
-        return [SubscribeCall("UNSUBSCRIBE", channel)]
-
-    def others(self) -> list[SubscribeCall]:
-        """Return calls that subscribe to all added channels, for after a handshake."""
-        return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

@@ -1,32 +1,32 @@
-"""Makes connections: dials, shakes hands, retries with pauses; logs failures."""
+"""Makes connections: dials, checks the server by a handshake, retries with pauses."""
 
 from __future__ import annotations
 
 import logging
 import random
+import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
+import hiredis
 
 from aiorwlock_remote._util.threads import thread_refused
-from aiorwlock_remote.backends.redis.connection.handshake import (
-    Handshake,
-    Peer,
-    client_kill,
-)
 from aiorwlock_remote.backends.redis.connection.protocol import (
+    Call,
     ProtocolHandler,
     RespProtocol,
     Script,
+    SubscribeCall,
     Transport,
+    as_is,
 )
-from aiorwlock_remote.backends.redis.errors import from_failure
+from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
 from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
@@ -36,6 +36,7 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     ConfigurationError,
     LockError,
+    Unsupported,
 )
 from aiorwlock_remote.ports import EventLoop
 
@@ -47,6 +48,11 @@ RETRY_INTERVAL = 0.05
 """Seconds until the Sentinels are asked again."""
 MAX_REMEMBERED_SERVERS = 16
 """Number of servers whose last connection is remembered, to be killed on return."""
+MIN_SERVER = (7, 0)
+_NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
+MIN_REDACTED_LENGTH = 6
+"""Passwords of at least so many characters are removed from all error texts; shorter
+ones, which may be parts of ordinary words, only where they are quoted."""
 
 Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
 """Opens a transport to the server in the options and attaches the protocol to it.
@@ -66,6 +72,156 @@ async def dial_url(
     from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
 
     return await asyncio_transport.dial(options, protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Value object: identifies one of our connections at its server.
+
+    ``number``: its client id. ``run``: the server's run id, which a restart changes; ""
+    if the user may not ask for it.
+    """
+
+    number: int
+    run: str = ""
+
+
+class Handshake:
+    """The first commands on a connection; ``judge`` checks their replies."""
+
+    def __init__(
+        self,
+        options: Options,
+        scripts: Sequence[Script],
+        channels: Iterable[bytes] = (),
+    ) -> None:
+        """Prepare the commands that log in, load scripts and subscribe to channels."""
+        self._options = options
+        login: tuple[str, ...] = ()
+        if options.username or options.password:
+            login = ("AUTH", options.username or "default", options.password or "")
+        name = options.client_name
+        self._hello = _HandshakeCall("HELLO", 3, *login, "SETNAME", name)
+        self._select = _HandshakeCall("SELECT", options.db) if options.db else None
+        # HELLO names no run, without which no connection may be killed, and it is
+        # unknown to servers whose version the error is to name.
+        self._info = _HandshakeCall("INFO", "server")
+        self._rest: list[Call[Any]] = [
+            *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
+            *(SubscribeCall("SUBSCRIBE", channel) for channel in channels),
+        ]
+
+    @property
+    def calls(self) -> list[Call[Any]]:
+        # SELECT before everything that depends on the database
+        # (test_a_database_is_selected_before_anything_is_subscribed).
+        first = [self._hello] if self._select is None else [self._hello, self._select]
+        return [*first, self._info, *self._rest]
+
+    def judge(self) -> Peer:
+        """Check the replies of ``calls`` (all done); return client id and run id.
+
+        Raises:
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: The server has no such database.
+        """
+        raw = self._hello.result()
+        if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
+            self._fail_without_hello(self._info.result())
+        hello = self._fields(raw)
+        self._check_server(hello)
+        if self._select is not None:
+            self._check_database(self._select.result())
+        for call in self._rest:
+            self._checked(call.result())
+        run = _info_field(self._info.result(), "run_id")
+        return Peer(number=int(hello.get("id", 0)), run=run)
+
+    def _fail_without_hello(self, info: object) -> NoReturn:
+        where, known = self._options.where, _info_field(info, "redis_version")
+        self._check_version(known)
+        version = f"version {known}" if known else "a server of unknown version"
+        raise Unsupported(
+            what=f"{where}: {version} does not know the command HELLO",
+            hint="was it renamed or disabled (rename-command, an ACL, a proxy)? It is "
+            f"needed, and known since Redis 6.0; {_NEEDS}",
+        )
+
+    def _fields(self, raw: object) -> dict[str, str]:
+        raw = self._checked(raw)
+        if not isinstance(raw, dict):
+            raise not_redis(self._options.where)
+        found: dict[Any, Any] = raw  # pyright: ignore[reportUnknownVariableType]
+        return {_text(name): _text(value) for name, value in found.items()}
+
+    def _check_server(self, hello: dict[str, str]) -> None:
+        where = self._options.where
+        self._check_version(hello.get("version", ""))
+        if hello.get("mode") == "sentinel":
+            raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
+        # A replica of a cluster redirects us to its primary, and may become one itself.
+        replica = hello.get("role") in {"replica", "slave"}
+        if replica and not self._options.seeds:
+            found = self._options.sentinels is not None
+            raise BackendUnavailable(
+                what=f"{where}: it is a replica",
+                hint="asked again" if found else "name the primary in the URL",
+            )
+
+    def _check_version(self, version: str) -> None:
+        parts = [re.sub(r"\D", "", part) for part in version.split(".")[:2]]
+        if version and tuple(int(part or 0) for part in parts) < MIN_SERVER:
+            where = self._options.where
+            raise Unsupported(
+                what=f"{where}: the server's version is {version}", hint=_NEEDS
+            )
+
+    def _check_database(self, raw: object) -> None:
+        if isinstance(raw, hiredis.ReplyError) and "out of range" in str(raw):
+            raise ConfigurationError(
+                what=f"{self._options.where}: it has no database {self._options.db}"
+            )
+        self._checked(raw)
+
+    def _checked(self, raw: object) -> object:
+        if not isinstance(raw, hiredis.ReplyError):
+            return raw
+        text, password = str(raw), self._options.password
+        if password:
+            # A proxy may quote in its error what it was sent, the password included
+            # (test_the_password_is_in_no_error).
+            for quote in "'\"`":
+                text = text.replace(f"{quote}{password}{quote}", "…")
+            if len(password) >= MIN_REDACTED_LENGTH:
+                text = text.replace(password, "…")
+        error = from_reply(text, self._options.where)
+        if isinstance(error, BackendError):
+            raise error
+        raise BackendError(what=str(error))
+
+
+class _HandshakeCall(Call[Any]):
+    """A call whose error reply is its result, for ``Handshake.judge`` to check."""
+
+    __slots__ = ()
+
+    def __init__(self, *args: str | int) -> None:
+        super().__init__(as_is, args)
+
+    def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - `judge` knows it
+        self.set_result(hiredis.ReplyError(text))
+
+
+def _info_field(info: object, wanted: str) -> str:
+    for line in _text(info).splitlines():
+        name, _, value = line.partition(":")
+        if name == wanted:
+            return value
+    return ""
+
+
+def _text(raw: object) -> str:
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
 
 
 class Connector:
@@ -204,11 +360,15 @@ class Connector:
             with suppress(BackendError):  # `judge` looks at all of them together
                 await call
         peer = handshake.judge()
-        # Only in the same run of the server: after a restart the number may be that of
-        # another client (test_nobody_elses_connection_is_ended_after_a_restart).
+        # A command that is still on its way over our lost connection must not be done
+        # after newer ones (test_the_lost_connection_is_ended_at_the_server). Only in
+        # the same run of the server: after a restart the number may be that of another
+        # client (test_nobody_elses_connection_is_ended_after_a_restart). A user without
+        # the right to ask for the run (INFO) or to kill does without
+        # (test_a_user_who_may_do_little).
         before = self._peers.get(peer.run)
         if before is not None:
-            kill = client_kill(before)
+            kill = _HandshakeCall("CLIENT", "KILL", "ID", before.number)
             protocol.send_all([kill])
             await kill
         # Lost, or outdated by a failover, while the commands were answered.

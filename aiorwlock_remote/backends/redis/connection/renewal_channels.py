@@ -19,7 +19,7 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
+from aiorwlock_remote.backends.redis.connection.connector import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
     Request,
