@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import cycle
 from typing import Any
 
 import anyio
@@ -79,7 +80,24 @@ class FailoverListener:
     ) -> None:
         self._finder = finder
         self._name = finder.sentinels.name.encode()
-        self._connection = _SentinelConnection(self, finder, options, loop, dial)
+        asked = finder.sentinels
+        there = Options(
+            name=asked.where,
+            seeds=asked.servers,
+            username=asked.username,
+            password=asked.password,
+            client_name=options.client_name,
+            tls=asked.tls,
+            connect_timeout=POLL_INTERVAL,
+            command_timeout=POLL_INTERVAL,
+        )
+        self._connection = _SentinelConnection(
+            *(there, loop, ()),
+            on_message=self.message_received,
+            on_reconnect=self.reconnected,
+            channels=CHANNELS,
+            dial=dial,
+        )
         self._polling = BackgroundTask(loop, self._poll)
         self._asking = BackgroundTask(loop, self._ask)
         self._last_named: Server | None = None
@@ -159,57 +177,24 @@ class _SentinelHandshake(Handshake):
             raise Unsupported(what=f"{self._options.where}: it is no Sentinel")
 
 
-class _SentinelConnection(RedisConnection):
-    def __init__(
-        self,
-        listener: FailoverListener,
-        finder: PrimaryFinder,
-        options: Options,
-        loop: EventLoop,
-        dial: Dial,
-    ) -> None:
-        asked = finder.sentinels
-        there = Options(
-            name=asked.where,
-            username=asked.username,
-            password=asked.password,
-            client_name=options.client_name,
-            tls=asked.tls,
-            connect_timeout=POLL_INTERVAL,
-            command_timeout=POLL_INTERVAL,
-        )
-        super().__init__(
-            *(there, loop, ()),
-            on_message=listener.message_received,
-            on_reconnect=listener.reconnected,
-            channels=CHANNELS,
-            dial=dial,
-        )
-        self._connector = _SentinelConnector(asked.servers, there, loop, self, dial)
-
-
 class _SentinelConnector(Connector):
     """Connects to the Sentinels in turn, one per attempt, in random order."""
-
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        options: Options,
-        loop: EventLoop,
-        connection: RedisConnection,
-        dial: Dial,
-    ) -> None:
-        super().__init__(options, loop, (), connection, dial)
-        self._servers = random.sample(servers, len(servers))
-        self._next = 0
 
     handshake = _SentinelHandshake
 
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
-        server = self._servers[self._next % len(self._servers)]
-        self._next += 1
-        there = replace(self._options, host=server[0], port=server[1])
+        there = next(self._sentinels)
         return await self._connect(there, channels, there.connect_timeout)
+
+    @cached_property
+    def _sentinels(self) -> Iterator[Options]:
+        servers = self._options.seeds
+        shuffled = random.sample(servers, len(servers))
+        return cycle(replace(self._options, host=h, port=p) for h, p in shuffled)
+
+
+class _SentinelConnection(RedisConnection):
+    connector = _SentinelConnector
 
 
 class PrimaryChannel:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.cluster import sharded_subscriptions as module
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster import nodes as module
+from aiorwlock_remote.backends.redis.cluster.nodes import (
     UNUSED_AFTER,
     ShardedSubscriptions,
 )

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotQueue, SlotRouter

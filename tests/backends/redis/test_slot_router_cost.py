@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.backends.redis.cluster import slot_router as module
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter

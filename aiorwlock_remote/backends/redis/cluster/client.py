@@ -16,8 +16,9 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.addresses import Server, shown
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
+    NodePool,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import (

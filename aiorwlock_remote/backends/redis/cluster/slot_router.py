@@ -12,8 +12,9 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
+    NodePool,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of

@@ -74,6 +74,8 @@ class RedisConnection(ProtocolHandler):
       user may ``CLIENT KILL`` (``test_the_lost_connection_is_ended_at_the_server``).
     """
 
+    connector: type[Connector] = Connector
+
     def __init__(
         self,
         options: Options,
@@ -116,7 +118,9 @@ class RedisConnection(ProtocolHandler):
         self._dropped: RespProtocol | None = None
         self._reloading = False
         self._closed = False
-        self._connector = Connector(options, loop, tuple(scripts), self, dial, finder)
+        self._connector = self.connector(
+            *(options, loop, tuple(scripts), self, dial, finder)
+        )
         self._reconnecting = BackgroundTask(loop, self._reconnect)
         self._watchdog = BackgroundTask(loop, self._watch)
         self._watching = False
