@@ -27,17 +27,21 @@ anything else                   BackendError          perhaps       no
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
+from aiorwlock_remote._util.tls import certificate_not_trusted
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     BadRecord,
+    ConfigurationError,
     LockError,
     Unsupported,
 )
 
 Refusal = BackendError | IllegalCommand
+Failure = BackendError | ConfigurationError
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
 _NOT_IN_SCRIPTS = (
@@ -145,11 +149,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
     # trio raises TLS errors as the cause of its own.
     cause = exc if isinstance(exc, ssl.SSLError) else exc.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return Unsupported(
-            what=f"{where}: its certificate is not trusted: {cause.verify_message}",
-            hint="ca_file=… names who signed it; verify=no trusts anybody",
-            nothing_done=True,
-        )
+        return certificate_not_trusted(where, cause.verify_message)
     if isinstance(cause, ssl.SSLError):
         reason = cause.reason or "failed"
         plain = reason == "WRONG_VERSION_NUMBER"
@@ -193,6 +193,18 @@ def from_client(exc: Exception, where: str) -> BackendError:
             made, hint = known
             return made(what=f"{where}: {said}", hint=hint)
     return BackendUnavailable(what=f"{where}: {said}")
+
+
+def lasting(failures: Sequence[Failure]) -> Failure | None:
+    """Return the first failure that time does not mend, ``Unsupported`` before others.
+
+    None if all failures are temporary.
+    """
+    for kind in (Unsupported, ConfigurationError):
+        for failure in failures:
+            if isinstance(failure, kind):
+                return failure
+    return None
 
 
 def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:

@@ -50,26 +50,26 @@ async def findings_at(
         yield Finding(f"reachable {where}", "no", meaning, "bad")
 
 
-async def _info(send: Send) -> dict[str, str]:
-    try:
-        text = _text(await send("INFO"))
-    except BackendUnavailable:
-        raise
-    except BackendError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value for name, colon, value in pairs if colon}
-
-
 async def _setting(send: Send, name: str) -> str | None:
+    found = await allowed(send("CONFIG", "GET", name))
+    values = [] if found is None else [_text(value) for value in dict(found).values()]
+    return values[0] if values else None
+
+
+async def allowed(reply: Awaitable[Any]) -> Any:  # noqa: ANN401 - not decoded
+    """Await the reply to a command; return None if the user may not send it."""
     try:
-        found = await send("CONFIG", "GET", name)
+        return await reply
     except BackendUnavailable:
         raise
     except BackendError:
         return None
-    values = [_text(value) for value in dict(found).values()]
-    return values[0] if values else None
+
+
+async def _info(send: Send) -> dict[str, str]:
+    info = await allowed(send("INFO"))
+    pairs = (line.partition(":") for line in _text(info or "").splitlines())
+    return {name: value for name, colon, value in pairs if colon}
 
 
 def _version(info: dict[str, str]) -> Finding:

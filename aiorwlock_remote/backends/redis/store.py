@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.redis.codec import decode, decode_step, encode
 from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
 from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
-from aiorwlock_remote.backends.redis.examine import examine, findings_at
+from aiorwlock_remote.backends.redis.examine import allowed, examine, findings_at
 from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
 from aiorwlock_remote.backends.redis.keys import (
     Keys,
@@ -56,7 +56,6 @@ from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
-    BackendUnavailable,
     BadRecord,
     ConfigurationError,
     Unsupported,
@@ -410,11 +409,8 @@ async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str]
 
     Empty if ``K`` is not among them: then the channels of keys get no events.
     """
-    try:
-        found = await send("CONFIG", "GET", "notify-keyspace-events")
-    except BackendUnavailable:
-        raise
-    except BackendError:
+    found = await allowed(send("CONFIG", "GET", "notify-keyspace-events"))
+    if found is None:
         return None
     flags = frozenset("".join(value.decode() for value in dict(found).values()))
     return flags if "K" in flags else frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -218,7 +218,7 @@ class SlotRouter:
 
     def _drain(self, slot: int, queue: SlotQueue, node: NodeConnection | None) -> None:
         if node is None or not node.connected:
-            queue.wait_for_none()
+            queue.wait_for(None)
             return
         queue.wait_for(self._in_flight.take(node, slot))
         node.barrier().add_done_callback(lambda _: self._drained(slot, queue))
@@ -292,13 +292,13 @@ class SlotQueue(OfflineQueue):
         """Add a call that the node refused. Must be called in the order of replies."""
         self._refused.append(call)
 
-    def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Send nothing until the old node has answered these calls (oldest first)."""
-        self._awaited = list(calls)
-        self.drained = self.pause = False
+    def wait_for(self, calls: Sequence[Call[Any]] | None) -> None:
+        """Send nothing until the old node has answered these calls (oldest first).
 
-    def wait_for_none(self) -> None:
-        self.drained = self.pause = True
+        None: there is no old node that could answer.
+        """
+        self._awaited = [*(calls or ())]
+        self.drained = self.pause = calls is None
 
     def collect(self, now: float) -> list[Call[Any]]:
         """Put the refused calls in front of the queue; call this after all replies.

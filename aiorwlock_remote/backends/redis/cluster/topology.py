@@ -14,6 +14,7 @@ from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server, shown
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.errors import Failure, lasting
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
@@ -21,7 +22,6 @@ from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
-    Unsupported,
 )
 from aiorwlock_remote.ports import EventLoop
 
@@ -31,7 +31,6 @@ MAX_SEARCH_INTERVAL = 5.0
 """Maximum seconds between two questions for the map while a node stays away."""
 
 T = TypeVar("T")
-Failure = BackendError | ConfigurationError
 
 
 class Discovery:
@@ -102,7 +101,11 @@ class Discovery:
                 failures.append(
                     BackendUnavailable(what=f"{shown(server)}: no answer in time")
                 )
-        raise _most_telling(self._options.where, failures)
+        where = self._options.where
+        nobody = BackendUnavailable(
+            what=f"{where}: no node has slots", nothing_done=True
+        )
+        raise lasting(failures) or (failures[-1] if failures else nobody)
 
     async def _ask_at(self, node: NodeConnection) -> None:
         before = self._slots.owners
@@ -215,12 +218,3 @@ async def _cluster_slots(node: NodeConnection) -> Any:  # noqa: ANN401 - not dec
                 hint="redis:// is for a server of its own",
             ) from exc
         raise
-
-
-def _most_telling(where: str, failures: list[Failure]) -> Failure:
-    for kind in (Unsupported, ConfigurationError):
-        for failure in failures:
-            if isinstance(failure, kind):
-                return failure
-    nobody = BackendUnavailable(what=f"{where}: no node has slots", nothing_done=True)
-    return failures[-1] if failures else nobody
