@@ -24,15 +24,15 @@ from aiorwlock_remote.backends.redis.keys import (
     wake_channel,
 )
 from aiorwlock_remote.backends.redis.log import log, log_debug, log_redis
-from aiorwlock_remote.backends.redis.mutex_sets import (
+from aiorwlock_remote.backends.redis.options import Options, options_of
+from aiorwlock_remote.backends.redis.recipes import (
     MutexSets,
     RedisMembers,
+    RedisOccupancyStore,
     SetKeys,
     decode_member,
     encode_member,
 )
-from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
-from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.snapshots import decode_look

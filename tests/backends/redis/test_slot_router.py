@@ -241,7 +241,7 @@ class Hasty(SlotRouter):
 
     def _drain(self, slot: int, hold: SlotQueue, node: NodeConnection | None) -> None:
         del slot, node
-        hold.wait_for_none()
+        hold.wait_for(None)
 
 
 class MovingHastily(Moving):
