@@ -16,7 +16,7 @@ from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
     DedicatedChannel,
-    FallbackChannel,
+    KeeperChannel,
     MainLoopChannel,
     RenewalChannel,
 )
@@ -101,10 +101,8 @@ class ConnectionFactory:
             slots = endpoint.slots
             return ClusterRenewalChannel(options, loop.clock, ALL, slots, adopt)
         fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
-        if not self.off_loop:
-            return fallback
-        own = self.own_channel(options, loop, finder)
-        return FallbackChannel(own, fallback, loop.clock)
+        own = self.own_channel(options, loop, finder) if self.off_loop else None
+        return KeeperChannel(own, fallback, loop.clock, finder)
 
     def dial(self, finder: PrimaryFinder | None) -> Dial:  # noqa: ARG002 - overridden
         """Return the function that opens the transports of the store's connection."""

@@ -125,6 +125,12 @@ class SetKeys:
         self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, client_id)
 
 
+def _own_keys(key: bytes, *parts: str, cluster: bool) -> list[bytes]:
+    # In a cluster, the prefix of the slot's wake-up channels is a key, too (keys.py).
+    parts = (*parts, WAKE_PREFIX) if cluster else parts
+    return [key_in_same_slot(key, f".{part}".encode()) for part in parts]
+
+
 def name_to_bytes(name: str) -> bytes:
     """Encode a name as UTF-8; surrogates become the bytes they were decoded from."""
     return name.encode("utf-8", "surrogateescape")
@@ -526,12 +532,7 @@ def _occupancy_keys(
     pending, using = (name.replace("%s", thing).encode() for name in names)
     if cluster:
         check_same_slot(pending, using)
-    parts = (".since", ".seen", f".{WAKE_PREFIX}") if cluster else (".since", ".seen")
-    return (
-        pending,
-        using,
-        *(key_in_same_slot(pending, part.encode()) for part in parts),
-    )
+    return pending, using, *_own_keys(pending, "since", "seen", cluster=cluster)
 
 
 @reading_answer()

@@ -15,7 +15,6 @@ from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
-    Answer,
     Command,
     Downgrade,
     Granted,
@@ -25,7 +24,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Waiting,
 )
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
+from aiorwlock_remote.errors import BackendUnavailable
 
 T = TypeVar("T")
 
@@ -138,21 +137,18 @@ class ReplicaAcks:
             if wait.result() >= self._needed:
                 result.set_result(answer)
                 return
-            error = self._too_few(wait.result())
+            count, seconds = wait.result(), self._milliseconds / 1000
+            error = BackendUnavailable(
+                what=f"{self._where}: {count} of {self._needed} replicas acknowledged"
+                f" the grant within {seconds:g} s; it is given back",
+                replicas=count,
+            )
         log_debug("grant_unacknowledged", server=self._where, error=error)
         instead = grant.instead(error)
         if isinstance(instead, BaseException):
             result.set_exception(instead)
         else:
             result.set_result(instead)
-
-    def _too_few(self, count: int) -> BackendError:
-        seconds = self._milliseconds / 1000
-        return BackendUnavailable(
-            what=f"{self._where}: {count} of {self._needed} replicas acknowledged the"
-            f" grant within {seconds:g} s; it is given back",
-            replicas=count,
-        )
 
 
 def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
@@ -170,8 +166,8 @@ def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     def instead(error: BaseException) -> Reply | BaseException:
         undo(fresh)
         if isinstance(reply, Released):
-            then = tuple(_without_grant(answer) for answer in reply.then)
-            return Released(reply.held, reply.reason, then)
+            then = (Waiting(0, 0) if isinstance(a, Granted) else a for a in reply.then)
+            return Released(reply.held, reply.reason, tuple(then))
         return error
 
     return UnackedGrant(instead, old=len(fresh) < len(grants))
@@ -182,7 +178,3 @@ def _fail_without_mark(wait: Call[int], mark: Pending[Any]) -> None:
     # (test_without_its_mark_wait_says_nothing).
     if mark.error is not None and not wait.done():
         wait.set_exception(mark.error)
-
-
-def _without_grant(answer: Answer) -> Answer:
-    return Waiting(0, 0) if isinstance(answer, Granted) else answer

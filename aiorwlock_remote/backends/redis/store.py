@@ -16,7 +16,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
 from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
 from aiorwlock_remote.backends.redis.examine import allowed, examine, findings_at
-from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
+from aiorwlock_remote.backends.redis.failover import FailoverListener
 from aiorwlock_remote.backends.redis.keys import (
     Keys,
     keys_of,
@@ -243,8 +243,6 @@ class RedisStore:
         channel = self._factory.renewal_channel(
             *(self._options, self._loop, self._endpoint, self._finder)
         )
-        if self._finder is not None:
-            channel = PrimaryChannel(channel, self._finder, self._loop.clock)
         return RedisRenewer(channel, self._settings)
 
     async def aclose(self) -> None:
@@ -302,12 +300,12 @@ class RedisStore:
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
-    ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
-    resource may be granted now.
+    ``wake(resource, 0.0)`` is called in ``loop`` when a waiter for the resource may be
+    granted now.
 
     Raises:
         ConfigurationError: A part or an option of the URL is invalid.
@@ -318,7 +316,7 @@ async def open_store(
         connect_timeout=settings.connect_timeout,
         min_replicas=settings.min_replicas,
     )
-    store = RedisStore(options, host, bell, settings)
+    store = RedisStore(options, loop, wake, settings)
     await store.open()
     return store
 

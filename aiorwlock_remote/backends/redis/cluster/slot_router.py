@@ -334,7 +334,7 @@ class SlotQueue(OfflineQueue):
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
-        return self.take_first()
+        return self._calls.popleft() if self._calls else None
 
 
 class InFlightBySlot:

@@ -60,7 +60,7 @@ class Discovery:
                 slots can be reached.
             ConfigurationError: The seeds are not nodes of a cluster.
         """
-        await self._try_each(self._options.seeds, self._ask_new)
+        await self._try_each(self._options.seeds, self._visit)
         # A seed that has slots has stayed connected. A replica, or a node whose slots
         # have moved away, has not.
         connected = self._nodes.all()
@@ -78,7 +78,7 @@ class Discovery:
         patience = min(NODE_TIMEOUT, self._options.connect_timeout)
         for ask in (
             *(partial(self._ask_at, node) for node in connected),
-            *(partial(self._ask_new, server) for server in others),
+            *(partial(self._visit, server) for server in others),
         ):
             with suppress(BackendError, ConfigurationError, TimeoutError):
                 with anyio.fail_after(patience):
@@ -115,28 +115,12 @@ class Discovery:
             log_debug("topology_changed", server=where, primaries=primaries)
         self._adopt()
 
-    async def _ask_new(self, server: Server) -> None:
-        await self._visit(server, self._ask_at)
-
-    async def _join(self, server: Server) -> NodeConnection:
-        await self._visit(server)
-        node = self._nodes.find(server)
-        if node is None:
-            raise BackendUnavailable(
-                what=f"{shown(server)}: it has no slots any more", nothing_done=True
-            )
-        return node
-
-    async def _visit(
-        self,
-        server: Server,
-        function: Callable[[NodeConnection], Awaitable[None]] | None = None,
-    ) -> None:
+    async def _visit(self, server: Server, *, ask: bool = True) -> None:
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
-            if function is not None:
-                await function(node)
+            if ask:
+                await self._ask_at(node)
             # After the question: the node may have lost its slots while we connected
             # (test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first).
             if server in self._slots.primaries:
@@ -145,6 +129,15 @@ class Discovery:
             if not kept:
                 with anyio.CancelScope(shield=True):
                     await node.aclose()
+
+    async def _join(self, server: Server) -> NodeConnection:
+        await self._visit(server, ask=False)
+        node = self._nodes.find(server)
+        if node is None:
+            raise BackendUnavailable(
+                what=f"{shown(server)}: it has no slots any more", nothing_done=True
+            )
+        return node
 
 
 class TopologyRefresher:

@@ -154,18 +154,14 @@ def take_over(
     Raises:
         Unsupported: The connection has no streams (a fake, or an unknown library).
     """
-    reader = getattr(connection, "_reader", None)
-    writer = getattr(connection, "_writer", None)
-    if not isinstance(reader, asyncio.StreamReader):
-        writer = None
-    if not isinstance(writer, asyncio.StreamWriter):
-        kind = type(connection).__name__
-        raise Unsupported(
-            what=f"{where}: the client's {kind} is not a stream of asyncio",
-            hint="give connect() a URL instead",
-        )
-    assert isinstance(reader, asyncio.StreamReader)
-    return StreamTransport(protocol, connection, reader, writer)
+    match getattr(connection, "_reader", None), getattr(connection, "_writer", None):
+        case asyncio.StreamReader() as reader, asyncio.StreamWriter() as writer:
+            return StreamTransport(protocol, connection, reader, writer)
+    kind = type(connection).__name__
+    raise Unsupported(
+        what=f"{where}: the client's {kind} is not a stream of asyncio",
+        hint="give connect() a URL instead",
+    )
 
 
 async def disconnect(connection: ClientObject) -> None:

@@ -314,7 +314,7 @@ class RedisConnection(ProtocolHandler):
         )
         self._protocol = self._unchecked = None
         self._reloading = False
-        self._connector.outage.lost(error)
+        self._connector.outage.note("redis_lost", error)
         # In front of what was queued meanwhile, so that the order is kept over the loss
         # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
         if unsent:
@@ -340,32 +340,29 @@ class RedisConnection(ProtocolHandler):
         self._watchdog.start()
 
     async def _watch(self) -> None:
-        try:
-            await self._watch_until_idle()
-        finally:  # also if a program cancelled every task of the loop
-            self._watching = False
-
-    async def _watch_until_idle(self) -> None:
         timeout, clock = self._options.command_timeout, self._loop.clock
         marked, since = self._oldest(), clock.now()
         last_look = since
-        while True:
-            await anyio.sleep(timeout / CHECKS_PER_TIMEOUT)
-            now, oldest = clock.now(), self._oldest()
-            # If this loop stood still (a blocking call, SIGSTOP), the reply may already
-            # lie in the socket: the server gets the whole time again.
-            stalled = now - last_look > timeout / 2
-            last_look = now
-            if oldest is not marked or stalled:
-                marked, since = oldest, now
-            elif marked is not None and now - since >= timeout:
-                self._drop_silent(marked)
-                marked, since = self._oldest(), now
-            self._offline.fail_late(
-                now, f"no connection: {self._connector.outage.reason}"
-            )
-            if not self._offline and self._oldest() is None:
-                return
+        try:
+            while True:
+                await anyio.sleep(timeout / CHECKS_PER_TIMEOUT)
+                now, oldest = clock.now(), self._oldest()
+                # If this loop stood still (a blocking call, SIGSTOP), the reply may lie
+                # in the socket already: the server gets the whole time again.
+                stalled = now - last_look > timeout / 2
+                last_look = now
+                if oldest is not marked or stalled:
+                    marked, since = oldest, now
+                elif marked is not None and now - since >= timeout:
+                    self._drop_silent(marked)
+                    marked, since = self._oldest(), now
+                self._offline.fail_late(
+                    now, f"no connection: {self._connector.outage.reason}"
+                )
+                if not self._offline and self._oldest() is None:
+                    return
+        finally:  # also if a program cancelled every task of the loop
+            self._watching = False
 
     def _drop_silent(self, oldest: Call[Any]) -> None:
         where, seconds = self._options.where, self._options.command_timeout
@@ -444,9 +441,6 @@ class OfflineQueue:
     def take(self) -> Iterable[Call[Any]]:
         calls, self._calls = self._calls, deque()
         return calls
-
-    def take_first(self) -> Call[Any] | None:
-        return self._calls.popleft() if self._calls else None
 
     def fail_late(self, now: float, why: str) -> None:
         """Fail calls queued longer than allowed at ``now``; ``why`` is the text."""

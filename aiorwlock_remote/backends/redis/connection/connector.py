@@ -131,7 +131,12 @@ class Handshake:
         hello = self._fields(raw)
         self._check_server(hello)
         if self._select is not None:
-            self._check_database(self._select.result())
+            selected = self._select.result()
+            if isinstance(selected, hiredis.ReplyError) and "range" in str(selected):
+                raise ConfigurationError(
+                    what=f"{self._options.where}: it has no database {self._options.db}"
+                )
+            self._checked(selected)
         for call in self._rest:
             self._checked(call.result())
         run = _info_field(self._info.result(), "run_id")
@@ -175,13 +180,6 @@ class Handshake:
             raise Unsupported(
                 what=f"{where}: the server's version is {version}", hint=_NEEDS
             )
-
-    def _check_database(self, raw: object) -> None:
-        if isinstance(raw, hiredis.ReplyError) and "out of range" in str(raw):
-            raise ConfigurationError(
-                what=f"{self._options.where}: it has no database {self._options.db}"
-            )
-        self._checked(raw)
 
     def _checked(self, raw: object) -> object:
         if not isinstance(raw, hiredis.ReplyError):
@@ -319,7 +317,7 @@ class Connector:
             try:
                 return await self.connect(channels)
             except Exception as exc:  # noqa: BLE001 - defects, too
-                self.outage.retry_failed(exc)
+                self.outage.note("redis_away", exc)
 
     async def _connect(
         self,
@@ -390,19 +388,8 @@ class OutageLog:
         self.reason: str = ""
         """The last error, for messages."""
 
-    def lost(self, error: LockError) -> None:
-        self._note("redis_lost", error)
-
-    def retry_failed(self, error: Exception) -> None:
-        self._note("redis_away", error)
-
-    def recovered(self) -> None:
-        """Log that there is a connection again, if an error was logged."""
-        if self._logged:
-            log_redis("redis_reconnected", logging.INFO, server=self._server)
-        self._logged.clear()
-
-    def _note(self, event: str, error: Exception) -> None:
+    def note(self, event: str, error: Exception) -> None:
+        """Log ``event`` with the reason ``error``, unless that reason was logged."""
         self.reason = str(error)
         if self.reason in self._logged:
             return
@@ -410,6 +397,12 @@ class OutageLog:
         # An error of another kind is a defect of ours, and its traceback is needed.
         defect = None if isinstance(error, LockError) else error
         log_redis(event, exc_info=defect, server=self._server, error=self.reason)
+
+    def recovered(self) -> None:
+        """Log that there is a connection again, if an error was logged."""
+        if self._logged:
+            log_redis("redis_reconnected", logging.INFO, server=self._server)
+        self._logged.clear()
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
