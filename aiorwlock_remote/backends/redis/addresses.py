@@ -46,7 +46,7 @@ def servers_of(address: Address, port: int) -> tuple[Server, ...]:
 
 
 def invalid(address: Address, what: str, hint: str = "") -> ConfigurationError:
-    """Return the error of a URL whose fault ``what`` describes; names its scheme."""
+    """Return the error of the store URL ``address``, which says ``what`` is wrong."""
     return ConfigurationError(what=f"{address.scheme}: {what}", hint=hint)
 
 

@@ -105,11 +105,17 @@ class ConnectionFactory:
         return KeeperChannel(own, fallback, loop.clock, finder)
 
     def dial(self, finder: PrimaryFinder | None) -> Dial:  # noqa: ARG002 - overridden
-        """Return the function that opens the transports of the store's connection."""
+        """Return the function that opens the transports of the store's connection.
+
+        ``finder``: knows which server was the primary before a failover.
+        """
         return dial_url
 
     def own_channel(
         self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
     ) -> DedicatedChannel:
-        """Return a renewal channel with a connection of its own."""
+        """Return a renewal channel that opens a connection of its own.
+
+        ``loop``: the store's event loop. ``finder``: finds the primary, if any.
+        """
         return BlockingConnection(options, loop.clock, ALL, finder)

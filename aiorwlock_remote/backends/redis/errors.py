@@ -196,9 +196,9 @@ def from_client(exc: Exception, where: str) -> BackendError:
 
 
 def lasting(failures: Sequence[Failure]) -> Failure | None:
-    """Return the first failure that time does not mend, ``Unsupported`` before others.
+    """Return the first failure that another attempt cannot cure, None if there is none.
 
-    None if all failures are temporary.
+    ``Unsupported`` goes before ``ConfigurationError``; other errors are temporary.
     """
     for kind in (Unsupported, ConfigurationError):
         for failure in failures:

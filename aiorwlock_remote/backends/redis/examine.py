@@ -40,7 +40,7 @@ async def findings_at(
 ) -> AsyncIterator[Finding]:
     """Yield the findings ``found``, with the server ``where`` added to their names.
 
-    If the server is away, the last one says so.
+    If the server cannot be reached, the last finding says so.
     """
     try:
         async for finding in found:

@@ -125,7 +125,7 @@ class ReplicaAcks:
             mark_key = key_in_same_slot(key, b".mark")
             mark: Call[Any] = Call(as_is, ("SET", mark_key, "", "PX", 1))
             mark.add_done_callback(partial(_fail_without_mark, wait))
-            if not self._endpoint.send_at_once(key, mark, wait):
+            if not self._endpoint.send_at_once(mark, wait):
                 wait.set_exception(BackendUnavailable(what=f"{self._where}: not sent"))
         wait.add_done_callback(partial(self._judge, result, answer, grant))
 

@@ -375,7 +375,10 @@ class WakeupDispatcher:
                 self._endpoint.unsubscribe(channel)
 
     def foreign_holder(self, keys: PublishedKeys) -> None:
-        """Subscribe to events of ``keys``: another program has them, we are next."""
+        """Subscribe to events of ``keys``, which another program holds.
+
+        For a resource whose first queue entry is this client's.
+        """
         # Our scripts publish the key to the channel of the client that is next. Another
         # program publishes nothing, so its release is seen at the next poll, unless the
         # server has keyspace notifications. They are never switched on for that: they

@@ -111,7 +111,6 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
         client_id=b"gate",
-        node_of=heard.nodes.find,
         refresher=search,
     )
     heard.one.connected = False

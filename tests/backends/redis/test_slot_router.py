@@ -123,7 +123,6 @@ class Moving(RuleBasedStateMachine):
             nodes,
             ShardedSubscriptions(self.slots, nodes),
             client_id=b"gate",
-            node_of=nodes.find,
             refresher=TopologyRefresher(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []

@@ -49,7 +49,6 @@ class Burst:
             *(Options(seeds=SERVERS), host, self.slots, nodes),
             ShardedSubscriptions(self.slots, nodes),
             client_id=b"gate",
-            node_of=nodes.find,
             refresher=TopologyRefresher(host, nobody, lambda: True),
         )
         self.clock = host.clock

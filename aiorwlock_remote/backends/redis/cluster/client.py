@@ -24,6 +24,7 @@ from aiorwlock_remote.backends.redis.cluster.nodes import (
 from aiorwlock_remote.backends.redis.cluster.slot_router import (
     SlotRouter,
     is_routed_by_slot,
+    slot_of_call,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, parse_moved, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import (
@@ -85,7 +86,6 @@ class ClusterClient:
         self._router = SlotRouter(
             *(options, loop, self.slots, self._nodes, self._channels),
             client_id=wake_channel.rpartition(b"/")[2],
-            node_of=self._node,
             refresher=self._refresher,
         )
         self._notifying = self._closing = False
@@ -113,7 +113,7 @@ class ClusterClient:
         if owner is None:
             call.failed(not_sent(self._options.where, "no node has slots"))
         else:
-            _ = self._node(owner).submit(call)
+            _ = self._router.node_at(owner).submit(call)
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
@@ -124,9 +124,8 @@ class ClusterClient:
 
     def servers(self) -> dict[str, SendCommand]:
         """Map the name of each node with slots to a function that sends it commands."""
-        return {
-            shown(server): self._node(server).call for server in self.slots.primaries
-        }
+        node_at = self._router.node_at
+        return {shown(one): node_at(one).call for one in self.slots.primaries}
 
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send calls, in one write, to the node of the first call's key.
@@ -135,10 +134,13 @@ class ClusterClient:
         """
         self._router.send(call, *more)
 
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls to the node of ``key``; return False if none could be sent."""
-        node = self._nodes.find(self.slots.owners[slot_of(key)])
-        return node is not None and node.send_at_once(key, *calls)
+    def send_at_once(self, *calls: Call[Any]) -> bool:
+        """Send calls, in one write, to the node of the first call's key.
+
+        Return False if the node cannot be used now, and none of the calls was sent.
+        """
+        node = self._nodes.find(self.slots.owners[slot_of_call(calls[0])])
+        return node is not None and node.send_at_once(*calls)
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, a key's events, at the node that has the key."""
@@ -238,13 +240,6 @@ class ClusterClient:
         return True
 
     # The map
-
-    def _node(self, server: Server) -> NodeConnection:
-        node = self._nodes.find(server)
-        if node is None:
-            node = self._nodes.start(server)
-            self._refresher.hurry()
-        return node
 
     def _adopt(self) -> None:
         if self._closing or self.slots.owners == self._adopted:

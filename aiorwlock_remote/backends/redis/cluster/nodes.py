@@ -170,9 +170,9 @@ class NodePool:
         return self._new_node(server, self._last_peers.get(server))
 
     def add(self, node: NodeConnection) -> bool:
-        """Add a connected node.
+        """Add a connected node that ``make`` returned; return True if it was added.
 
-        Return False if the pool opened another to its server after ``node`` was made.
+        False: the pool has, or had meanwhile, another connection to the same server.
         """
         server = node.server
         # The pool has a node for the server, or had one meanwhile, whose last

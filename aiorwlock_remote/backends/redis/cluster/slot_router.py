@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -66,11 +66,8 @@ class SlotRouter:
         nodes: NodePool,
         channels: ShardedSubscriptions,
         client_id: bytes,
-        node_of: Callable[[Server], NodeConnection],
         refresher: TopologyRefresher,
     ) -> None:
-        # Returns the node of a server, a new one if there is none.
-        self._node_of = node_of
         self._refresher = refresher
         self._where, self._patience = options.where, options.connect_timeout
         self._clock = loop.clock
@@ -83,6 +80,14 @@ class SlotRouter:
         self._closed = False
         self._retrying = BackgroundTask(loop, self._retry)
 
+    def node_at(self, server: Server) -> NodeConnection:
+        """Return the connection to ``server``; start to connect if there is none."""
+        node = self._nodes.find(server)
+        if node is None:
+            node = self._nodes.start(server)
+            self._refresher.hurry()
+        return node
+
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send calls, in one write, to the node of the first call's key.
 
@@ -93,7 +98,7 @@ class SlotRouter:
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
         elif queue is None and owner is not None:
-            self._send_to(self._node_of(owner), call, more)
+            self._send_to(self.node_at(owner), call, more)
             return
         elif queue is not None and len(queue) >= MAX_CALLS and not call.must_go:
             call.failed(self._unsent("too much is under way"))
@@ -328,9 +333,9 @@ class SlotQueue(OfflineQueue):
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
         """Remove and return the first call, None if the queue is empty.
 
-        Sent alone, it shows whether its node serves the slot now. The next one is due
-        after a pause from ``now`` (loop time), which grows; ``random`` (0 to 1) varies
-        it.
+        The caller sends this call alone, to see whether the node serves the slot. The
+        next probe is due after a growing pause from ``now`` (loop time), which
+        ``random`` (0 to 1) varies.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1

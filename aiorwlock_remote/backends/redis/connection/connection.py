@@ -129,9 +129,8 @@ class RedisConnection(ProtocolHandler):
         """Send a command and return its pending reply, not decoded."""
         return self.submit(Call(as_is, args))
 
-    def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command; return its pending raw reply. One server has all keys."""
-        return self.call(*args)
+    call_for_key = call
+    """The counterpart of ``ClusterClient.call_for_key``: one server has all keys."""
 
     def servers(self) -> dict[str, SendCommand]:
         """Map the name of each server (here one) to a function that sends commands."""
@@ -185,15 +184,12 @@ class RedisConnection(ProtocolHandler):
 
     def send(self, *calls: Call[Any]) -> None:
         """Send calls in one write; if there is no connection, queue them in order."""
-        if not self.send_at_once(b"", *calls):
+        if not self.send_at_once(*calls):
             for call in calls:
                 _ = self.submit(call)
 
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - one server has all keys
-        """Send calls in one write; return False if there is no usable connection.
-
-        ``key`` is for clusters and ignored here: the only server has every key.
-        """
+    def send_at_once(self, *calls: Call[Any]) -> bool:
+        """Send calls in one write; return False if there is no usable connection."""
         protocol = self._protocol
         if protocol is None or self._reloading or self._closed or self._full():
             return False

@@ -255,10 +255,11 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, which the next handshake with its server kills there.
+        """The connection made last; None before the first.
 
-        Last connections to other servers are remembered, too, and killed when a
-        failover leads back to them (test_sentinel_cases.py).
+        The next handshake with its server kills it there (CLIENT KILL). So do those
+        with earlier servers, when a failover leads back to them
+        (test_sentinel_cases.py).
         """
         return self._peer
 

@@ -368,11 +368,11 @@ class RespProtocol:
                 self._handler.buffer_full()
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - asyncio's
-        """Return the buffer for the next read, as ``asyncio.BufferedProtocol`` does."""
+        """Return the buffer into which the transport has to read next."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Parse the first ``nbytes`` of the buffer. Never raises."""
+        """Parse what the transport has read: the buffer's first ``nbytes`` bytes."""
         self.received(self._buffer[:nbytes])
 
     def received(self, data: bytes | memoryview) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import hiredis
 
@@ -308,8 +308,7 @@ class MainLoopChannel:
                 return
             for call in calls:
                 call.add_done_callback(done)
-            key = cast("bytes", batch[0][1][1])
-            if not self._send_at_once(key, *calls):
+            if not self._send_at_once(*calls):
                 for call in calls:
                     call.failed(not_sent(self._where, "there is no connection"))
 
