@@ -1,27 +1,10 @@
 """Maps what the server and the network report to the errors of this library.
 
-By the first word of the server's answer:
-
-==============================  ====================  ============  ==============
-reply                           raised                carried out?  try again?
-==============================  ====================  ============  ==============
-LOADING BUSY TRYAGAIN           BackendUnavailable    no            yes
-MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
-READONLY                        BackendUnavailable    no            yes, elsewhere
-NOREPLICAS                      BackendUnavailable    no            yes
-OOM MISCONF                     BackendError          no            once repaired
-UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
-WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
-NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
-ERR unknown command …           Unsupported           no            no
-ERR The user executing … can't  Unsupported           perhaps       no
-ERR ACL failure in script …     Unsupported           perhaps       no
-… with `` script: `` and a name  as above              perhaps       no
-WRONGTYPE BADRECORD             BadRecord             no            no
-ILLEGAL                         IllegalCommand        no            a bug of ours
-ERR max number of clients …     BackendUnavailable    no            yes
-anything else                   BackendError          perhaps       no
-==============================  ====================  ============  ==============
+``_BY_WORD`` has the first words of error replies. What the server refused with one of
+them was not carried out (``nothing_done``), unless the refusal came in the middle of a
+script: then the reply ends with `` script: `` and its name, and what the script did
+before stays. Of all other replies nothing is known but that a try may be repeated
+(``BackendUnavailable``) or not (``BackendError``, ``Unsupported``, ``BadRecord``).
 """
 
 from __future__ import annotations

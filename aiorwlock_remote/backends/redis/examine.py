@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from aiorwlock_remote.backends.redis.connection.connector import info_fields, text_of
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock, Finding
 
@@ -25,7 +26,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
     ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
     The server's clock is compared with ``clock``.
     """
-    info = await _info(send)
+    info = info_fields(await allowed(send("INFO")) or "")
     yield _version(info)
     yield _role(info)
     yield await _skew(send, clock)
@@ -52,7 +53,7 @@ async def findings_at(
 
 async def _setting(send: Send, name: str) -> str | None:
     found = await allowed(send("CONFIG", "GET", name))
-    values = [] if found is None else [_text(value) for value in dict(found).values()]
+    values = [] if found is None else [text_of(value) for value in dict(found).values()]
     return values[0] if values else None
 
 
@@ -64,12 +65,6 @@ async def allowed(reply: Awaitable[Any]) -> Any:  # noqa: ANN401 - not decoded
         raise
     except BackendError:
         return None
-
-
-async def _info(send: Send) -> dict[str, str]:
-    info = await allowed(send("INFO"))
-    pairs = (line.partition(":") for line in _text(info or "").splitlines())
-    return {name: value for name, colon, value in pairs if colon}
 
 
 def _version(info: dict[str, str]) -> Finding:
@@ -165,7 +160,3 @@ async def _kill(send: Send) -> Finding:
             meaning += " out late; their grants end with the lease (+client|kill)"
             return Finding("rights", "no CLIENT KILL", meaning, "note")
     return Finding("rights", "CLIENT KILL", "a lost connection cannot act later")
-
-
-def _text(raw: object) -> str:
-    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)

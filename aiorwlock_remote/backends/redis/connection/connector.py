@@ -110,13 +110,10 @@ class Handshake:
             *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
             *(SubscribeCall("SUBSCRIBE", channel) for channel in channels),
         ]
-
-    @property
-    def calls(self) -> list[Call[Any]]:
         # SELECT before everything that depends on the database
         # (test_a_database_is_selected_before_anything_is_subscribed).
-        first = [self._hello] if self._select is None else [self._hello, self._select]
-        return [*first, self._info, *self._rest]
+        select = [] if self._select is None else [self._select]
+        self.calls: list[Call[Any]] = [self._hello, *select, self._info, *self._rest]
 
     def judge(self) -> Peer:
         """Check the replies of ``calls`` (all done); return client id and run id.
@@ -139,11 +136,11 @@ class Handshake:
             self._checked(selected)
         for call in self._rest:
             self._checked(call.result())
-        run = _info_field(self._info.result(), "run_id")
+        run = info_fields(self._info.result()).get("run_id", "")
         return Peer(number=int(hello.get("id", 0)), run=run)
 
     def _fail_without_hello(self, info: object) -> NoReturn:
-        where, known = self._options.where, _info_field(info, "redis_version")
+        where, known = self._options.where, info_fields(info).get("redis_version", "")
         self._check_version(known)
         version = f"version {known}" if known else "a server of unknown version"
         raise Unsupported(
@@ -157,7 +154,7 @@ class Handshake:
         if not isinstance(raw, dict):
             raise not_redis(self._options.where)
         found: dict[Any, Any] = raw  # pyright: ignore[reportUnknownVariableType]
-        return {_text(name): _text(value) for name, value in found.items()}
+        return {text_of(name): text_of(value) for name, value in found.items()}
 
     def _check_server(self, hello: dict[str, str]) -> None:
         where = self._options.where
@@ -210,15 +207,14 @@ class _HandshakeCall(Call[Any]):
         self.set_result(hiredis.ReplyError(text))
 
 
-def _info_field(info: object, wanted: str) -> str:
-    for line in _text(info).splitlines():
-        name, _, value = line.partition(":")
-        if name == wanted:
-            return value
-    return ""
+def info_fields(info: object) -> dict[str, str]:
+    """Return the fields in a reply to INFO; none if the reply is an error."""
+    pairs = (line.partition(":") for line in text_of(info).splitlines())
+    return {name: value for name, colon, value in pairs if colon}
 
 
-def _text(raw: object) -> str:
+def text_of(raw: object) -> str:
+    """Return a reply as text, whatever its type."""
     return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
 
 
