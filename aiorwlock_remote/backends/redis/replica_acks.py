@@ -67,16 +67,6 @@ class ReplicaAcks:
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
 
-    def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
-        """Send a call; set its reply once enough replicas have acknowledged the grants.
-
-        If too few do, the request fails with ``BackendUnavailable``, and ``undo`` is
-        called with the tickets of new grants. Older grants are left alone: a reply may
-        have reported them. Grants that a release made to waiters are reported as
-        ``Waiting``, so that the waiters ask again; the release itself needs no replica.
-        """
-        return self.confirm(call, partial(_unacked, undo))
-
     def confirm(
         self, call: Call[T], unacked: Callable[[T], UnackedGrant[T] | None]
     ) -> Pending[T]:
@@ -151,7 +141,14 @@ class ReplicaAcks:
             result.set_result(instead)
 
 
-def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
+def unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
+    """Return the grants in a reply to a lock's command; None if there are none.
+
+    If too few replicas acknowledge them, the request fails with ``BackendUnavailable``,
+    and ``undo`` is called with the tickets of new grants. Older grants are left alone:
+    a reply may have reported them. Grants that a release made to waiters are reported
+    as ``Waiting``, so that the waiters ask again; the release itself needs no replica.
+    """
     answers = reply.then if isinstance(reply, Released) else (reply,)
     grants = [
         (grant.ticket, grant.since == answer.now)

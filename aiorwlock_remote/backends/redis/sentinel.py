@@ -66,8 +66,6 @@ PrimaryAnswer = tuple[int, Server]
 """Epoch of the latest failover that a Sentinel knows of, and the primary since then."""
 UNKNOWN_EPOCH = -1
 """Epoch in the answer of a Sentinel that refuses the user ``SENTINEL MASTER``."""
-Login = tuple[str, str] | None
-"""User name and password, or None."""
 
 _MORE = object()
 _Steps = Generator[int, None, PrimaryAnswer]
@@ -92,7 +90,8 @@ class Sentinels(TlsOptionsMixin):
         return f"{self.name} (Sentinel at {', '.join(map(shown, self.servers))})"
 
     @property
-    def login(self) -> Login:
+    def login(self) -> tuple[str, str] | None:
+        """User name and password to log in with; None if neither is given."""
         if self.username or self.password:
             return self.username or "default", self.password or ""
         return None

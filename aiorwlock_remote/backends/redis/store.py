@@ -33,7 +33,7 @@ from aiorwlock_remote.backends.redis.recipes import (
     decode_member,
     encode_member,
 )
-from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant, unacked
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core.commands import (
@@ -183,7 +183,8 @@ class RedisStore:
         if self._replicas is None or not may_grant(command):
             return self._endpoint.run(script, args, decode, must_go=must_go)
         call = Call(decode, args, script, must_go)
-        return self._replicas.ask(call, partial(self._withdraw, resource))
+        undo = partial(self._withdraw, resource)
+        return self._replicas.confirm(call, partial(unacked, undo))
 
     def watch(self, resource: Resource) -> None:
         self._wakeups.watch(resource, self._keys_of(resource).published)

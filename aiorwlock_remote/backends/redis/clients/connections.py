@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -111,23 +111,34 @@ class ClientConnectionFactory(ConnectionFactory):
         self.off_loop: bool = _can_be_cloned(pool)
 
     def dial(self, finder: PrimaryFinder | None) -> Dial:
-        return partial(self._dial, finder, self._on_loop)
+        return partial(self._dial, finder, in_thread=False)
 
     def own_channel(
         self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
     ) -> ThreadLoopChannel:
-        dial = partial(self._dial, finder, self._in_thread)
+        dial = partial(self._dial, finder, in_thread=True)
         return ThreadLoopChannel(options, loop, dial, finder)
 
     async def _dial(
         self,
         finder: PrimaryFinder | None,
-        connect: Callable[[Options, RespProtocol], Awaitable[StreamTransport]],
         options: Options,
         protocol: RespProtocol,
         _loop: EventLoop,
+        *,
+        in_thread: bool,
     ) -> StreamTransport:
-        transport = await connect(options, protocol)
+        made, settings = self._pool.connection_class, _settings(self._pool)
+        if in_thread and made.__name__ in _OF_SENTINEL:
+            # Sentinel's connection class asks through its pool, whose clients belong to
+            # the user's loop. Its plain base class connects to a given address.
+            made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
+            settings.pop("connection_pool", None)
+            try:
+                settings["host"], settings["port"] = await _primary_of(self._pool)
+            except Exception as exc:
+                raise from_client(exc, options.where) from exc
+        transport = await _connected(options, protocol, made, settings)
         # A client believes the first Sentinel that answers, even one that has not heard
         # of the failover; `finder` has asked all of them (test_planned_failover.py).
         if finder is not None and finder.was_left(transport.server):
@@ -137,28 +148,6 @@ class ClientConnectionFactory(ConnectionFactory):
                 nothing_done=True,
             )
         return transport
-
-    async def _on_loop(
-        self, options: Options, protocol: RespProtocol
-    ) -> StreamTransport:
-        made, settings = self._pool.connection_class, _settings(self._pool)
-        return await _connected(options, protocol, made, settings)
-
-    async def _in_thread(
-        self, options: Options, protocol: RespProtocol
-    ) -> StreamTransport:
-        pool, settings = self._pool, _settings(self._pool)
-        made = pool.connection_class
-        if made.__name__ in _OF_SENTINEL:
-            # Sentinel's connection class asks through its pool, whose clients belong to
-            # the user's loop. Its plain base class connects to a given address.
-            made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
-            settings.pop("connection_pool", None)
-            try:
-                settings["host"], settings["port"] = await _primary_of(pool)
-            except Exception as exc:
-                raise from_client(exc, options.where) from exc
-        return await _connected(options, protocol, made, settings)
 
 
 class ThreadLoopChannel(ProtocolHandler):

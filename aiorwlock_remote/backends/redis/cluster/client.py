@@ -80,9 +80,8 @@ class ClusterClient:
         self._nodes = NodePool(options, loop, scripts, self, on_message, dial)
         self._channels = ShardedSubscriptions(self.slots, self._nodes)
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
-        self._refresher = TopologyRefresher(
-            loop, self._discovery.ask, self._nodes.all_connected
-        )
+        complete = lambda: all(node.connected for node in self._nodes.all())  # noqa: E731
+        self._refresher = TopologyRefresher(loop, self._discovery.ask, complete)
         self._router = SlotRouter(
             *(options, loop, self.slots, self._nodes, self._channels),
             client_id=wake_channel.rpartition(b"/")[2],

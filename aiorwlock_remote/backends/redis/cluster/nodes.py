@@ -191,10 +191,6 @@ class NodePool:
         """Return the nodes that have slots, or had slots a moment ago."""
         return list(self._nodes.values())
 
-    def all_connected(self) -> bool:
-        """Return True if no node of the pool is waiting for its connection."""
-        return all(node.connected for node in self._nodes.values())
-
     def start(self, server: Server) -> NodeConnection:
         """Add a new node and return it; it connects in the background."""
         node = self._nodes[server] = self.make(server)
