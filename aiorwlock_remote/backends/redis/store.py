@@ -72,6 +72,11 @@ from aiorwlock_remote.ports import (
 
 CACHE_SIZE = 4096
 """Maximum number of resources whose keys are cached."""
+KEY_REMOVED_EVENTS = frozenset("gxA")
+"""Letters of ``notify-keyspace-events`` for keys that were deleted or expired."""
+
+PublishedKeys = tuple[bytes, ...]
+"""Those keys of one resource that other programs use, too."""
 
 
 class RedisStore:
@@ -273,19 +278,14 @@ class RedisStore:
         reply, woken = decode_step(command, raw)
         if woken:  # a script sends no message to the client that called it
             self._wake(keys.resource, 0.0)
-        if type(reply) is Waiting:
-            self._look_out(keys, reply)
-        elif type(reply) is Released and reply.then:
-            for answer in reply.then:
-                if type(answer) is Waiting:
-                    self._look_out(keys, answer)
+        for answer in reply.then if type(reply) is Released else (reply,):
+            # A foreign holder publishes no message when it leaves, and only the client
+            # that is next has to know (test_who_waits_for_a_foreigner).
+            if type(answer) is not Waiting or answer.ahead != 0:
+                continue
+            if is_foreign_holder(answer.holders):
+                self._wakeups.foreign_holder(keys.published)
         return reply
-
-    # A foreign holder publishes no message when it leaves, and only the client that is
-    # next has to know (test_who_waits_for_a_foreigner).
-    def _look_out(self, keys: Keys, waiting: Waiting) -> None:
-        if waiting.ahead == 0 and is_foreign_holder(waiting.holders):
-            self._wakeups.foreign_holder(keys.published)
 
     def _is_lockable(self, resource: Resource) -> bool:
         try:
@@ -320,13 +320,6 @@ async def open_store(
     store = RedisStore(options, loop, wake, settings)
     await store.open()
     return store
-
-
-PublishedKeys = tuple[bytes, ...]
-"""Those keys of one resource that other programs use, too."""
-
-KEY_REMOVED_EVENTS = frozenset("gxA")
-"""Letters of ``notify-keyspace-events`` for keys that were deleted or expired."""
 
 
 class WakeupDispatcher:

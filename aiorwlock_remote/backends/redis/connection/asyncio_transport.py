@@ -157,11 +157,12 @@ def take_over(
     match getattr(connection, "_reader", None), getattr(connection, "_writer", None):
         case asyncio.StreamReader() as reader, asyncio.StreamWriter() as writer:
             return StreamTransport(protocol, connection, reader, writer)
-    kind = type(connection).__name__
-    raise Unsupported(
-        what=f"{where}: the client's {kind} is not a stream of asyncio",
-        hint="give connect() a URL instead",
-    )
+        case _:
+            kind = type(connection).__name__
+            raise Unsupported(
+                what=f"{where}: the client's {kind} is not a stream of asyncio",
+                hint="give connect() a URL instead",
+            )
 
 
 async def disconnect(connection: ClientObject) -> None:
