@@ -78,7 +78,8 @@ class Keys:
         Raises:
             ConfigurationError: In a cluster, the pair would have different slots.
         """
-        keys, self.published = self._names(resource, prefix, cluster=cluster)
+        keys, published = self._names(resource, prefix, cluster=cluster)
+        self.published: tuple[bytes, ...] = published
         self.resource: Resource = resource
         self.seat: bytes = keys[0]
         # The number of keys, the keys, ARGV[1].

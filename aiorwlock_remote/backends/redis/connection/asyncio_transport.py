@@ -65,8 +65,8 @@ class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
         # costs up to half of a round trip if the C library maps that memory anew each
         # time. The methods of `protocol` and of the loop's transport stand in for our
         # own, which saves two calls for every request and every reply.
-        self.get_buffer = protocol.get_buffer  # type: ignore[method-assign]
-        self.buffer_updated = protocol.buffer_updated  # type: ignore[method-assign]
+        self.get_buffer: Callable[[int], memoryview] = protocol.get_buffer  # type: ignore[assignment]
+        self.buffer_updated: Callable[[int], None] = protocol.buffer_updated  # type: ignore[assignment]
         self.write: Callable[[bytes], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
