@@ -41,10 +41,13 @@ def servers_of(address: Address, port: int) -> tuple[Server, ...]:
         found = ()
     for server in found:
         if not 0 < server[1] < 65536:
-            raise ConfigurationError(
-                what=f"{address.scheme}: {shown(server)} has no port from 1 to 65535"
-            )
+            raise invalid(address, f"{shown(server)} has no port from 1 to 65535")
     return found
+
+
+def invalid(address: Address, what: str, hint: str = "") -> ConfigurationError:
+    """Return the error of the store URL ``address``, which says ``what`` is wrong."""
+    return ConfigurationError(what=f"{address.scheme}: {what}", hint=hint)
 
 
 def shown(server: Server) -> str:
@@ -159,8 +162,8 @@ def _server(address: Address, text: str, port: int) -> Server:
     if found is None:
         # The text is not shown: it may be a part of a password with a comma in it
         # (test_a_torn_password_is_not_shown).
-        raise ConfigurationError(
-            what=f"{address.scheme}: one of several is not a host with a port perhaps",
+        raise invalid(
+            *(address, "one of several is not a host with a port perhaps"),
             hint="as in host1,host2:7000,[::1]:7001; in a password, %2C is a comma",
         )
     return found["six"] or found["host"], int(found["port"] or port)

@@ -46,7 +46,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote, Requester
 from aiorwlock_remote.core.mutex_record import why_gone
-from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendError, LossReason
 
 # First items of answers. A fence is above zero, so that none of these can be taken for
@@ -77,22 +77,14 @@ def encode(keys: Keys, command: Command, client_id: str = "") -> Request:
 
 
 def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
-    claims = command.claims
-    ask = _encode_ask(command, client_id)
-    if len(claims) != 1:
-        return keys.enter, (*keys.args, "a", client_id, ask, *_encode_claims(claims))
-    claim = claims[0]
-    lease = claim.lease
-    kind = "a"
+    claims, kind = command.claims, "a"
     # The short cuts of fast.lua are for one claim with a lease, while no other task of
     # this client waits. test_differential.py runs them against the long way.
-    if lease and not (command.more or claim.lock_delay):
+    alone = len(claims) == 1 and not command.more
+    if alone and claims[0].lease and not claims[0].lock_delay:
         kind = "w" if command.mode is WRITE else "e"
-    shown = "" if lease is None else lease
-    return keys.enter, (
-        *(*keys.args, kind, client_id, ask),
-        *(claim.ticket, shown, _encode_details(claim)),
-    )
+    ask = _encode_ask(command, client_id)
+    return keys.enter, (*keys.args, kind, client_id, ask, *_encode_claims(claims))
 
 
 def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
@@ -112,16 +104,8 @@ def _is_own_writer(ask: Acquire, client_id: str) -> bool:
 
 
 def _encode_withdraw(keys: Keys, command: Withdraw, client_id: str) -> Request:
-    return keys.leave, (
-        *keys.args,
-        "t",
-        client_id,
-        _MODE_LETTERS[command.mode],
-        int(command.keep),
-        command.upgrader,
-        command.client_id,
-        *command.tickets,
-    )
+    args = (*keys.args, "t", client_id, _MODE_LETTERS[command.mode], int(command.keep))
+    return keys.leave, (*args, command.upgrader, command.client_id, *command.tickets)
 
 
 def _encode_renew(keys: Keys, command: Renew, client_id: str) -> Request:
@@ -134,14 +118,10 @@ def _encode_renew(keys: Keys, command: Renew, client_id: str) -> Request:
     return keys.leave, tuple(args)
 
 
-def _encode_downgrade(keys: Keys, command: Downgrade, client_id: str) -> Request:
+def _encode_move(keys: Keys, command: Downgrade | Adopt, client_id: str) -> Request:
+    kind = "d" if isinstance(command, Downgrade) else "o"
     claim = _encode_claims((command.claim,))
-    return keys.leave, (*keys.args, "d", client_id, command.ticket, *claim)
-
-
-def _encode_adopt(keys: Keys, command: Adopt, client_id: str) -> Request:
-    claim = _encode_claims((command.claim,))
-    return keys.leave, (*keys.args, "o", client_id, command.ticket, *claim)
+    return keys.leave, (*keys.args, kind, client_id, command.ticket, *claim)
 
 
 def _encode_upgrade(keys: Keys, command: Upgrade, client_id: str) -> Request:
@@ -165,9 +145,9 @@ _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
     Release: _encode_release,
     Withdraw: _encode_withdraw,
     Renew: _encode_renew,
-    Downgrade: _encode_downgrade,
+    Downgrade: _encode_move,
     Upgrade: _encode_upgrade,
-    Adopt: _encode_adopt,
+    Adopt: _encode_move,
     ForceRelease: _encode_force,
 }
 
@@ -175,15 +155,11 @@ _ENCODERS: dict[type[Any], Callable[[Keys, Any, str], Request]] = {
 def _encode_claims(claims: tuple[Claim, ...]) -> tuple[Arg, ...]:
     args: list[Arg] = []
     for claim in claims:
-        lease = claim.lease
-        args += (claim.ticket, "" if lease is None else lease, _encode_details(claim))
+        ticket, lease, who = claim.ticket, claim.lease, claim.who
+        shown = _encode_who(who.host, who.pid, who.task, who.reason)
+        details = f"{holder_of(ticket)},{claim.lock_delay},{shown}"
+        args += (ticket, "" if lease is None else lease, details)
     return tuple(args)
-
-
-def _encode_details(claim: Claim) -> str:
-    who = claim.who
-    shown = _encode_who(who.host, who.pid, who.task, who.reason)
-    return f"{holder_of(claim.ticket)},{claim.lock_delay},{shown}"
 
 
 @lru_cache(maxsize=1024)
@@ -192,36 +168,18 @@ def _encode_who(host: str, pid: int, task: str, reason: str) -> str:
 
 
 def _encode_ask(command: Acquire, client_id: str) -> str:
-    return _ask_text(
-        command.mode,
-        command.policy,
-        command.may_queue,
-        command.more,
-        command.waiting,
-        command.max_waiters,
-        command.entry_ttl,
-        command.claim_window,
+    limit = command.max_waiters
+    return _joined(
+        *(_MODE_LETTERS[command.mode], command.policy, int(command.may_queue)),
+        *(command.more, command.waiting, "" if limit is None else limit),
+        *(command.entry_ttl, command.claim_window),
         "=" if command.client_id == client_id else command.client_id,
     )
 
 
 @lru_cache(maxsize=4096)
-def _ask_text(
-    mode: Mode,
-    policy: Policy,
-    may_queue: bool,  # noqa: FBT001 - positional: the cache's key
-    more: int,
-    waiting: int,
-    max_waiters: int | None,
-    entry_ttl: int,
-    claim_window: int,
-    client_id: str,
-) -> str:
-    limit = "" if max_waiters is None else max_waiters
-    return (
-        f"{_MODE_LETTERS[mode]},{policy},{int(may_queue)},{more},{waiting},{limit},"
-        f"{entry_ttl},{claim_window},{client_id}"
-    )
+def _joined(*parts: str | int) -> str:
+    return ",".join(map(str, parts))
 
 
 def decode(command: Command, raw: Raw) -> Reply:
@@ -314,8 +272,7 @@ def grant_of(
 
 def _loss_note(text: str) -> LossNote:
     fence, holder, reason = text.split(",")
-    known: dict[str, LossReason] = {"stolen": "stolen"}
-    return LossNote(int(fence), holder, known.get(reason, "forced"))
+    return LossNote(int(fence), holder, "stolen" if reason == "stolen" else "forced")
 
 
 def _decode_acquire(command: Acquire, raw: Raw) -> Answer:
@@ -462,10 +419,6 @@ def _decode_adopt(command: Adopt, raw: Raw) -> Granted | NotHeld:
     return Granted((grant,), now)
 
 
-def _decode_force(_command: ForceRelease, raw: Raw) -> Forced:
-    return Forced(yes_no(raw))
-
-
 def yes_no(raw: Raw) -> bool:
     """Return True for 1 and False for 0; else raise ValueError or TypeError."""
     if number_of(raw) not in _YES_NO:
@@ -481,5 +434,5 @@ _DECODERS: dict[type[Any], Callable[[Any, Any], Reply]] = {
     Downgrade: _decode_conversion,
     Upgrade: _decode_conversion,
     Adopt: _decode_adopt,
-    ForceRelease: _decode_force,
+    ForceRelease: lambda _, raw: Forced(yes_no(raw)),
 }

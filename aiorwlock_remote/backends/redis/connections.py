@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TypedDict, Unpack
 
 import anyio
 
@@ -14,10 +13,10 @@ from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
 )
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Dial, dial_url
-from aiorwlock_remote.backends.redis.connection.protocol import Script
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
-    FallbackChannel,
+    DedicatedChannel,
+    KeeperChannel,
     MainLoopChannel,
     RenewalChannel,
 )
@@ -30,19 +29,12 @@ Endpoint = RedisConnection | ClusterClient
 """What a store sends commands to; both classes have the same methods and guarantees."""
 
 
-class ConnectionCallbacks(TypedDict):
-    """Types of the arguments ``on_message`` and ``on_reconnect`` of RedisConnection."""
-
-    on_message: Callable[[bytes, bytes], object]
-    on_reconnect: Callable[[], object]
-
-
 class ConnectionFactory:
     """Opens the connections of a store according to its ``Options``.
 
-    Subclasses may open connections in another way. Commands, replies and messages
-    always go through ``RedisConnection``, with one connection per server, so their
-    order and the effects of a lost connection are the same for every factory.
+    Subclasses may dial in another way. Commands, replies and messages always go through
+    ``RedisConnection``, with one connection per server, so their order and the effects
+    of a lost connection are the same for every factory.
     """
 
     off_loop: bool = True
@@ -54,7 +46,8 @@ class ConnectionFactory:
         loop: EventLoop,
         wake_channel: bytes,
         finder: PrimaryFinder | None,
-        **callbacks: Unpack[ConnectionCallbacks],
+        on_message: Callable[[bytes, bytes], object],
+        on_reconnect: Callable[[], object],
     ) -> Endpoint:
         """Connect, and subscribe to ``wake_channel``.
 
@@ -63,28 +56,37 @@ class ConnectionFactory:
             loop: The event loop of all callers and callbacks.
             wake_channel: The channel of messages that wake this client.
             finder: Finds the primary, if Sentinels watch the server.
-            **callbacks: ``on_message(channel, data)``; ``on_reconnect()`` after a loss.
+            on_message: Called with channel and payload of each message.
+            on_reconnect: Called when a lost connection was replaced.
 
         Raises:
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
-        if not options.seeds:
-            return await open_connection(
-                *(options, loop, ALL),
-                channels=(wake_channel,),
-                finder=finder,
-                **callbacks,
+        endpoint: Endpoint
+        if options.seeds:
+            # Connected to one node; to the others when they are needed.
+            endpoint = ClusterClient(
+                *(options, loop, ALL, wake_channel),
+                on_message=on_message,
+                on_reconnect=on_reconnect,
             )
-        # Connected to one node; to the others when they are needed.
-        cluster = ClusterClient(options, loop, ALL, wake_channel, **callbacks)
+        else:
+            endpoint = RedisConnection(
+                *(options, loop, ALL),
+                on_message=on_message,
+                on_reconnect=on_reconnect,
+                channels=(wake_channel,),
+                dial=self.dial(finder),
+                finder=finder,
+            )
         try:
-            await cluster.open()
+            await endpoint.open()
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await cluster.aclose()
+                await endpoint.aclose()
             raise
-        return cluster
+        return endpoint
 
     def renewal_channel(
         self,
@@ -98,34 +100,22 @@ class ConnectionFactory:
             adopt = partial(loop.call_soon, endpoint.adopt_map)
             slots = endpoint.slots
             return ClusterRenewalChannel(options, loop.clock, ALL, slots, adopt)
-        own = BlockingConnection(options, loop.clock, ALL, finder)
         fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
-        return FallbackChannel(own, fallback, loop.clock)
+        own = self.own_channel(options, loop, finder) if self.off_loop else None
+        return KeeperChannel(own, fallback, loop.clock, finder)
 
+    def dial(self, finder: PrimaryFinder | None) -> Dial:  # noqa: ARG002 - overridden
+        """Return the function that opens the transports of the store's connection.
 
-async def open_connection(
-    options: Options,
-    loop: EventLoop,
-    scripts: Sequence[Script],
-    *,
-    channels: Iterable[bytes] = (),
-    dial: Dial = dial_url,
-    finder: PrimaryFinder | None = None,
-    **callbacks: Unpack[ConnectionCallbacks],
-) -> RedisConnection:
-    """Create a ``RedisConnection`` with these arguments, open it, and return it.
+        ``finder``: knows which server was the primary before a failover.
+        """
+        return dial_url
 
-    With ``finder``, the connection is replaced when another server becomes the primary.
-    """
-    connection = RedisConnection(
-        *(options, loop, scripts),
-        channels=channels,
-        dial=dial,
-        finder=finder,
-        **callbacks,
-    )
-    # Registered before the first await, so that no switch is missed.
-    if finder is not None:
-        finder.on_switch(partial(loop.call_soon, connection.leave_former_primary))
-    await connection.open()
-    return connection
+    def own_channel(
+        self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
+    ) -> DedicatedChannel:
+        """Return a renewal channel that opens a connection of its own.
+
+        ``loop``: the store's event loop. ``finder``: finds the primary, if any.
+        """
+        return BlockingConnection(options, loop.clock, ALL, finder)

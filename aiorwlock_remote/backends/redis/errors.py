@@ -1,43 +1,30 @@
 """Maps what the server and the network report to the errors of this library.
 
-By the first word of the server's answer:
-
-==============================  ====================  ============  ==============
-reply                           raised                carried out?  try again?
-==============================  ====================  ============  ==============
-LOADING BUSY TRYAGAIN           BackendUnavailable    no            yes
-MASTERDOWN CLUSTERDOWN          BackendUnavailable    no            yes
-READONLY                        BackendUnavailable    no            yes, elsewhere
-NOREPLICAS                      BackendUnavailable    no            yes
-OOM MISCONF                     BackendError          no            once repaired
-UNKILLABLE EXECABORT NOSCRIPT   BackendError          no            no
-WRONGPASS NOAUTH NOPERM DENIED  Unsupported           no            no
-NOPROTO MOVED ASK CROSSSLOT     Unsupported           no            no
-ERR unknown command …           Unsupported           no            no
-ERR The user executing … can't  Unsupported           perhaps       no
-ERR ACL failure in script …     Unsupported           perhaps       no
-… with `` script: `` and a name  as above              perhaps       no
-WRONGTYPE BADRECORD             BadRecord             no            no
-ILLEGAL                         IllegalCommand        no            a bug of ours
-ERR max number of clients …     BackendUnavailable    no            yes
-anything else                   BackendError          perhaps       no
-==============================  ====================  ============  ==============
+``_BY_WORD`` has the first words of error replies. What the server refused with one of
+them was not carried out (``nothing_done``), unless the refusal came in the middle of a
+script: then the reply ends with `` script: `` and its name, and what the script did
+before stays. Of all other replies nothing is known but that a try may be repeated
+(``BackendUnavailable``) or not (``BackendError``, ``Unsupported``, ``BadRecord``).
 """
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
+from aiorwlock_remote._util.tls import certificate_not_trusted
 from aiorwlock_remote.core.commands import IllegalCommand
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     BadRecord,
+    ConfigurationError,
     LockError,
     Unsupported,
 )
 
 Refusal = BackendError | IllegalCommand
+Failure = BackendError | ConfigurationError
 
 _PERMISSION = "the user in the URL lacks a permission, or its password is wrong"
 _NOT_IN_SCRIPTS = (
@@ -145,11 +132,7 @@ def from_failure(exc: BaseException | None, where: str) -> BackendError:
     # trio raises TLS errors as the cause of its own.
     cause = exc if isinstance(exc, ssl.SSLError) else exc.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return Unsupported(
-            what=f"{where}: its certificate is not trusted: {cause.verify_message}",
-            hint="ca_file=… names who signed it; verify=no trusts anybody",
-            nothing_done=True,
-        )
+        return certificate_not_trusted(where, cause.verify_message)
     if isinstance(cause, ssl.SSLError):
         reason = cause.reason or "failed"
         plain = reason == "WRONG_VERSION_NUMBER"
@@ -193,6 +176,18 @@ def from_client(exc: Exception, where: str) -> BackendError:
             made, hint = known
             return made(what=f"{where}: {said}", hint=hint)
     return BackendUnavailable(what=f"{where}: {said}")
+
+
+def lasting(failures: Sequence[Failure]) -> Failure | None:
+    """Return the first failure that another attempt cannot cure, None if there is none.
+
+    ``Unsupported`` goes before ``ConfigurationError``; other errors are temporary.
+    """
+    for kind in (Unsupported, ConfigurationError):
+        for failure in failures:
+            if isinstance(failure, kind):
+                return failure
+    return None
 
 
 def not_sent(where: str, why: str, *, for_good: bool = True) -> BackendUnavailable:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from aiorwlock_remote.backends.redis.connection.connector import info_fields, text_of
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.ports import Clock, Finding
 
@@ -25,7 +26,7 @@ async def examine(send: Send, clock: Clock) -> AsyncIterator[Finding]:
     ``send("CONFIG", "GET", name)`` sends a command to the server and awaits its reply.
     The server's clock is compared with ``clock``.
     """
-    info = await _info(send)
+    info = info_fields(await allowed(send("INFO")) or "")
     yield _version(info)
     yield _role(info)
     yield await _skew(send, clock)
@@ -40,7 +41,7 @@ async def findings_at(
 ) -> AsyncIterator[Finding]:
     """Yield the findings ``found``, with the server ``where`` added to their names.
 
-    If the server is away, the last one says so.
+    If the server cannot be reached, the last finding says so.
     """
     try:
         async for finding in found:
@@ -50,26 +51,20 @@ async def findings_at(
         yield Finding(f"reachable {where}", "no", meaning, "bad")
 
 
-async def _info(send: Send) -> dict[str, str]:
-    try:
-        text = _text(await send("INFO"))
-    except BackendUnavailable:
-        raise
-    except BackendError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value for name, colon, value in pairs if colon}
-
-
 async def _setting(send: Send, name: str) -> str | None:
+    found = await allowed(send("CONFIG", "GET", name))
+    values = [] if found is None else [text_of(value) for value in dict(found).values()]
+    return values[0] if values else None
+
+
+async def allowed(reply: Awaitable[Any]) -> Any:  # noqa: ANN401 - not decoded
+    """Await the reply to a command; return None if the user may not send it."""
     try:
-        found = await send("CONFIG", "GET", name)
+        return await reply
     except BackendUnavailable:
         raise
     except BackendError:
         return None
-    values = [_text(value) for value in dict(found).values()]
-    return values[0] if values else None
 
 
 def _version(info: dict[str, str]) -> Finding:
@@ -84,21 +79,15 @@ def _role(info: dict[str, str]) -> Finding:
     role = info.get("role", "not told")
     replicas = info.get("connected_slaves", "0")
     if role == "master" and replicas != "0":
-        return Finding(
-            "role",
-            f"primary of {replicas} replicas",
+        meaning = (
             "replication is asynchronous: a failover may forget the last grants;"
-            " fences keep rising and protect what checks them",
-            "note",
+            " fences keep rising and protect what checks them"
         )
+        return Finding("role", f"primary of {replicas} replicas", meaning, "note")
     if role == "master":
         return Finding("role", "primary", "no replica: down means down")
-    return Finding(
-        "role",
-        role,
-        "locks are taken at the primary only",
-        "note" if role == "not told" else "bad",
-    )
+    meaning = "locks are taken at the primary only"
+    return Finding("role", role, meaning, "note" if role == "not told" else "bad")
 
 
 async def _skew(send: Send, clock: Clock) -> Finding:
@@ -108,13 +97,12 @@ async def _skew(send: Send, clock: Clock) -> Finding:
     # The server read its clock half a round trip ago, about.
     skew = int(seconds) + int(micros) / 1e6 - (clock.wall() - took / 2)
     ours = abs(skew) <= max(_SMALL_SKEW, took)
-    return Finding(
-        "clock",
-        f"{skew:+.3f} s from this host's",
-        "leases are counted by the server's clock alone"
-        + ("" if ours else "; dates shown by the commands are the server's"),
-        "good" if ours else "note",
-    )
+    value = f"{skew:+.3f} s from this host's"
+    meaning = "leases are counted by the server's clock alone"
+    if ours:
+        return Finding("clock", value, meaning)
+    meaning += "; dates shown by the commands are the server's"
+    return Finding("clock", value, meaning, "note")
 
 
 def _persistence(info: dict[str, str], fsync: str | None) -> Finding:
@@ -124,18 +112,12 @@ def _persistence(info: dict[str, str], fsync: str | None) -> Finding:
         if fsync == "always":
             return Finding("persistence", "AOF, each write", "grants survive a crash")
         lost = "the last second" if fsync == "everysec" else "what was not yet on disk"
-        return Finding(
-            "persistence",
-            f"AOF, fsync {fsync or 'not told'}",
-            f"a crash of the host forgets {lost}; a crash of the server alone, nothing",
-        )
-    return Finding(
-        "persistence",
-        "no AOF",
-        "a restart forgets grants: two holders until the older lease ends;"
-        " fences rise all the same",
-        "note",
-    )
+        meaning = f"a crash of the host forgets {lost}; a crash of the server alone,"
+        value = f"AOF, fsync {fsync or 'not told'}"
+        return Finding("persistence", value, f"{meaning} nothing")
+    meaning = "a restart forgets grants: two holders until the older lease ends;"
+    meaning += " fences rise all the same"
+    return Finding("persistence", "no AOF", meaning, "note")
 
 
 def _memory(info: dict[str, str], policy: str | None) -> Finding:
@@ -148,13 +130,9 @@ def _memory(info: dict[str, str], policy: str | None) -> Finding:
     if policy == "noeviction":
         meaning = "full: no new grants; renewals and releases go on"
         return Finding("memory", f"{limit}, noeviction", meaning)
-    return Finding(
-        "memory",
-        f"{limit}, {policy}",
-        "locks can be evicted like any key: two holders; give locks a server with"
-        " maxmemory-policy noeviction",
-        "bad",
-    )
+    meaning = "locks can be evicted like any key: two holders; give locks a server with"
+    meaning += " maxmemory-policy noeviction"
+    return Finding("memory", f"{limit}, {policy}", meaning, "bad")
 
 
 def _events(flags: str | None) -> Finding:
@@ -163,12 +141,9 @@ def _events(flags: str | None) -> Finding:
     if "K" in flags and _EVENTS & set(flags):
         meaning = "a foreign program's release wakes waiters at once"
         return Finding("events", flags, meaning)
-    return Finding(
-        "events",
-        flags or "off",
-        "a foreign program's release is seen at the next poll, within 1.5 s; ours need"
-        " no events (notify-keyspace-events Kgx would tell)",
-    )
+    meaning = "a foreign program's release is seen at the next poll, within 1.5 s; ours"
+    meaning += " need no events (notify-keyspace-events Kgx would tell)"
+    return Finding("events", flags or "off", meaning)
 
 
 async def _kill(send: Send) -> Finding:
@@ -179,15 +154,9 @@ async def _kill(send: Send) -> Finding:
         raise
     except BackendError as exc:
         if "NOPERM" in str(exc) or "permission" in str(exc):
-            return Finding(
-                "rights",
-                "no CLIENT KILL",
-                "after a lost connection, requests still on its way may be carried out"
-                " late; their grants end with the lease (+client|kill)",
-                "note",
+            meaning = (
+                "after a lost connection, requests still on its way may be carried"
             )
+            meaning += " out late; their grants end with the lease (+client|kill)"
+            return Finding("rights", "no CLIENT KILL", meaning, "note")
     return Finding("rights", "CLIENT KILL", "a lost connection cannot act later")
-
-
-def _text(raw: object) -> str:
-    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)

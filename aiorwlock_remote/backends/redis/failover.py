@@ -1,13 +1,13 @@
-"""Notices planned failovers: by a subscription to a Sentinel, and before renewals."""
+"""Notices planned failovers, by a subscription to a Sentinel."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from itertools import cycle
 
 import anyio
 
@@ -18,25 +18,21 @@ from aiorwlock_remote.backends.redis.connection.connector import (
     RETRY_INTERVAL,
     Connector,
     Dial,
+    Handshake,
     dial_url,
     run_in_thread,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
-    FORMER_PRIMARY,
-    Request,
     RespProtocol,
 )
-from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import (
     BackendError,
-    BackendUnavailable,
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.ports import Clock, EventLoop
+from aiorwlock_remote.ports import EventLoop
 
 CHANNELS = (b"+switch-master", b"+promoted-slave")
 """Channels of a Sentinel that announce a new primary. The Sentinel that leads a
@@ -50,9 +46,6 @@ timeout in seconds of each answer."""
 ASK_DELAYS = (0.0, RETRY_INTERVAL, 0.1, 0.2, 0.4, 0.8)
 """Seconds before each round of questions that follows a message: the other Sentinels
 learn of a failover a moment after the one that sent the message."""
-CONFIRM_TIMEOUT = 0.5
-"""Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
-of the batch's own timeout."""
 
 
 # SENTINEL FAILOVER promotes a replica while the old primary stays up, and writable
@@ -79,7 +72,24 @@ class FailoverListener:
     ) -> None:
         self._finder = finder
         self._name = finder.sentinels.name.encode()
-        self._connection = _SentinelConnection(self, finder, options, loop, dial)
+        asked = finder.sentinels
+        there = Options(
+            name=asked.where,
+            seeds=asked.servers,
+            username=asked.username,
+            password=asked.password,
+            client_name=options.client_name,
+            tls=asked.tls,
+            connect_timeout=POLL_INTERVAL,
+            command_timeout=POLL_INTERVAL,
+        )
+        self._connection = _SentinelConnection(
+            *(there, loop, ()),
+            on_message=self.message_received,
+            on_reconnect=self.reconnected,
+            channels=CHANNELS,
+            dial=dial,
+        )
         self._polling = BackgroundTask(loop, self._poll)
         self._asking = BackgroundTask(loop, self._ask)
         self._last_named: Server | None = None
@@ -159,107 +169,21 @@ class _SentinelHandshake(Handshake):
             raise Unsupported(what=f"{self._options.where}: it is no Sentinel")
 
 
-class _SentinelConnection(RedisConnection):
-    def __init__(
-        self,
-        listener: FailoverListener,
-        finder: PrimaryFinder,
-        options: Options,
-        loop: EventLoop,
-        dial: Dial,
-    ) -> None:
-        asked = finder.sentinels
-        there = Options(
-            name=asked.where,
-            username=asked.username,
-            password=asked.password,
-            client_name=options.client_name,
-            tls=asked.tls,
-            connect_timeout=POLL_INTERVAL,
-            command_timeout=POLL_INTERVAL,
-        )
-        super().__init__(
-            *(there, loop, ()),
-            on_message=listener.message_received,
-            on_reconnect=listener.reconnected,
-            channels=CHANNELS,
-            dial=dial,
-        )
-        self._connector = _SentinelConnector(asked.servers, there, loop, self, dial)
-
-
 class _SentinelConnector(Connector):
     """Connects to the Sentinels in turn, one per attempt, in random order."""
-
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        options: Options,
-        loop: EventLoop,
-        connection: RedisConnection,
-        dial: Dial,
-    ) -> None:
-        super().__init__(options, loop, (), connection, dial)
-        self._servers = random.sample(servers, len(servers))
-        self._next = 0
 
     handshake = _SentinelHandshake
 
     async def connect(self, channels: Sequence[bytes]) -> RespProtocol:
-        server = self._servers[self._next % len(self._servers)]
-        self._next += 1
-        there = replace(self._options, host=server[0], port=server[1])
+        there = next(self._sentinels)
         return await self._connect(there, channels, there.connect_timeout)
 
+    @cached_property
+    def _sentinels(self) -> Iterator[Options]:
+        servers = self._options.seeds
+        shuffled = random.sample(servers, len(servers))
+        return cycle(replace(self._options, host=h, port=p) for h, p in shuffled)
 
-class PrimaryChannel:
-    """Renewal channel to the server that the Sentinels name as primary now.
 
-    Sentinels are asked before each batch, so that a missed message costs little time.
-    If the primary changes during a batch, the batch fails (test_primary_finder.py). The
-    ``channel`` must connect to the primary that ``finder`` knows.
-    """
-
-    def __init__(
-        self, channel: RenewalChannel, finder: PrimaryFinder, clock: Clock
-    ) -> None:
-        self._channel = channel
-        self._finder = finder
-        self._clock = clock
-        self._switches = finder.switches
-        self._busy = False
-        finder.on_switch(self._leave_former_primary)
-
-    def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        deadline = self._clock.now() + timeout
-        self._finder.confirm(min(CONFIRM_TIMEOUT, timeout / 4))
-        if self._switches != self._finder.switches:
-            self._switches = self._finder.switches
-            self._channel.close()
-        # From here on a switch aborts the batch: a former primary may not answer at
-        # all.
-        self._busy = True
-        try:
-            left = max(0.0, deadline - self._clock.now())
-            replies = self._channel.run_many(batch, left)
-        finally:
-            self._busy = False
-        if self._switches != self._finder.switches:
-            where = self._finder.sentinels.where
-            raise BackendUnavailable(what=f"{where}: {FORMER_PRIMARY}")
-        return replies
-
-    def give_up(self) -> None:
-        self._channel.give_up()
-
-    def abort(self) -> None:
-        self._channel.abort()
-
-    def close(self) -> None:
-        self._channel.close()
-
-    def _leave_former_primary(self) -> None:
-        # Called in any thread. A batch that has not connected yet is left alone: it
-        # goes to the new primary.
-        if self._busy and self._switches != self._finder.switches:
-            self._channel.abort()
+class _SentinelConnection(RedisConnection):
+    connector = _SentinelConnector

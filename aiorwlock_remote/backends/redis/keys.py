@@ -40,6 +40,9 @@ _PAIR_PARTS = ("state", "expiry", "queue")
 SCAN_COUNT = 1000
 """About how many keys one SCAN looks at."""
 
+Names = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+"""All keys of a script, and those among them that other programs use, too."""
+
 
 class Keys:
     """The keys of one resource, and the scripts ``enter``, ``leave`` and ``look``.
@@ -57,31 +60,40 @@ class Keys:
     look: ClassVar[Script] = LOOK
 
     def __init__(
-        self, resource: Resource, fence_memory: float = 3600.0, *, cluster: bool = False
+        self,
+        resource: Resource,
+        fence_memory: float = 3600.0,
+        *,
+        cluster: bool = False,
+        prefix: str = "",
     ) -> None:
-        """``fence_memory``: seconds for which a record is kept after its last use."""
+        """Create the keys of ``resource``.
+
+        Args:
+            resource: The resource.
+            fence_memory: Seconds for which a record is kept after its last use.
+            cluster: Whether the server is a cluster.
+            prefix: Put before the published names of a ``KeyPair``.
+
+        Raises:
+            ConfigurationError: In a cluster, the pair would have different slots.
+        """
+        keys, published = self._names(resource, prefix, cluster=cluster)
+        self.published: tuple[bytes, ...] = published
+        self.resource: Resource = resource
+        self.seat: bytes = keys[0]
+        # The number of keys, the keys, ARGV[1].
+        self.args: tuple[int | bytes, ...] = (len(keys), *keys, micros(fence_memory))
+
+    @staticmethod
+    def _names(resource: Resource, _prefix: str, *, cluster: bool) -> Names:
         # In a cluster a script names one key more, the prefix of the slot's channels,
         # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
         # giving the slot away, or getting it, refuses a script whose keys are not all
         # there (TRYAGAIN), so no script is carried out halfway between two nodes.
         seat = f"{MUTEX_PREFIX}{resource.key}".encode()
         parts = (*KEY_PARTS, WAKE_PREFIX) if cluster else KEY_PARTS
-        beside = (b"{%b}.%b" % (seat, part.encode()) for part in parts)
-        self._use(resource, (seat, *beside), (seat,), fence_memory)
-
-    def _use(
-        self,
-        resource: Resource,
-        keys: tuple[bytes, ...],
-        published: tuple[bytes, ...],
-        fence_memory: float,
-    ) -> None:
-        self.resource: Resource = resource
-        self.seat: bytes = keys[0]
-        self.published: tuple[bytes, ...] = published
-        # The number of keys, the keys, ARGV[1].
-        memory = micros(fence_memory)
-        self.args: tuple[int | bytes, ...] = (len(keys), *keys, memory)
+        return (seat, *(b"{%b}.%b" % (seat, part.encode()) for part in parts)), (seat,)
 
 
 class PairKeys(Keys):
@@ -93,21 +105,8 @@ class PairKeys(Keys):
     leave = PAIR_LEAVE
     look = PAIR_LOOK
 
-    def __init__(
-        self,
-        resource: Resource,
-        fence_memory: float = 3600.0,
-        *,
-        cluster: bool = False,
-        prefix: str = "",
-    ) -> None:
-        """Create the keys; ``prefix`` is put before the published names.
-
-        ``fence_memory``: seconds for which a record is kept after its last use.
-
-        Raises:
-            ConfigurationError: In a cluster, the pair would have different slots.
-        """
+    @staticmethod
+    def _names(resource: Resource, prefix: str, *, cluster: bool) -> Names:
         name = f"{resource.type}:{resource.id}"
         writer, readers = (
             f"{prefix}{lock}{name}".encode()
@@ -123,8 +122,7 @@ class PairKeys(Keys):
         start = b"{%b}." % readers if tag == readers else b"{%b}.%b." % (tag, readers)
         beside = (start + part.encode() for part in _PAIR_PARTS)
         last = (start + WAKE_PREFIX.encode(),) if cluster else ()
-        keys = (writer, *beside, readers, *last)
-        self._use(resource, keys, (writer, readers), fence_memory)
+        return (writer, *beside, readers, *last), (writer, readers)
 
 
 def keys_of(
@@ -137,9 +135,8 @@ def keys_of(
     Raises:
         ConfigurationError: In a cluster, the keys would have different slots.
     """
-    if isinstance(resource, KeyPair):
-        return PairKeys(resource, fence_memory, cluster=cluster, prefix=prefix)
-    return Keys(resource, fence_memory, cluster=cluster)
+    kind = PairKeys if isinstance(resource, KeyPair) else Keys
+    return kind(resource, fence_memory, cluster=cluster, prefix=prefix)
 
 
 def wake_channel(client_id: str) -> bytes:

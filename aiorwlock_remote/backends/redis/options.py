@@ -11,7 +11,7 @@ from aiorwlock_remote._util.tls import (
     TlsOptionsMixin,
     tls_options_of,
 )
-from aiorwlock_remote.backends.redis.addresses import Server, servers_of, shown
+from aiorwlock_remote.backends.redis.addresses import Server, invalid, servers_of, shown
 from aiorwlock_remote.backends.redis.sentinel import Sentinels, sentinels_of
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.url import Address, whole_number
@@ -83,23 +83,21 @@ def options_of(
     db = "" if local else address.path.removeprefix("/")
     if "@" in address.path and not local:
         # The path is not shown: a part of a password may stand in front of the @.
-        raise ConfigurationError(
-            what=f"{address.scheme}: there is an @ behind the host",
-            hint="in a password, / is %2F, ? is %3F and # is %23",
-        )
+        hint = "in a password, / is %2F, ? is %3F and # is %23"
+        raise invalid(address, "there is an @ behind the host", hint)
     if asked:
         sentinels, db = sentinels_of(address, tls)
     elif cluster:
         seeds = _seeds(address)
     elif local:
-        _refuse_host(address)
+        if address.host or not address.path.strip("/"):
+            what = "the URL must be the path of a socket, with three slashes"
+            raise invalid(address, what, "for example unix:///run/redis.sock?db=0")
     elif not address.host or "," in address.host:
-        raise ConfigurationError(
-            what=f"{address.scheme}: the URL must name one host",
-            hint=f"for example {address.scheme}://localhost:{PORT}/0",
-        )
+        hint = f"for example {address.scheme}://localhost:{PORT}/0"
+        raise invalid(address, "the URL must name one host", hint)
     if address.port == 0:
-        raise ConfigurationError(what=f"{address.scheme}: port 0 cannot be reached")
+        raise invalid(address, "port 0 cannot be reached")
     return Options(
         host="" if found_by else address.host,
         port=PORT if found_by or address.port is None else address.port,
@@ -120,35 +118,21 @@ def options_of(
 def _seeds(address: Address) -> tuple[Server, ...]:
     seeds = tuple(dict.fromkeys(servers_of(address, PORT)))
     if not seeds:
-        raise ConfigurationError(
-            what=f"{address.scheme}: the URL must name one node or more",
-            hint=f"for example {address.scheme}://host1,host2:{PORT}",
-        )
+        hint = f"for example {address.scheme}://host1,host2:{PORT}"
+        raise invalid(address, "the URL must name one node or more", hint)
     if _db(address, address.path.strip("/")) != 0:
-        raise ConfigurationError(
-            what=f"{address.scheme}: a cluster has no database but 0"
-        )
+        raise invalid(address, "a cluster has no database but 0")
     return seeds
-
-
-def _refuse_host(address: Address) -> None:
-    if address.host or not address.path.strip("/"):
-        raise ConfigurationError(
-            what="unix: the URL must be the path of a socket, with three slashes",
-            hint="for example unix:///run/redis.sock?db=0",
-        )
 
 
 def _db(address: Address, path: str) -> int:
     text = address.query.get("db")
     if text is not None and path:
-        raise ConfigurationError(what=f"{address.scheme}: the database is given twice")
+        raise invalid(address, "the database is given twice")
     text = text if text is not None else path or "0"
     number = whole_number(text)
     if number is None:
-        raise ConfigurationError(
-            what=f"{address.scheme}: database {quoted(text)} is not a number from 0"
-        )
+        raise invalid(address, f"database {quoted(text)} is not a number from 0")
     return number
 
 
@@ -158,9 +142,7 @@ def _min_replicas(address: Address, given: int) -> int:
         return given
     number = whole_number(text)
     if number is None:
-        raise ConfigurationError(
-            what=f"{address.scheme}: min_replicas={quoted(text)} is not a number from 0"
-        )
+        raise invalid(address, f"min_replicas={quoted(text)} is not a number from 0")
     # Two different demands: neither can be dropped in silence (test_given_twice).
     if given not in {0, number}:
         raise ConfigurationError(
@@ -173,17 +155,13 @@ def _client_name(address: Address) -> str:
     name = address.query.get("client_name", CLIENT_NAME)
     # CLIENT SETNAME refuses anything else, at each connection.
     if not name or not all("!" <= char <= "~" for char in name):
-        raise ConfigurationError(
-            what=f"{address.scheme}: client_name={quoted(name)} cannot be used",
-            hint="printable ASCII without spaces",
-        )
+        hint = "printable ASCII without spaces"
+        raise invalid(address, f"client_name={quoted(name)} cannot be used", hint)
     return name
 
 
 def _seconds(address: Address, name: str, default: float) -> float:
     number = address.number(name, default)
     if not 0 < number < math.inf:
-        raise ConfigurationError(
-            what=f"{address.scheme}: {name} must be a positive number of seconds"
-        )
+        raise invalid(address, f"{name} must be a positive number of seconds")
     return number

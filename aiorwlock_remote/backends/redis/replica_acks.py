@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +11,10 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.slots import key_in_same_slot
 from aiorwlock_remote.backends.redis.connection.protocol import Call, as_is
 from aiorwlock_remote.backends.redis.connections import Endpoint
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
-    Answer,
     Command,
     Downgrade,
     Granted,
@@ -25,12 +24,9 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Waiting,
 )
-from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.errors import BackendUnavailable
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 Undo = Callable[[tuple[str, ...]], object]
 """Function that withdraws tickets, whether they hold grants or not."""
@@ -70,16 +66,6 @@ class ReplicaAcks:
         self._needed = needed
         self._milliseconds = max(1, round(seconds * 1000))
         self._where = where
-
-    def ask(self, call: Call[Reply], undo: Undo) -> Pending[Reply]:
-        """Send a call; set its reply once enough replicas have acknowledged the grants.
-
-        If too few do, the request fails with ``BackendUnavailable``, and ``undo`` is
-        called with the tickets of new grants. Older grants are left alone: a reply may
-        have reported them. Grants that a release made to waiters are reported as
-        ``Waiting``, so that the waiters ask again; the release itself needs no replica.
-        """
-        return self.confirm(call, partial(_unacked, undo))
 
     def confirm(
         self, call: Call[T], unacked: Callable[[T], UnackedGrant[T] | None]
@@ -129,7 +115,7 @@ class ReplicaAcks:
             mark_key = key_in_same_slot(key, b".mark")
             mark: Call[Any] = Call(as_is, ("SET", mark_key, "", "PX", 1))
             mark.add_done_callback(partial(_fail_without_mark, wait))
-            if not self._endpoint.send_at_once(key, mark, wait):
+            if not self._endpoint.send_at_once(mark, wait):
                 wait.set_exception(BackendUnavailable(what=f"{self._where}: not sent"))
         wait.add_done_callback(partial(self._judge, result, answer, grant))
 
@@ -141,26 +127,28 @@ class ReplicaAcks:
             if wait.result() >= self._needed:
                 result.set_result(answer)
                 return
-            error = self._too_few(wait.result())
-        log_event(
-            log, "grant_unacknowledged", logging.DEBUG, server=self._where, error=error
-        )
+            count, seconds = wait.result(), self._milliseconds / 1000
+            error = BackendUnavailable(
+                what=f"{self._where}: {count} of {self._needed} replicas acknowledged"
+                f" the grant within {seconds:g} s; it is given back",
+                replicas=count,
+            )
+        log_debug("grant_unacknowledged", server=self._where, error=error)
         instead = grant.instead(error)
         if isinstance(instead, BaseException):
             result.set_exception(instead)
         else:
             result.set_result(instead)
 
-    def _too_few(self, count: int) -> BackendError:
-        seconds = self._milliseconds / 1000
-        return BackendUnavailable(
-            what=f"{self._where}: {count} of {self._needed} replicas acknowledged the"
-            f" grant within {seconds:g} s; it is given back",
-            replicas=count,
-        )
 
+def unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
+    """Return the grants in a reply to a lock's command; None if there are none.
 
-def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
+    If too few replicas acknowledge them, the request fails with ``BackendUnavailable``,
+    and ``undo`` is called with the tickets of new grants. Older grants are left alone:
+    a reply may have reported them. Grants that a release made to waiters are reported
+    as ``Waiting``, so that the waiters ask again; the release itself needs no replica.
+    """
     answers = reply.then if isinstance(reply, Released) else (reply,)
     grants = [
         (grant.ticket, grant.since == answer.now)
@@ -175,8 +163,8 @@ def _unacked(undo: Undo, reply: Reply) -> UnackedGrant[Reply] | None:
     def instead(error: BaseException) -> Reply | BaseException:
         undo(fresh)
         if isinstance(reply, Released):
-            then = tuple(_without_grant(answer) for answer in reply.then)
-            return Released(reply.held, reply.reason, then)
+            then = (Waiting(0, 0) if isinstance(a, Granted) else a for a in reply.then)
+            return Released(reply.held, reply.reason, tuple(then))
         return error
 
     return UnackedGrant(instead, old=len(fresh) < len(grants))
@@ -187,7 +175,3 @@ def _fail_without_mark(wait: Call[int], mark: Pending[Any]) -> None:
     # (test_without_its_mark_wait_says_nothing).
     if mark.error is not None and not wait.done():
         wait.set_exception(mark.error)
-
-
-def _without_grant(answer: Answer) -> Answer:
-    return Waiting(0, 0) if isinstance(answer, Granted) else answer

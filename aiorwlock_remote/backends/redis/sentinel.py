@@ -7,7 +7,6 @@ connections do not fail.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import selectors
@@ -28,11 +27,19 @@ from aiorwlock_remote.backends.redis.addresses import (
     Server,
     SocketAddress,
     close_on_error,
+    invalid,
     servers_of,
     shown,
 )
 from aiorwlock_remote.backends.redis.connection.protocol import pack
-from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
+from aiorwlock_remote.backends.redis.errors import (
+    Failure,
+    from_failure,
+    from_reply,
+    lasting,
+    not_redis,
+)
+from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
     BackendError,
@@ -40,10 +47,7 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     Unsupported,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 PORT = 26379
 READ_SIZE = 65_536
@@ -62,8 +66,6 @@ PrimaryAnswer = tuple[int, Server]
 """Epoch of the latest failover that a Sentinel knows of, and the primary since then."""
 UNKNOWN_EPOCH = -1
 """Epoch in the answer of a Sentinel that refuses the user ``SENTINEL MASTER``."""
-Login = tuple[str, str] | None
-"""User name and password, or None."""
 
 _MORE = object()
 _Steps = Generator[int, None, PrimaryAnswer]
@@ -88,7 +90,8 @@ class Sentinels(TlsOptionsMixin):
         return f"{self.name} (Sentinel at {', '.join(map(shown, self.servers))})"
 
     @property
-    def login(self) -> Login:
+    def login(self) -> tuple[str, str] | None:
+        """User name and password to log in with; None if neither is given."""
         if self.username or self.password:
             return self.username or "default", self.password or ""
         return None
@@ -102,16 +105,12 @@ def sentinels_of(address: Address, tls: TlsOptions | None) -> tuple[Sentinels, s
     """
     name, _, db = address.path.removeprefix("/").partition("/")
     if not name:
-        raise ConfigurationError(
-            what=f"{address.scheme}: the URL must name the primary",
-            hint=f"for example {address.scheme}://host1,host2:{PORT}/mymaster/0",
-        )
+        hint = f"for example {address.scheme}://host1,host2:{PORT}/mymaster/0"
+        raise invalid(address, "the URL must name the primary", hint)
     servers = servers_of(address, PORT)
     if not servers:
-        raise ConfigurationError(
-            what=f"{address.scheme}: the URL must name one Sentinel or more",
-            hint=f"for example {address.scheme}://host1,host2:{PORT}/{name}",
-        )
+        hint = f"for example {address.scheme}://host1,host2:{PORT}/{name}"
+        raise invalid(address, "the URL must name one Sentinel or more", hint)
     username = address.query.get("sentinel_username") or None
     password = address.query.get("sentinel_password") or None
     return Sentinels(name, servers, username, password, tls), db
@@ -184,7 +183,7 @@ class PrimaryFinder:
             primary = Primary(server, self.switches)
         if primary.switches > before:
             name = self.sentinels.name
-            log_event(log, "primary_switched", primary=name, server=shown(server))
+            log_redis("primary_switched", primary=name, server=shown(server))
             for callback in self._on_switch:
                 callback()
         return primary
@@ -212,7 +211,7 @@ class PrimaryFinder:
         except (BackendError, ConfigurationError) as exc:
             if not self._silent:  # logged once an outage
                 name = self.sentinels.name
-                log_event(log, "sentinels_away", primary=name, error=str(exc))
+                log_redis("sentinels_away", primary=name, error=str(exc))
             self._silent = True
         else:
             self._silent = False
@@ -274,7 +273,7 @@ def ask_sentinels(
     deadline = clock.now() + timeout
     resolved_by = clock.now() + timeout / 2
     answers: dict[Server, PrimaryAnswer] = {}
-    failures: list[BackendError | ConfigurationError] = []
+    failures: list[Failure] = []
     queries = _queries(sentinels, clock, resolved_by, resolver, context, failures)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for query in queries:
@@ -301,7 +300,15 @@ def ask_sentinels(
                 selector.unregister(key.fd)
     if answers:
         return answers
-    raise _most_telling(sentinels, failures)
+    if (failure := lasting(failures)) is not None:
+        raise failure
+    # Sorted, because `OutageLog` logs each text once: the same errors in another order
+    # would be another text.
+    said = sorted({str(failure) for failure in failures} or {"no answer in time"})
+    raise BackendUnavailable(
+        what=f"no Sentinel tells where {sentinels.name!r} is: {'; '.join(said)}",
+        nothing_done=True,
+    )
 
 
 def _queries(
@@ -310,7 +317,7 @@ def _queries(
     deadline: float,
     resolver: DnsResolver,
     context: ssl.SSLContext | None,
-    failures: list[BackendError | ConfigurationError],
+    failures: list[Failure],
 ) -> Iterator[SentinelQuery]:
     resolver.start(sentinels.servers)
     for server in sentinels.servers:
@@ -321,28 +328,9 @@ def _queries(
             failures.append(from_failure(exc, shown(server)))
         for address in addresses:
             try:
-                yield SentinelQuery(
-                    *(server, address, sentinels.name, sentinels.login, context),
-                    min_others=sentinels.min_others,
-                )
+                yield SentinelQuery(sentinels, server, address, context)
             except OSError as exc:  # a host without IPv6 cannot open such a socket
                 failures.append(from_failure(exc, shown(server)))
-
-
-def _most_telling(
-    sentinels: Sentinels, failures: Sequence[BackendError | ConfigurationError]
-) -> BackendError | ConfigurationError:
-    for kind in (Unsupported, ConfigurationError):
-        for failure in failures:
-            if isinstance(failure, kind):
-                return failure
-    # Sorted, because `OutageLog` logs each text once: the same errors in another order
-    # would be another text.
-    said = sorted({str(failure) for failure in failures} or {"no answer in time"})
-    return BackendUnavailable(
-        what=f"no Sentinel tells where {sentinels.name!r} is: {'; '.join(said)}",
-        nothing_done=True,
-    )
 
 
 class SentinelQuery:
@@ -354,28 +342,23 @@ class SentinelQuery:
 
     def __init__(
         self,
+        sentinels: Sentinels,
         server: Server,
         target: SocketAddress,
-        name: str,
-        login: Login,
         tls: ssl.SSLContext | None,
-        *,
-        min_others: int = 0,
     ) -> None:
         """Start to connect to ``target``, one address of the Sentinel ``server``.
 
-        ``name``: the primary to ask for. ``tls``: None for plain TCP. ``proceed`` fails
-        if the Sentinel knows fewer than ``min_others`` other ones.
+        ``sentinels``: the primary to ask for, and the login. ``tls``: None for plain
+        TCP.
 
         Raises:
             OSError: This host cannot open a socket of that family.
         """
         self.server: Server = server
         self.where: str = shown(server)
-        self._min_others = min_others
-        self._host = server[0]
-        self._name = name
-        self._login = login
+        self._min_others = sentinels.min_others
+        self._name, self._login = sentinels.name, sentinels.login
         self._tls = tls
         family, address = target
         with close_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
@@ -426,7 +409,7 @@ class SentinelQuery:
 
     def _secured(self, tls: ssl.SSLContext) -> Generator[int, None, None]:
         sock = tls.wrap_socket(
-            self._socket, server_hostname=self._host, do_handshake_on_connect=False
+            self._socket, server_hostname=self.server[0], do_handshake_on_connect=False
         )
         self._socket = sock
         while True:

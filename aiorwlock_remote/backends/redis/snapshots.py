@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 from aiorwlock_remote.backends.redis.codec import (
     MODES,
@@ -27,6 +27,8 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
+
+T = TypeVar("T")
 
 VERSION = "1"
 _MAX_DIGITS = 17
@@ -65,10 +67,9 @@ class _Damaged(Exception):
     """Raised when a stored field cannot be read; names the field and its key."""
 
 
-@contextmanager
-def _field(name: str) -> Generator[None, None, None]:
+def _read(name: str, function: Callable[..., T], *args: object) -> T:
     try:
-        yield
+        return function(*args)
     except PARSE_ERRORS as exc:
         raise _Damaged(name) from exc
 
@@ -134,36 +135,37 @@ def _record(
             what="the stored record is of an unknown version",
             hint="upgrade aiorwlock-remote in every process that uses the store",
         )
-    scalars: dict[str, int] = {}
-    for name in _SCALARS:
-        with _field(f"field {name} of the state"):
-            scalars[name] = _number(fields.get(name, "0"))
-    writer, slot = fields.get("writer"), fields.get("upgrader")
+    scalars = {
+        name: _read(f"field {name} of the state", _number, fields.get(name, "0"))
+        for name in _SCALARS
+    }
+    writer, upgrader = fields.get("writer"), fields.get("upgrader")
+    fence = scalars["last"]
     grants: tuple[Grant, ...] = ()
     if writer is not None:
-        with _field("field writer of the state"):
-            grants = (_writer(writer, scalars["last"]),)
+        grants = (_read("field writer of the state", _writer, writer, fence),)
     elif "seat" in fields:
-        with _field("a reader in the state, or its score,"):
-            grants = tuple(
-                _reader(ticket, score, state[_READER + ticket], scalars["last"])
-                for ticket, score in readers.items()
-            )
-    places: list[QueueEntry] = []
-    for name, text in queue.items():
-        with _field(f"field {one_line(name, 40)} of the queue"):
-            places.append(_place(name, text))
-    with _field("field endings of the state"):
-        endings = endings_of(fields.get("endings", ""))
-    with _field("field upgrader of the state"):
-        upgrader = None if slot is None else _slot(slot)
+        what = "a reader in the state, or its score,"
+        grants = tuple(
+            _read(what, _reader, ticket, score, state, fence)
+            for ticket, score in readers.items()
+        )
+    entries = [
+        _read(f"field {one_line(name, 40)} of the queue", _queue_entry, name, text)
+        for name, text in queue.items()
+    ]
+    notes = fields.get("endings", "")
     return Doorman(
         grants=grants,
-        queue=tuple(sorted(places, key=lambda place: place.number)),
+        queue=tuple(sorted(entries, key=lambda entry: entry.number)),
         seat=fields.get("seat") if grants else None,
-        upgrader=upgrader,
+        upgrader=(
+            None
+            if upgrader is None
+            else _read("field upgrader of the state", _pending_upgrade, upgrader)
+        ),
         upgraded=fields.get("upgraded") == "1",
-        endings=endings,
+        endings=_read("field endings of the state", endings_of, notes),
         extra=_extra(state),
         **scalars,
     )
@@ -175,13 +177,13 @@ def _writer(text: str, fence: int) -> Grant:
     return grant_of(ticket, Mode.WRITE, fence, _number(since), ends, details)
 
 
-def _reader(ticket: str, score: str, text: str, fence: int) -> Grant:
-    since, details = text.split(",", 1)
+def _reader(ticket: str, score: str, state: dict[str, str], fence: int) -> Grant:
+    since, details = state[_READER + ticket].split(",", 1)
     ends = None if score == "inf" else _number(score)
     return grant_of(ticket, Mode.READ, fence, _number(since), ends, details)
 
 
-def _place(field: str, text: str) -> QueueEntry:
+def _queue_entry(field: str, text: str) -> QueueEntry:
     number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
     return QueueEntry(
         number=_number(number),
@@ -196,7 +198,7 @@ def _place(field: str, text: str) -> QueueEntry:
     )
 
 
-def _slot(text: str) -> PendingUpgrade:
+def _pending_upgrade(text: str) -> PendingUpgrade:
     expires, called, gate, ticket = text.split(",", 3)
     return PendingUpgrade(ticket, gate, _number(expires), called == "1")
 

@@ -3,63 +3,80 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from functools import lru_cache, partial
+from typing import Any, cast
 
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.backends.redis.codec import decode_step, encode
-from aiorwlock_remote.backends.redis.connection.protocol import Call
+from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
+    ClusterRenewalChannel,
+)
+from aiorwlock_remote.backends.redis.codec import decode, decode_step, encode
+from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
+from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
-from aiorwlock_remote.backends.redis.examine import examine, findings_at
-from aiorwlock_remote.backends.redis.failover import FailoverListener, PrimaryChannel
+from aiorwlock_remote.backends.redis.examine import allowed, examine, findings_at
+from aiorwlock_remote.backends.redis.failover import FailoverListener
 from aiorwlock_remote.backends.redis.keys import (
     Keys,
     keys_of,
     scan_server,
     wake_channel,
 )
-from aiorwlock_remote.backends.redis.mutex_sets import MutexSets, RedisMembers
-from aiorwlock_remote.backends.redis.occupancy import RedisOccupancyStore
+from aiorwlock_remote.backends.redis.log import log, log_debug, log_redis
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.backends.redis.renewer import RedisRenewer
-from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant
+from aiorwlock_remote.backends.redis.recipes import (
+    MutexSets,
+    RedisMembers,
+    RedisOccupancyStore,
+    SetKeys,
+    decode_member,
+    encode_member,
+)
+from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, may_grant, unacked
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.backends.redis.snapshots import decode_look
-from aiorwlock_remote.backends.redis.wakeups import (
-    KEY_REMOVED_EVENTS,
-    WakeupDispatcher,
-    keyspace_events,
-)
 from aiorwlock_remote.core.commands import (
     Command,
+    NotHeld,
     Release,
     Released,
+    Renew,
+    Renewed,
     Reply,
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import is_foreign_holder
+from aiorwlock_remote.core.doorman import Grant, is_foreign_holder
 from aiorwlock_remote.core.mutex_set import SetMember
 from aiorwlock_remote.core.names import KeyPair, Resource
 from aiorwlock_remote.core.occupancy import ExpiryAges
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
-from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.errors import (
+    BackendError,
+    BadRecord,
+    ConfigurationError,
+    Unsupported,
+)
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Finding,
+    Renewal,
     Snapshot,
     StoreSettings,
     WakeCallback,
 )
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
 CACHE_SIZE = 4096
 """Maximum number of resources whose keys are cached."""
+KEY_REMOVED_EVENTS = frozenset("gxA")
+"""Letters of ``notify-keyspace-events`` for keys that were deleted or expired."""
+
+PublishedKeys = tuple[bytes, ...]
+"""Those keys of one resource that other programs use, too."""
 
 
 class RedisStore:
@@ -132,9 +149,7 @@ class RedisStore:
         options, needed = self._options, self._options.min_replicas
         self._endpoint = await self._factory.open(
             *(options, self._loop, wake_channel(self._settings.client_id)),
-            self._finder,
-            on_message=self._message,
-            on_reconnect=self._wake_all,
+            *(self._finder, self._message, self._wake_all),
         )
         if needed:
             self._replicas = ReplicaAcks(
@@ -147,7 +162,7 @@ class RedisStore:
                 self._wakeups.listen_on(self._endpoint)
             else:
                 why = "no keyspace events: releases by other programs are polled for"
-                log_event(log, "polling_started", logging.DEBUG, reason=why)
+                log_debug("polling_started", reason=why)
             self._sets.use(self._endpoint, events or frozenset(), self._replicas)
         except BaseException:
             await self._endpoint.aclose()
@@ -173,7 +188,8 @@ class RedisStore:
         if self._replicas is None or not may_grant(command):
             return self._endpoint.run(script, args, decode, must_go=must_go)
         call = Call(decode, args, script, must_go)
-        return self._replicas.ask(call, partial(self._withdraw, resource))
+        undo = partial(self._withdraw, resource)
+        return self._replicas.confirm(call, partial(unacked, undo))
 
     def watch(self, resource: Resource) -> None:
         self._wakeups.watch(resource, self._keys_of(resource).published)
@@ -196,7 +212,7 @@ class RedisStore:
                     try:
                         yield await looking
                     except (BadRecord, Unsupported) as exc:
-                        log_event(log, "bad_record", error=str(exc))
+                        log_redis("bad_record", error=str(exc))
 
     def members(self, name: str, ring: Callable[[str | None], object]) -> RedisMembers:
         return self._sets.members(name, ring)
@@ -236,8 +252,6 @@ class RedisStore:
         channel = self._factory.renewal_channel(
             *(self._options, self._loop, self._endpoint, self._finder)
         )
-        if self._finder is not None:
-            channel = PrimaryChannel(channel, self._finder, self._loop.clock)
         return RedisRenewer(channel, self._settings)
 
     async def aclose(self) -> None:
@@ -267,19 +281,14 @@ class RedisStore:
         reply, woken = decode_step(command, raw)
         if woken:  # a script sends no message to the client that called it
             self._wake(keys.resource, 0.0)
-        if type(reply) is Waiting:
-            self._look_out(keys, reply)
-        elif type(reply) is Released and reply.then:
-            for answer in reply.then:
-                if type(answer) is Waiting:
-                    self._look_out(keys, answer)
+        for answer in reply.then if type(reply) is Released else (reply,):
+            # A foreign holder publishes no message when it leaves, and only the client
+            # that is next has to know (test_who_waits_for_a_foreigner).
+            if type(answer) is not Waiting or answer.ahead != 0:
+                continue
+            if is_foreign_holder(answer.holders):
+                self._wakeups.foreign_holder(keys.published)
         return reply
-
-    # A foreign holder publishes no message when it leaves, and only the client that is
-    # next has to know (test_who_waits_for_a_foreigner).
-    def _look_out(self, keys: Keys, waiting: Waiting) -> None:
-        if waiting.ahead == 0 and is_foreign_holder(waiting.holders):
-            self._wakeups.foreign_holder(keys.published)
 
     def _is_lockable(self, resource: Resource) -> bool:
         try:
@@ -295,12 +304,12 @@ class RedisStore:
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
-    ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
-    resource may be granted now.
+    ``wake(resource, 0.0)`` is called in ``loop`` when a waiter for the resource may be
+    granted now.
 
     Raises:
         ConfigurationError: A part or an option of the URL is invalid.
@@ -311,6 +320,158 @@ async def open_store(
         connect_timeout=settings.connect_timeout,
         min_replicas=settings.min_replicas,
     )
-    store = RedisStore(options, host, bell, settings)
+    store = RedisStore(options, loop, wake, settings)
     await store.open()
     return store
+
+
+class WakeupDispatcher:
+    """Wakes the waiters of the resource that a received message or event is about.
+
+    For use in the loop's thread only.
+    """
+
+    def __init__(self, db: int, wake: WakeCallback) -> None:
+        # Of the channels of keyspace events, which contain the database's number.
+        self._prefix = f"__keyspace@{db}__:".encode()
+        self._wake = wake
+        self._endpoint: Endpoint | None = None
+        self._watched: dict[bytes, Resource] = {}  # by their published keys
+        self._channels: dict[bytes, bytes] = {}  # of subscribed keys
+        self._foreign: PublishedKeys | None = None
+
+    def listen_on(self, endpoint: Endpoint) -> None:
+        """Use ``endpoint`` to subscribe to keyspace events, each when it is needed."""
+        self._endpoint = endpoint
+
+    def message(self, channel: bytes, payload: bytes) -> None:
+        """Wake the waiters of the watched resource that a message or event is about."""
+        is_event = channel.startswith(self._prefix)
+        key = channel[len(self._prefix) :] if is_event else payload
+        resource = self._watched.get(key)
+        if resource is not None:
+            if log.isEnabledFor(logging.DEBUG):
+                kind = "keyspace_event" if is_event else "message"
+                log_debug("wakeup_received", resource=resource.label, kind=kind)
+            self._wake(resource, 0.0)
+
+    def watch(self, resource: Resource, keys: PublishedKeys) -> None:
+        """Wake waiters of ``resource`` at events about ``keys``, until ``unwatch``."""
+        for key in keys:
+            self._watched[key] = resource
+        # The reply with the foreign holder came before the waiter was registered.
+        if self._foreign == keys:
+            self._subscribe(keys)
+
+    def unwatch(self, keys: PublishedKeys) -> None:
+        """Stop waking waiters at events about ``keys``, and unsubscribe from these."""
+        for key in keys:
+            self._watched.pop(key, None)
+            channel = self._channels.pop(key, None)
+            if channel is not None and self._endpoint is not None:
+                self._endpoint.unsubscribe(channel)
+
+    def foreign_holder(self, keys: PublishedKeys) -> None:
+        """Subscribe to events of ``keys``, which another program holds.
+
+        For a resource whose first queue entry is this client's.
+        """
+        # Our scripts publish the key to the channel of the client that is next. Another
+        # program publishes nothing, so its release is seen at the next poll, unless the
+        # server has keyspace notifications. They are never switched on for that: they
+        # are the server's setting.
+        self._foreign = keys
+        if keys[0] in self._watched:
+            self._subscribe(keys)
+
+    def wake_all(self) -> None:
+        for resource in set(self._watched.values()):
+            self._wake(resource, 0.0)
+
+    def _subscribe(self, keys: PublishedKeys) -> None:
+        self._foreign = None
+        if self._endpoint is None or keys[0] in self._channels:
+            return
+        resource = self._watched[keys[0]]
+        if log.isEnabledFor(logging.DEBUG):
+            log_debug("listener_subscribed", resource=resource.label)
+        for key in keys:
+            self._channels[key] = channel = self._prefix + key
+            self._endpoint.subscribe(channel)
+        # The foreign holder may have left before the subscription.
+        self._wake(resource, 0.0)
+
+
+async def keyspace_events(send: Callable[..., Awaitable[Any]]) -> frozenset[str] | None:
+    """Return the letters of ``notify-keyspace-events``; None if the user may not ask.
+
+    Empty if ``K`` is not among them: then the channels of keys get no events.
+    """
+    found = await allowed(send("CONFIG", "GET", "notify-keyspace-events"))
+    if found is None:
+        return None
+    flags = frozenset("".join(value.decode() for value in dict(found).values()))
+    return flags if "K" in flags else frozenset()
+
+
+class RedisRenewer:
+    """Renews a batch of grants over ``channel``: one script per grant, in one write."""
+
+    def __init__(self, channel: RenewalChannel, settings: StoreSettings) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._cluster = isinstance(channel, ClusterRenewalChannel)
+
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld | Exception]:
+        commands = [Renew(((item.ticket, item.lease),)) for item in batch]
+        requests = [
+            self._request(item.resource, command)
+            for item, command in zip(batch, commands, strict=True)
+        ]
+        answers = self._channel.run_many(requests, timeout)
+        return [
+            _outcome(item.resource, command, raw)
+            for item, command, raw in zip(batch, commands, answers, strict=True)
+        ]
+
+    def lane(self, resource: Resource) -> Hashable:
+        if not isinstance(self._channel, ClusterRenewalChannel):
+            return None
+        _, args = self._request(resource, Renew(()))
+        return self._channel.lane(cast("bytes", args[1]))
+
+    def give_up(self) -> None:
+        self._channel.give_up()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _request(self, resource: Resource, command: Renew) -> Request:
+        settings = self._settings
+        # Without a client id: this thread cannot wake tasks of the loop, so our own
+        # client gets a message as all others do.
+        if isinstance(resource, SetMember):
+            keys = SetKeys(settings, resource.type, "", cluster=self._cluster)
+            return encode_member(keys, command)
+        return encode(
+            keys_of(
+                settings.prefix, resource, settings.fence_memory, cluster=self._cluster
+            ),
+            command,
+        )
+
+
+def _outcome(
+    resource: Resource, command: Renew, raw: object
+) -> Grant | NotHeld | Exception:
+    if isinstance(raw, Exception):
+        return raw
+    try:
+        member = isinstance(resource, SetMember)
+        reply = (decode_member if member else decode)(command, raw)
+    except BackendError as exc:
+        return exc
+    assert isinstance(reply, Renewed)
+    return reply.outcomes[0]

@@ -12,7 +12,6 @@ from redis.asyncio import Redis, Sentinel
 
 from aiorwlock_remote.backends.redis.clients.connections import client_connections
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
-from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.redis.connections import Heard
 from tests.backends.redis.some_scripts import BOTH
@@ -55,14 +54,15 @@ async def sentinel_client(ports: Iterable[int], name: str) -> AsyncIterator[Redi
 async def linked_by(client: Redis, heard: Heard) -> AsyncIterator[RedisConnection]:
     """A link over a connection as the client makes them."""
     options, lines = client_connections(client.connection_pool, 5.0)
-    link = await open_connection(
+    link = RedisConnection(
         options,
         current_event_loop(),
         BOTH,
         on_message=heard.message,
         on_reconnect=heard.reconnected,
-        dial=lines.dial,
+        dial=lines.dial(None),
     )
+    await link.open()
     try:
         yield link
     finally:

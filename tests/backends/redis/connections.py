@@ -11,7 +11,6 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
-from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -44,7 +43,7 @@ async def linked(
 ) -> AsyncIterator[RedisConnection]:
     heard = heard or Heard()
     options = options_of(parse(url), connect_timeout=connect_timeout)
-    link = await open_connection(
+    link = RedisConnection(
         replace(options, command_timeout=command_timeout),
         current_event_loop(),
         BOTH,
@@ -52,6 +51,7 @@ async def linked(
         on_reconnect=heard.reconnected,
         channels=channels,
     )
+    await link.open()
     try:
         yield link
     finally:

@@ -107,7 +107,7 @@ def on_a_loop(port: int) -> RenewalChannel:
         url = f"redis://127.0.0.1:{port}"
         client: Redis = Redis.from_url(url, socket_timeout=LONG)
         options, lines = client_connections(client.connection_pool, LONG)
-        return ThreadLoopChannel(options, current_event_loop(), lines._dial_anywhere)
+        return lines.own_channel(options, current_event_loop(), None)
 
     return asyncio.run(here())
 

@@ -11,7 +11,7 @@ import pytest
 from aiorwlock_remote import BadRecord, connect
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.protocol import Request
-from aiorwlock_remote.backends.redis.mutex_sets import (
+from aiorwlock_remote.backends.redis.recipes import (
     SetKeys,
     encode_ask,
     encode_member,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hiredis import ReplyError
 
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake, Peer
+from aiorwlock_remote.backends.redis.connection.connector import Handshake, Peer
 from aiorwlock_remote.backends.redis.options import Options, options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import (

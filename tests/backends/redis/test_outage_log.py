@@ -66,11 +66,11 @@ def test_each_reason_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER)
     outage = OutageLog("h:1")
     for _ in range(2):
-        outage.lost(BackendUnavailable(what="silent"))
+        outage.note("redis_lost", BackendUnavailable(what="silent"))
         for _ in range(3):
-            outage.retry_failed(BackendUnavailable(what="refused"))
-            outage.retry_failed(BackendUnavailable(what="silent"))
-            outage.retry_failed(BackendUnavailable(what="no such host"))
+            outage.note("redis_away", BackendUnavailable(what="refused"))
+            outage.note("redis_away", BackendUnavailable(what="silent"))
+            outage.note("redis_away", BackendUnavailable(what="no such host"))
         assert outage.reason == "no such host"
         outage.recovered()
         assert [event for event, _ in said(caplog)] == [
@@ -85,7 +85,7 @@ def test_a_first_connection_was_not_lost(caplog: pytest.LogCaptureFixture) -> No
     outage = OutageLog("h:1")
     outage.recovered()
     assert said(caplog) == []
-    outage.retry_failed(BackendUnavailable(what="refused"))
+    outage.note("redis_away", BackendUnavailable(what="refused"))
     outage.recovered()
     assert [event for event, _ in said(caplog)] == ["redis_away", "redis_reconnected"]
 
@@ -95,6 +95,6 @@ def test_a_defect_is_told_with_its_traceback_once(
 ) -> None:
     outage = OutageLog("h:1")
     for _ in range(3):
-        outage.retry_failed(ZeroDivisionError("of ours"))
+        outage.note("redis_away", ZeroDivisionError("of ours"))
     (record,) = caplog.records
     assert record.exc_info is not None

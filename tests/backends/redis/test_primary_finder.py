@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     Request,
     RespProtocol,
 )
-from aiorwlock_remote.backends.redis.failover import PrimaryChannel
+from aiorwlock_remote.backends.redis.connection.renewal_channels import KeeperChannel
 from aiorwlock_remote.backends.redis.sentinel import (
     CONFIRMATION_SECONDS,
     EPOCH_MEMORY_SECONDS,
@@ -179,6 +179,9 @@ class Batches:
         self.meanwhile: Callable[[], object] = lambda: None
         self.did: list[str] = []
 
+    def open(self, timeout: float) -> None:
+        assert timeout > 0
+
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
         assert timeout > 0
         self.did.append("run")
@@ -199,7 +202,7 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
     """Asked before the batch; the connection is made anew."""
     inner: Any = Batches()
     batch: Any = [("script", ())]
-    batches = PrimaryChannel(inner, asked.finder, asked.clock)
+    batches = KeeperChannel(inner, inner, asked.clock, asked.finder)
     assert batches.run_many(batch, 9) == [b"renewed"]
     asked.answers = [(2, B)] * 3
     assert batches.run_many(batch, 9) == [b"renewed"]
@@ -212,7 +215,7 @@ def test_renewals_leave_a_former_primary(asked: Asked) -> None:
 def test_what_a_former_primary_answers_is_not_believed(asked: Asked) -> None:
     """Another thread learns of the failover while the batch is under way."""
     inner: Any = Batches()
-    batches = PrimaryChannel(inner, asked.finder, asked.clock)
+    batches = KeeperChannel(inner, inner, asked.clock, asked.finder)
     asked.says((1, A), (1, A), (1, A))
     inner.meanwhile = lambda: asked.says((2, B), (2, B), (2, B))
     with pytest.raises(BackendUnavailable, match="another server") as said:

@@ -24,8 +24,8 @@ class Answering:
             wait.answered(1)
         call.answered("granted")
 
-    def send_at_once(self, key: bytes, mark: Call[Any], wait: Call[Any]) -> bool:
-        assert key == b"b"
+    def send_at_once(self, mark: Call[Any], wait: Call[Any]) -> bool:
+        assert mark.args[1] == b"{b}.mark"
         if self._mark:
             mark.refused(self._mark, "h:1")
         else:

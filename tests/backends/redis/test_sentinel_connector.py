@@ -15,7 +15,7 @@ import pytest
 from aiorwlock_remote import connect
 from aiorwlock_remote.backends.redis.connection.renewal_channels import (
     BlockingConnection,
-    FallbackChannel,
+    KeeperChannel,
     MainLoopChannel,
 )
 from aiorwlock_remote.errors import BackendUnavailable
@@ -136,7 +136,7 @@ async def test_sentinels_that_forgot_the_primary_do_not_keep_us_from_renewing(
         async with linked(server.url) as link:
             host = current_event_loop()
             own = BlockingConnection(read(through(port)), SystemClock(), BOTH)
-            batches = FallbackChannel(
+            batches = KeeperChannel(
                 own,
                 MainLoopChannel(server.url, host, link.send_at_once),
                 host.clock,

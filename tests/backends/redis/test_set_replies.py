@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiorwlock_remote.backends.redis.connection.protocol import Raw
-from aiorwlock_remote.backends.redis.mutex_sets import (
+from aiorwlock_remote.backends.redis.recipes import (
     MutexSets,
     decode_ask,
     decode_member,

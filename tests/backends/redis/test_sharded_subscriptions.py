@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiorwlock_remote.backends.redis.cluster import sharded_subscriptions as module
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster import nodes as module
+from aiorwlock_remote.backends.redis.cluster.nodes import (
     UNUSED_AFTER,
     ShardedSubscriptions,
 )
@@ -111,7 +111,6 @@ def test_what_was_to_follow_a_script_does_not_stay_behind() -> None:
     routes = SlotRouter(
         *(options, host, heard.slots, heard.nodes, heard.channels),
         client_id=b"gate",
-        node_of=heard.nodes.find,
         refresher=search,
     )
     heard.one.connected = False

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotQueue, SlotRouter
@@ -123,7 +123,6 @@ class Moving(RuleBasedStateMachine):
             nodes,
             ShardedSubscriptions(self.slots, nodes),
             client_id=b"gate",
-            node_of=nodes.find,
             refresher=TopologyRefresher(self.host, nobody, lambda: True),
         )
         self.made: list[Call[Any]] = []
@@ -241,7 +240,7 @@ class Hasty(SlotRouter):
 
     def _drain(self, slot: int, hold: SlotQueue, node: NodeConnection | None) -> None:
         del slot, node
-        hold.wait_for_none()
+        hold.wait_for(None)
 
 
 class MovingHastily(Moving):

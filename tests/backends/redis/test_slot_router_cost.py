@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiorwlock_remote.backends.redis.cluster import slot_router as module
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import SlotRouter
@@ -49,7 +49,6 @@ class Burst:
             *(Options(seeds=SERVERS), host, self.slots, nodes),
             ShardedSubscriptions(self.slots, nodes),
             client_id=b"gate",
-            node_of=nodes.find,
             refresher=TopologyRefresher(host, nobody, lambda: True),
         )
         self.clock = host.clock

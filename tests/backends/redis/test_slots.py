@@ -15,7 +15,7 @@ from aiorwlock_remote.backends.redis.cluster.slots import (
     slot_of,
 )
 from aiorwlock_remote.backends.redis.keys import Keys
-from aiorwlock_remote.backends.redis.mutex_sets import SetKeys
+from aiorwlock_remote.backends.redis.recipes import SetKeys
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.ports import StoreSettings

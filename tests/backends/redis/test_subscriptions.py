@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.backends.redis.connection.connection import Subscriptions
-from aiorwlock_remote.backends.redis.connection.protocol import Call
+import pytest
+
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
+from aiorwlock_remote.backends.redis.options import Options
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.backends.redis.connections import Heard
+from tests.backends.redis.protocols import Talk
+
+pytestmark = pytest.mark.anyio
 
 
-def said(calls: list[Call[None]]) -> list[object]:
-    return [call.args for call in calls]
+def unconnected(*needed: bytes) -> RedisConnection:
+    heard = Heard()
+    return RedisConnection(
+        *(Options(), current_event_loop(), ()),
+        on_message=heard.message,
+        on_reconnect=heard.reconnected,
+        channels=needed,
+    )
 
 
-def test_each_change_is_said_once() -> None:
-    channels = Subscriptions()
-    assert said([*channels.add(b"a")]) == [("SUBSCRIBE", b"a")]
-    assert channels.add(b"a") == []
-    assert said([*channels.remove(b"a")]) == [("UNSUBSCRIBE", b"a")]
-    assert channels.remove(b"a") == []
+async def test_each_change_is_said_once() -> None:
+    link, talk = unconnected(), Talk()
+    link._connected(talk.talk)
+    for change in (link.subscribe, link.subscribe, link.unsubscribe, link.unsubscribe):
+        change(b"a")
+    talk.talk.flush()
+    assert talk.wire.commands() == [[b"SUBSCRIBE", b"a"], [b"UNSUBSCRIBE", b"a"]]
+    await link.aclose()
 
 
-def test_those_that_are_not_needed_are_asked_for_after_the_greeting() -> None:
-    channels = Subscriptions([b"own"])
+async def test_those_that_are_not_needed_are_asked_for_after_the_greeting() -> None:
+    link, talk = unconnected(b"own"), Talk()
     for channel in (b"b", b"a", b"c"):
-        channels.add(channel)
-    channels.remove(b"b")
-    assert channels.needed == (b"own",)
-    assert said([*channels.others()]) == [("SUBSCRIBE", b"a"), ("SUBSCRIBE", b"c")]
+        link.subscribe(channel)
+    link.unsubscribe(b"b")
+    link._connected(talk.talk)
+    talk.talk.flush()
+    assert talk.wire.commands() == [[b"SUBSCRIBE", b"a"], [b"SUBSCRIBE", b"c"]]
+    await link.aclose()

@@ -17,7 +17,6 @@ from aiorwlock_remote.backends.redis.clients.connections import (
 )
 from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.renewal_channels import MainLoopChannel
-from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import EventLoop
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -39,7 +38,7 @@ def own_loop(
 
     client: Redis = Redis.from_url(url, socket_timeout=socket_timeout)
     options, lines = client_connections(client.connection_pool, 5.0)
-    batches = ThreadLoopChannel(options, asyncio.run(here()), lines._dial_anywhere)
+    batches = lines.own_channel(options, asyncio.run(here()), None)
     try:
         yield batches
     finally:
@@ -149,14 +148,15 @@ async def opened(url: str) -> tuple[MainLoopChannel, RedisConnection]:
     client: Redis = Redis.from_url(url)
     options, lines = client_connections(client.connection_pool, 5.0)
     host, heard = current_event_loop(), Heard()
-    link = await open_connection(
+    link = RedisConnection(
         options,
         host,
         BOTH,
         on_message=heard.message,
         on_reconnect=heard.reconnected,
-        dial=lines.dial,
+        dial=lines.dial(None),
     )
+    await link.open()
     return MainLoopChannel(options.where, host, link.send_at_once), link
 
 

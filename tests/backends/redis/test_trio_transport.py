@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
 from aiorwlock_remote.backends.redis.connection.trio_transport import PlainTrioTransport
-from aiorwlock_remote.backends.redis.connections import open_connection
 from aiorwlock_remote.backends.redis.options import options_of
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -27,13 +27,14 @@ def leave_open(url: str) -> None:
     """A run that ends with its link open and an answer on its way."""
 
     async def main() -> None:
-        link = await open_connection(
+        link = RedisConnection(
             options_of(parse(url)),
             current_event_loop(),
             BOTH,
             on_message=lambda _channel, _payload: None,
             on_reconnect=lambda: None,
         )
+        await link.open()
         assert await link.call("CLIENT", "GETNAME") == NAME.encode()
         link.run(INCR, (1, "k"), int).log_failure()
 
@@ -96,7 +97,7 @@ def test_an_error_of_the_caller_reaches_the_caller(
 ) -> None:
     # An exception in a system task would come out as TrioInternalError.
     async def main() -> None:
-        link = await open_connection(
+        link = RedisConnection(
             options_of(parse(fresh_redis.url)),
             current_event_loop(),
             BOTH,
@@ -104,6 +105,7 @@ def test_an_error_of_the_caller_reaches_the_caller(
             on_reconnect=lambda: 1 / 0,
             channels=[b"c"],
         )
+        await link.open()
         await link.call("PUBLISH", "c", "x")
         await link.call("PING")
         if nursery_fails:

@@ -48,12 +48,12 @@ class RedisBackend:
         return f"<RedisBackend of {_kind(self._client)}>"
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[RedisStore]:
         """For ``connect``: return an awaitable that connects and returns the store.
 
-        ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
-        resource may be granted now.
+        ``wake(resource, 0.0)`` is called in ``loop`` when a waiter for the resource may
+        be granted now.
         """
         trio = sys.modules.get("trio")  # not imported for the sake of asyncio
         if trio is not None and trio.lowlevel.in_trio_run():
@@ -76,7 +76,7 @@ class RedisBackend:
         # what is awaited does.
         async def opened() -> RedisStore:
             options, factory = client_connections(self._pool, settings.connect_timeout)
-            opened = store.RedisStore(options, host, bell, settings, factory)
+            opened = store.RedisStore(options, loop, wake, settings, factory)
             await opened.open()
             return opened
 
@@ -103,7 +103,10 @@ def _checked(client: object) -> object:
             what=f"{kind} is not a client of redis-py or valkey-py",
             hint="RedisBackend(redis.asyncio.Redis(…))",
         )
-    if not hasattr(made, "read_response") or not _is_async(made):
+    from inspect import iscoroutinefunction  # noqa: PLC0415 - slow, rarely needed
+
+    is_async = iscoroutinefunction(getattr(made, "connect", None))
+    if not hasattr(made, "read_response") or not is_async:
         raise ConfigurationError(
             what=f"{kind} blocks", hint="RedisBackend(redis.asyncio.Redis(…))"
         )
@@ -112,12 +115,6 @@ def _checked(client: object) -> object:
             what=f"{kind} reads from replicas", hint="use sentinel.master_for(…)"
         )
     return pool
-
-
-def _is_async(made: type) -> bool:
-    from inspect import iscoroutinefunction  # noqa: PLC0415 - slow, rarely needed
-
-    return iscoroutinefunction(getattr(made, "connect", None))
 
 
 def _kind(thing: object) -> str:

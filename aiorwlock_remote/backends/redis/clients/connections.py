@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, Unpack, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import anyio
 
@@ -19,7 +20,6 @@ from aiorwlock_remote.backends.redis.connection.asyncio_transport import (
     disconnect,
     take_over,
 )
-from aiorwlock_remote.backends.redis.connection.connection import RedisConnection
 from aiorwlock_remote.backends.redis.connection.connector import Connector, Dial
 from aiorwlock_remote.backends.redis.connection.protocol import (
     Call,
@@ -28,17 +28,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     RespProtocol,
     as_is,
 )
-from aiorwlock_remote.backends.redis.connection.renewal_channels import (
-    FallbackChannel,
-    MainLoopChannel,
-    RenewalChannel,
-)
-from aiorwlock_remote.backends.redis.connections import (
-    ConnectionCallbacks,
-    ConnectionFactory,
-    Endpoint,
-    open_connection,
-)
+from aiorwlock_remote.backends.redis.connections import ConnectionFactory
 from aiorwlock_remote.backends.redis.errors import from_client, from_failure
 from aiorwlock_remote.backends.redis.options import CLIENT_NAME, PORT, Options
 from aiorwlock_remote.backends.redis.scripts import ALL
@@ -52,7 +42,6 @@ from aiorwlock_remote.ports import EventLoop
 T = TypeVar("T")
 
 Kwargs = dict[str, Any]
-DialStream = Callable[[Options, RespProtocol, EventLoop], Awaitable[StreamTransport]]
 
 LISTENING_TURNS = 3
 """Turns that an event loop needs, after it stood still, to read what has arrived."""
@@ -121,83 +110,44 @@ class ClientConnectionFactory(ConnectionFactory):
         self._pool = pool
         self.off_loop: bool = _can_be_cloned(pool)
 
-    async def open(
+    def dial(self, finder: PrimaryFinder | None) -> Dial:
+        return partial(self._dial, finder, in_thread=False)
+
+    def own_channel(
+        self, options: Options, loop: EventLoop, finder: PrimaryFinder | None
+    ) -> ThreadLoopChannel:
+        dial = partial(self._dial, finder, in_thread=True)
+        return ThreadLoopChannel(options, loop, dial, finder)
+
+    async def _dial(
         self,
-        options: Options,
-        loop: EventLoop,
-        wake_channel: bytes,
         finder: PrimaryFinder | None,
-        **callbacks: Unpack[ConnectionCallbacks],
-    ) -> RedisConnection:
-        return await open_connection(
-            *(options, loop, ALL),
-            channels=(wake_channel,),
-            dial=self._checking(self.dial, finder),
-            finder=finder,
-            **callbacks,
-        )
-
-    def renewal_channel(
-        self,
         options: Options,
-        loop: EventLoop,
-        endpoint: Endpoint,
-        finder: PrimaryFinder | None,
-    ) -> RenewalChannel:
-        fallback = MainLoopChannel(options.where, loop, endpoint.send_at_once)
-        if not self.off_loop:
-            return fallback
-        dial = self._checking(self._dial_anywhere, finder)
-        own = ThreadLoopChannel(options, loop, dial, finder)
-        return FallbackChannel(own, fallback, loop.clock)
-
-    async def dial(
-        self, options: Options, protocol: RespProtocol, loop: EventLoop
+        protocol: RespProtocol,
+        _loop: EventLoop,
+        *,
+        in_thread: bool,
     ) -> StreamTransport:
-        del loop
-        pool = self._pool
-        return await _connected(
-            options, protocol, pool.connection_class, _settings(pool)
-        )
-
-    async def _dial_anywhere(
-        self, options: Options, protocol: RespProtocol, loop: EventLoop
-    ) -> StreamTransport:
-        del loop
-        pool, settings = self._pool, _settings(self._pool)
-        made = pool.connection_class
-        if made.__name__ in _OF_SENTINEL:
+        made, settings = self._pool.connection_class, _settings(self._pool)
+        if in_thread and made.__name__ in _OF_SENTINEL:
             # Sentinel's connection class asks through its pool, whose clients belong to
             # the user's loop. Its plain base class connects to a given address.
             made = next(c for c in made.__mro__ if c.__name__ in _PLAIN)
             settings.pop("connection_pool", None)
             try:
-                settings["host"], settings["port"] = await _primary_of(pool)
+                settings["host"], settings["port"] = await _primary_of(self._pool)
             except Exception as exc:
                 raise from_client(exc, options.where) from exc
-        return await _connected(options, protocol, made, settings)
-
-    @staticmethod
-    def _checking(dial: DialStream, finder: PrimaryFinder | None) -> DialStream:
+        transport = await _connected(options, protocol, made, settings)
         # A client believes the first Sentinel that answers, even one that has not heard
         # of the failover; `finder` has asked all of them (test_planned_failover.py).
-        if finder is None:
-            return dial
-
-        async def checked(
-            options: Options, protocol: RespProtocol, loop: EventLoop
-        ) -> StreamTransport:
-            transport = await dial(options, protocol, loop)
-            if finder.was_left(transport.server):
-                transport.abort()
-                await transport.aclose()
-                raise BackendUnavailable(
-                    what=f"{options.where}: sent to the primary before the failover",
-                    nothing_done=True,
-                )
-            return transport
-
-        return checked
+        if finder is not None and finder.was_left(transport.server):
+            await transport.aclose()
+            raise BackendUnavailable(
+                what=f"{options.where}: sent to the primary before the failover",
+                nothing_done=True,
+            )
+        return transport
 
 
 class ThreadLoopChannel(ProtocolHandler):

@@ -8,7 +8,6 @@ out commands for the slot (ASK, TRYAGAIN, CLUSTERDOWN): their calls wait, for
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -17,13 +16,15 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.addresses import Server, shown
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
+    NodePool,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slot_router import (
     SlotRouter,
     is_routed_by_slot,
+    slot_of_call,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap, parse_moved, slot_of
 from aiorwlock_remote.backends.redis.cluster.topology import (
@@ -42,14 +43,12 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     as_is,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 
 class ClusterClient:
@@ -81,13 +80,11 @@ class ClusterClient:
         self._nodes = NodePool(options, loop, scripts, self, on_message, dial)
         self._channels = ShardedSubscriptions(self.slots, self._nodes)
         self._discovery = Discovery(options, self.slots, self._nodes, self._adopt)
-        self._refresher = TopologyRefresher(
-            loop, self._discovery.ask, self._nodes.all_connected
-        )
+        complete = lambda: all(node.connected for node in self._nodes.all())  # noqa: E731
+        self._refresher = TopologyRefresher(loop, self._discovery.ask, complete)
         self._router = SlotRouter(
             *(options, loop, self.slots, self._nodes, self._channels),
             client_id=wake_channel.rpartition(b"/")[2],
-            node_of=self._node,
             refresher=self._refresher,
         )
         self._notifying = self._closing = False
@@ -115,7 +112,7 @@ class ClusterClient:
         if owner is None:
             call.failed(not_sent(self._options.where, "no node has slots"))
         else:
-            _ = self._node(owner).submit(call)
+            _ = self._router.node_at(owner).submit(call)
         return call
 
     def call_for_key(self, *args: Arg) -> Pending[Any]:
@@ -126,9 +123,8 @@ class ClusterClient:
 
     def servers(self) -> dict[str, SendCommand]:
         """Map the name of each node with slots to a function that sends it commands."""
-        return {
-            shown(server): self._node(server).call for server in self.slots.primaries
-        }
+        node_at = self._router.node_at
+        return {shown(one): node_at(one).call for one in self.slots.primaries}
 
     def states(self) -> dict[str, str]:
         """Map the name of each node to its connection's state: open or lost."""
@@ -144,10 +140,13 @@ class ClusterClient:
         """
         self._router.send(call, *more)
 
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:
-        """Send calls to the node of ``key``; return False if none could be sent."""
-        node = self._nodes.find(self.slots.owners[slot_of(key)])
-        return node is not None and node.send_at_once(key, *calls)
+    def send_at_once(self, *calls: Call[Any]) -> bool:
+        """Send calls, in one write, to the node of the first call's key.
+
+        Return False if the node cannot be used now, and none of the calls was sent.
+        """
+        node = self._nodes.find(self.slots.owners[slot_of_call(calls[0])])
+        return node is not None and node.send_at_once(*calls)
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, a key's events, at the node that has the key."""
@@ -216,14 +215,8 @@ class ClusterClient:
         self._refresher.refresh(soon=True)
 
     def slot_unsubscribed(self, node: NodeConnection, channel: bytes) -> None:
-        where = shown(node.server)
-        log_event(
-            log,
-            "listener_lost",
-            logging.DEBUG,
-            server=where,
-            channel=channel.decode(errors="replace"),
-        )
+        where, name = shown(node.server), channel.decode(errors="replace")
+        log_debug("listener_lost", server=where, channel=name)
         self._channels.forget(channel, node)
         self._refresher.refresh(soon=True)
         self._changed()
@@ -243,11 +236,8 @@ class ClusterClient:
             return False
         self._router.redirect(node, call, text, moved)
         if moved is not None and new:
-            log_event(
-                *(log, "topology_changed", logging.DEBUG),
-                server=shown(moved.server),
-                slot=moved.slot,
-            )
+            where = shown(moved.server)
+            log_debug("topology_changed", server=where, slot=moved.slot)
             self.slots.note(moved)
             # Not adopted: when the whole map is learnt, even one that equals this one,
             # the calls of all moved slots have still to be sent on.
@@ -256,13 +246,6 @@ class ClusterClient:
         return True
 
     # The map
-
-    def _node(self, server: Server) -> NodeConnection:
-        node = self._nodes.find(server)
-        if node is None:
-            node = self._nodes.start(server)
-            self._refresher.hurry()
-        return node
 
     def _adopt(self) -> None:
         if self._closing or self.slots.owners == self._adopted:

@@ -98,8 +98,6 @@ class ClusterRenewalChannel:
             for connection in self._connections.values():
                 connection.give_up()
 
-    def abort(self) -> None: ...  # a node without slots is closed by `_retire`
-
     def close(self) -> None:
         with self._lock:
             for connection in self._connections.values():

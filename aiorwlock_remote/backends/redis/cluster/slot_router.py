@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -13,8 +12,9 @@ import anyio
 
 from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server
-from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
-from aiorwlock_remote.backends.redis.cluster.sharded_subscriptions import (
+from aiorwlock_remote.backends.redis.cluster.nodes import (
+    NodeConnection,
+    NodePool,
     ShardedSubscriptions,
 )
 from aiorwlock_remote.backends.redis.cluster.slots import Moved, SlotMap, slot_of
@@ -27,13 +27,11 @@ from aiorwlock_remote.backends.redis.connection.connection import (
 )
 from aiorwlock_remote.backends.redis.connection.protocol import Call, KeyedCall
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_RETRY_INTERVAL = 0.5
 """Maximum seconds between two attempts to send the calls of a slot."""
@@ -68,11 +66,8 @@ class SlotRouter:
         nodes: NodePool,
         channels: ShardedSubscriptions,
         client_id: bytes,
-        node_of: Callable[[Server], NodeConnection],
         refresher: TopologyRefresher,
     ) -> None:
-        # Returns the node of a server, a new one if there is none.
-        self._node_of = node_of
         self._refresher = refresher
         self._where, self._patience = options.where, options.connect_timeout
         self._clock = loop.clock
@@ -85,6 +80,14 @@ class SlotRouter:
         self._closed = False
         self._retrying = BackgroundTask(loop, self._retry)
 
+    def node_at(self, server: Server) -> NodeConnection:
+        """Return the connection to ``server``; start to connect if there is none."""
+        node = self._nodes.find(server)
+        if node is None:
+            node = self._nodes.start(server)
+            self._refresher.hurry()
+        return node
+
     def send(self, call: Call[Any], *more: Call[Any]) -> None:
         """Send calls, in one write, to the node of the first call's key.
 
@@ -95,7 +98,7 @@ class SlotRouter:
         if self._closed:
             call.failed(self._unsent(CLOSED_BY_US))
         elif queue is None and owner is not None:
-            self._send_to(self._node_of(owner), call, more)
+            self._send_to(self.node_at(owner), call, more)
             return
         elif queue is not None and len(queue) >= MAX_CALLS and not call.must_go:
             call.failed(self._unsent("too much is under way"))
@@ -212,7 +215,7 @@ class SlotRouter:
             _ = node.submit(call)
 
     def _enqueue(self, slot: int, node: NodeConnection | None, why: str) -> SlotQueue:
-        log_event(log, "slot_queued", logging.DEBUG, slot=slot, reason=why)
+        log_debug("slot_queued", slot=slot, reason=why)
         queue = self._queues[slot] = SlotQueue(self._where, self._patience, why)
         self._drain(slot, queue, node)
         self._retrying.start()
@@ -220,7 +223,7 @@ class SlotRouter:
 
     def _drain(self, slot: int, queue: SlotQueue, node: NodeConnection | None) -> None:
         if node is None or not node.connected:
-            queue.wait_for_none()
+            queue.wait_for(None)
             return
         queue.wait_for(self._in_flight.take(node, slot))
         node.barrier().add_done_callback(lambda _: self._drained(slot, queue))
@@ -294,13 +297,13 @@ class SlotQueue(OfflineQueue):
         """Add a call that the node refused. Must be called in the order of replies."""
         self._refused.append(call)
 
-    def wait_for(self, calls: Iterable[Call[Any]]) -> None:
-        """Send nothing until the old node has answered these calls (oldest first)."""
-        self._awaited = list(calls)
-        self.drained = self.pause = False
+    def wait_for(self, calls: Sequence[Call[Any]] | None) -> None:
+        """Send nothing until the old node has answered these calls (oldest first).
 
-    def wait_for_none(self) -> None:
-        self.drained = self.pause = True
+        None: there is no old node that could answer.
+        """
+        self._awaited = [*(calls or ())]
+        self.drained = self.pause = calls is None
 
     def collect(self, now: float) -> list[Call[Any]]:
         """Put the refused calls in front of the queue; call this after all replies.
@@ -330,13 +333,13 @@ class SlotQueue(OfflineQueue):
     def take_probe(self, now: float, random: float) -> Call[Any] | None:
         """Remove and return the first call, None if the queue is empty.
 
-        Sent alone, it shows whether its node serves the slot now. The next one is due
-        after a pause from ``now`` (loop time), which grows; ``random`` (0 to 1) varies
-        it.
+        The caller sends this call alone, to see whether the node serves the slot. The
+        next probe is due after a growing pause from ``now`` (loop time), which
+        ``random`` (0 to 1) varies.
         """
         self.due = now + back_off(self._tries, random, longest=MAX_RETRY_INTERVAL)
         self._tries += 1
-        return self.take_first()
+        return self._calls.popleft() if self._calls else None
 
 
 class InFlightBySlot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,18 +14,16 @@ from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.backends.redis.addresses import Server, shown
 from aiorwlock_remote.backends.redis.cluster.nodes import NodeConnection, NodePool
 from aiorwlock_remote.backends.redis.cluster.slots import SlotMap
+from aiorwlock_remote.backends.redis.errors import Failure, lasting
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
-    Unsupported,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 NODE_TIMEOUT = 1.0
 """Seconds for which one node's answer is awaited before another node is asked."""
@@ -34,7 +31,6 @@ MAX_SEARCH_INTERVAL = 5.0
 """Maximum seconds between two questions for the map while a node stays away."""
 
 T = TypeVar("T")
-Failure = BackendError | ConfigurationError
 
 
 class Discovery:
@@ -64,7 +60,7 @@ class Discovery:
                 slots can be reached.
             ConfigurationError: The seeds are not nodes of a cluster.
         """
-        await self._try_each(self._options.seeds, self._ask_new)
+        await self._try_each(self._options.seeds, self._visit)
         # A seed that has slots has stayed connected. A replica, or a node whose slots
         # have moved away, has not.
         connected = self._nodes.all()
@@ -82,7 +78,7 @@ class Discovery:
         patience = min(NODE_TIMEOUT, self._options.connect_timeout)
         for ask in (
             *(partial(self._ask_at, node) for node in connected),
-            *(partial(self._ask_new, server) for server in others),
+            *(partial(self._visit, server) for server in others),
         ):
             with suppress(BackendError, ConfigurationError, TimeoutError):
                 with anyio.fail_after(patience):
@@ -105,42 +101,26 @@ class Discovery:
                 failures.append(
                     BackendUnavailable(what=f"{shown(server)}: no answer in time")
                 )
-        raise _most_telling(self._options.where, failures)
+        where = self._options.where
+        nobody = BackendUnavailable(
+            what=f"{where}: no node has slots", nothing_done=True
+        )
+        raise lasting(failures) or (failures[-1] if failures else nobody)
 
     async def _ask_at(self, node: NodeConnection) -> None:
         before = self._slots.owners
         self._slots.learn(await _cluster_slots(node), node.server)
         if self._slots.owners != before:
-            nodes = len(self._slots.primaries)
-            log_event(
-                *(log, "topology_changed", logging.DEBUG),
-                server=shown(node.server),
-                primaries=nodes,
-            )
+            where, primaries = shown(node.server), len(self._slots.primaries)
+            log_debug("topology_changed", server=where, primaries=primaries)
         self._adopt()
 
-    async def _ask_new(self, server: Server) -> None:
-        await self._visit(server, self._ask_at)
-
-    async def _join(self, server: Server) -> NodeConnection:
-        await self._visit(server)
-        node = self._nodes.find(server)
-        if node is None:
-            raise BackendUnavailable(
-                what=f"{shown(server)}: it has no slots any more", nothing_done=True
-            )
-        return node
-
-    async def _visit(
-        self,
-        server: Server,
-        function: Callable[[NodeConnection], Awaitable[None]] | None = None,
-    ) -> None:
+    async def _visit(self, server: Server, *, ask: bool = True) -> None:
         node, kept = self._nodes.make(server), False
         try:
             await node.open()
-            if function is not None:
-                await function(node)
+            if ask:
+                await self._ask_at(node)
             # After the question: the node may have lost its slots while we connected
             # (test_a_node_that_lost_its_slots_while_we_connected_is_not_the_first).
             if server in self._slots.primaries:
@@ -149,6 +129,15 @@ class Discovery:
             if not kept:
                 with anyio.CancelScope(shield=True):
                     await node.aclose()
+
+    async def _join(self, server: Server) -> NodeConnection:
+        await self._visit(server, ask=False)
+        node = self._nodes.find(server)
+        if node is None:
+            raise BackendUnavailable(
+                what=f"{shown(server)}: it has no slots any more", nothing_done=True
+            )
+        return node
 
 
 class TopologyRefresher:
@@ -222,12 +211,3 @@ async def _cluster_slots(node: NodeConnection) -> Any:  # noqa: ANN401 - not dec
                 hint="redis:// is for a server of its own",
             ) from exc
         raise
-
-
-def _most_telling(where: str, failures: list[Failure]) -> Failure:
-    for kind in (Unsupported, ConfigurationError):
-        for failure in failures:
-            if isinstance(failure, kind):
-                return failure
-    nobody = BackendUnavailable(what=f"{where}: no node has slots", nothing_done=True)
-    return failures[-1] if failures else nobody

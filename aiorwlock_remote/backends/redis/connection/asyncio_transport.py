@@ -18,12 +18,9 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import READ_SIZE, RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.errors import Unsupported
-
-READ_SIZE = 65_536
-"""Maximum bytes of one read."""
 
 ClientObject: TypeAlias = Any
 """An object of redis-py or valkey-py; neither library is imported."""
@@ -66,22 +63,16 @@ class AsyncioTransport(AsyncioTransportBase, asyncio.BufferedProtocol):
         super().__init__(protocol)
         # For a plain asyncio.Protocol the loop allocates 256 kB for each read, which
         # costs up to half of a round trip if the C library maps that memory anew each
-        # time.
-        self._buffer = memoryview(bytearray(READ_SIZE))
+        # time. The methods of `protocol` and of the loop's transport stand in for our
+        # own, which saves two calls for every request and every reply.
+        self.get_buffer: Callable[[int], memoryview] = protocol.get_buffer  # type: ignore[assignment]
+        self.buffer_updated: Callable[[int], None] = protocol.buffer_updated  # type: ignore[assignment]
         self.write: Callable[[bytes], None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # The transport's own method saves a call for every request.
         self.write = self._transport.write
         configure_socket(cast("socket.socket", transport.get_extra_info("socket")))
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        del sizehint
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.received(self._buffer[:nbytes])
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
@@ -163,18 +154,15 @@ def take_over(
     Raises:
         Unsupported: The connection has no streams (a fake, or an unknown library).
     """
-    reader = getattr(connection, "_reader", None)
-    writer = getattr(connection, "_writer", None)
-    if not isinstance(reader, asyncio.StreamReader):
-        writer = None
-    if not isinstance(writer, asyncio.StreamWriter):
-        kind = type(connection).__name__
-        raise Unsupported(
-            what=f"{where}: the client's {kind} is not a stream of asyncio",
-            hint="give connect() a URL instead",
-        )
-    assert isinstance(reader, asyncio.StreamReader)
-    return StreamTransport(protocol, connection, reader, writer)
+    match getattr(connection, "_reader", None), getattr(connection, "_writer", None):
+        case asyncio.StreamReader() as reader, asyncio.StreamWriter() as writer:
+            return StreamTransport(protocol, connection, reader, writer)
+        case _:
+            kind = type(connection).__name__
+            raise Unsupported(
+                what=f"{where}: the client's {kind} is not a stream of asyncio",
+                hint="give connect() a URL instead",
+            )
 
 
 async def disconnect(connection: ClientObject) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -31,15 +31,13 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     pack,
 )
 from aiorwlock_remote.backends.redis.errors import not_sent
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 MAX_CALLS = 65_536
 """Unanswered calls of one connection; more are refused unless ``must_go`` is set."""
@@ -76,6 +74,8 @@ class RedisConnection(ProtocolHandler):
       user may ``CLIENT KILL`` (``test_the_lost_connection_is_ended_at_the_server``).
     """
 
+    connector: type[Connector] = Connector
+
     def __init__(
         self,
         options: Options,
@@ -105,7 +105,12 @@ class RedisConnection(ProtocolHandler):
         self._loop = loop
         self._on_message = on_message
         self._on_reconnect = on_reconnect
-        self._channels = Subscriptions(channels)
+        # Subscribed during the handshake: without them there is no connection.
+        self._needed = tuple(channels)
+        # Subscribed after it. A user who may not do that gets a connection all the same
+        # (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
+        self._channels: dict[bytes, None] = {}  # a set that keeps its order
+        self._finder = finder
         self._offline = OfflineQueue(options.where, options.connect_timeout)
         self._protocol: RespProtocol | None = None
         # The same object, or None while each new call has to be looked at first.
@@ -113,7 +118,9 @@ class RedisConnection(ProtocolHandler):
         self._dropped: RespProtocol | None = None
         self._reloading = False
         self._closed = False
-        self._connector = Connector(options, loop, tuple(scripts), self, dial, finder)
+        self._connector = self.connector(
+            *(options, loop, tuple(scripts), self, dial, finder)
+        )
         self._reconnecting = BackgroundTask(loop, self._reconnect)
         self._watchdog = BackgroundTask(loop, self._watch)
         self._watching = False
@@ -122,9 +129,8 @@ class RedisConnection(ProtocolHandler):
         """Send a command and return its pending reply, not decoded."""
         return self.submit(Call(as_is, args))
 
-    def call_for_key(self, *args: Arg) -> Pending[Any]:
-        """Send a command; return its pending raw reply. One server has all keys."""
-        return self.call(*args)
+    call_for_key = call
+    """The counterpart of ``ClusterClient.call_for_key``: one server has all keys."""
 
     def servers(self) -> dict[str, SendCommand]:
         """Map the name of each server (here one) to a function that sends commands."""
@@ -183,15 +189,12 @@ class RedisConnection(ProtocolHandler):
 
     def send(self, *calls: Call[Any]) -> None:
         """Send calls in one write; if there is no connection, queue them in order."""
-        if not self.send_at_once(b"", *calls):
+        if not self.send_at_once(*calls):
             for call in calls:
                 _ = self.submit(call)
 
-    def send_at_once(self, key: bytes, *calls: Call[Any]) -> bool:  # noqa: ARG002 - one server has all keys
-        """Send calls in one write; return False if there is no usable connection.
-
-        ``key`` is for clusters and ignored here: the only server has every key.
-        """
+    def send_at_once(self, *calls: Call[Any]) -> bool:
+        """Send calls in one write; return False if there is no usable connection."""
         protocol = self._protocol
         if protocol is None or self._reloading or self._closed or self._full():
             return False
@@ -201,11 +204,15 @@ class RedisConnection(ProtocolHandler):
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to a channel on this and all later connections, if permitted."""
-        self._send_subscriptions(self._channels.add(channel))
+        if channel not in self._channels:
+            self._channels[channel] = None
+            self._send_subscriptions("SUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
         """Unsubscribe from a channel on this and all later connections."""
-        self._send_subscriptions(self._channels.remove(channel))
+        if channel in self._channels:
+            del self._channels[channel]
+            self._send_subscriptions("UNSUBSCRIBE", channel)
 
     def leave_former_primary(self) -> None:
         """Close the connection if its server is not the primary any more.
@@ -223,7 +230,11 @@ class RedisConnection(ProtocolHandler):
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
-        self._connected(await self._connector.connect(self._channels.needed))
+        # Registered before the first await, so that no switch is missed.
+        if self._finder is not None:
+            leave = partial(self._loop.call_soon, self.leave_former_primary)
+            self._finder.on_switch(leave)
+        self._connected(await self._connector.connect(self._needed))
 
     async def aclose(self) -> None:
         """Wait for outstanding replies, ``CLOSE_TIMEOUT`` seconds at most, and close.
@@ -257,7 +268,7 @@ class RedisConnection(ProtocolHandler):
         if protocol is not None:
             self._dropped = protocol
             where = self._options.where
-            log_event(log, "connection_closed", logging.DEBUG, server=where)
+            log_debug("connection_closed", server=where)
             protocol.drop(BackendUnavailable(what=f"{where}: closed by us"))
         self._offline.fail_all(CLOSED_BY_US)
 
@@ -295,17 +306,16 @@ class RedisConnection(ProtocolHandler):
     def connection_lost(self, error: BackendError, unsent: Sequence[Call[Any]]) -> None:
         if self._protocol is None:
             return  # lost during the handshake: the connector raises the error
-        failed = len(self._protocol.in_flight)
-        self._protocol = self._unchecked = None
-        self._reloading = False
-        self._connector.outage.lost(error)
-        log_event(
-            *(log, "connection_lost", logging.DEBUG),
+        log_debug(
+            "connection_lost",
             server=self._options.where,
             unsent=len(unsent),
-            failed=failed,
+            failed=len(self._protocol.in_flight),
             error=error,
         )
+        self._protocol = self._unchecked = None
+        self._reloading = False
+        self._connector.outage.note("redis_lost", error)
         # In front of what was queued meanwhile, so that the order is kept over the loss
         # (test_what_was_gathered_in_the_lost_tick_goes_over_the_next).
         if unsent:
@@ -317,7 +327,7 @@ class RedisConnection(ProtocolHandler):
 
     async def _reconnect(self) -> None:
         while self._protocol is None:
-            self._connected(await self._connector.reconnect(self._channels.needed))
+            self._connected(await self._connector.reconnect(self._needed))
             if self._closed:  # stopping this task came too late
                 return
             # Only now: a waiter that is woken asks over this connection, on which its
@@ -331,49 +341,43 @@ class RedisConnection(ProtocolHandler):
         self._watchdog.start()
 
     async def _watch(self) -> None:
-        try:
-            await self._watch_until_idle()
-        finally:  # also if a program cancelled every task of the loop
-            self._watching = False
-
-    async def _watch_until_idle(self) -> None:
         timeout, clock = self._options.command_timeout, self._loop.clock
         marked, since = self._oldest(), clock.now()
         last_look = since
-        while True:
-            await anyio.sleep(timeout / CHECKS_PER_TIMEOUT)
-            now, oldest = clock.now(), self._oldest()
-            # If this loop stood still (a blocking call, SIGSTOP), the reply may already
-            # lie in the socket: the server gets the whole time again.
-            stalled = now - last_look > timeout / 2
-            last_look = now
-            if oldest is not marked or stalled:
-                marked, since = oldest, now
-            elif marked is not None and now - since >= timeout:
-                self._drop_silent(marked)
-                marked, since = self._oldest(), now
-            self._offline.fail_late(
-                now, f"no connection: {self._connector.outage.reason}"
-            )
-            if not self._offline and self._oldest() is None:
-                return
+        try:
+            while True:
+                await anyio.sleep(timeout / CHECKS_PER_TIMEOUT)
+                now, oldest = clock.now(), self._oldest()
+                # If this loop stood still (a blocking call, SIGSTOP), the reply may lie
+                # in the socket already: the server gets the whole time again.
+                stalled = now - last_look > timeout / 2
+                last_look = now
+                if oldest is not marked or stalled:
+                    marked, since = oldest, now
+                elif marked is not None and now - since >= timeout:
+                    self._drop_silent(marked)
+                    marked, since = self._oldest(), now
+                self._offline.fail_late(
+                    now, f"no connection: {self._connector.outage.reason}"
+                )
+                if not self._offline and self._oldest() is None:
+                    return
+        finally:  # also if a program cancelled every task of the loop
+            self._watching = False
 
     def _drop_silent(self, oldest: Call[Any]) -> None:
         where, seconds = self._options.where, self._options.command_timeout
-        log_event(
-            *(log, "request_timed_out", logging.DEBUG),
-            server=where,
-            request=oldest.name,
-            seconds=seconds,
+        log_debug(
+            "request_timed_out", server=where, request=oldest.name, seconds=seconds
         )
         if self._protocol is not None:
             error = BackendUnavailable(what=f"{where}: silent for {seconds:g} s")
             self._protocol.drop(error)
 
     def _connected(self, protocol: RespProtocol) -> None:
-        log_event(log, "connection_opened", logging.DEBUG, server=self._options.where)
+        log_debug("connection_opened", server=self._options.where)
         self._protocol = protocol
-        self._send_subscriptions(self._channels.others())
+        self._send_subscriptions("SUBSCRIBE", *self._channels)
         self.ready()
         if self._oldest() is not None:
             self._start_watchdog()
@@ -387,11 +391,12 @@ class RedisConnection(ProtocolHandler):
         calls = len(protocol.in_flight) + len(self._offline)
         return calls >= MAX_CALLS or protocol.transport.unsent() > MAX_UNSENT
 
-    def _send_subscriptions(self, calls: Iterable[Call[Any]]) -> None:
+    def _send_subscriptions(self, verb: str, *channels: bytes) -> None:
         # Without a connection nothing is queued: the next one subscribes to all
         # channels by itself (test_channels_that_change_while_it_reconnects).
         if self._protocol is not None:
-            for call in calls:
+            for channel in channels:
+                call = SubscribeCall(verb, channel)
                 self._protocol.send(call, call.packed())
                 call.log_failure()
                 self._start_watchdog()
@@ -438,9 +443,6 @@ class OfflineQueue:
         calls, self._calls = self._calls, deque()
         return calls
 
-    def take_first(self) -> Call[Any] | None:
-        return self._calls.popleft() if self._calls else None
-
     def fail_late(self, now: float, why: str) -> None:
         """Fail calls queued longer than allowed at ``now``; ``why`` is the text."""
         late: list[Call[Any]] = []
@@ -457,35 +459,3 @@ class OfflineQueue:
     def fail_all(self, why: str) -> None:
         for call in self.take():
             call.failed(not_sent(self._where, why))
-
-
-class Subscriptions:
-    """The channels of a connection; its methods return the calls that (un)subscribe.
-
-    The ``needed`` channels are subscribed during the handshake: without them there is
-    no connection. The others are subscribed after the handshake; a user who may not
-    subscribe to them gets a connection all the same
-    (test_a_channel_that_is_forbidden_keeps_nobody_from_reconnecting).
-    """
-
-    def __init__(self, needed: Iterable[bytes] = ()) -> None:
-        self.needed: tuple[bytes, ...] = tuple(needed)
-        self._others: dict[bytes, None] = {}  # a set that keeps its order
-
-    def add(self, channel: bytes) -> list[SubscribeCall]:
-        """Add a channel; return the calls to be sent for that, if any."""
-        if channel in self._others:
-            return []
-        self._others[channel] = None
-        return [SubscribeCall("SUBSCRIBE", channel)]
-
-    def remove(self, channel: bytes) -> list[SubscribeCall]:
-        """Remove a channel; return the calls to be sent for that, if any."""
-        if channel not in self._others:
-            return []
-        del self._others[channel]
-        return [SubscribeCall("UNSUBSCRIBE", channel)]
-
-    def others(self) -> list[SubscribeCall]:
-        """Return calls that subscribe to all added channels, for after a handshake."""
-        return [SubscribeCall("SUBSCRIBE", channel) for channel in self._others]

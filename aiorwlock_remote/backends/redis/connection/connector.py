@@ -1,32 +1,33 @@
-"""Makes connections: dials, shakes hands, retries with pauses; logs failures."""
+"""Makes connections: dials, checks the server by a handshake, retries with pauses."""
 
 from __future__ import annotations
 
 import logging
 import random
+import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 import anyio.to_thread
+import hiredis
 
 from aiorwlock_remote._util.threads import thread_refused
-from aiorwlock_remote.backends.redis.connection.handshake import (
-    Handshake,
-    Peer,
-    client_kill,
-)
 from aiorwlock_remote.backends.redis.connection.protocol import (
+    Call,
     ProtocolHandler,
     RespProtocol,
     Script,
+    SubscribeCall,
     Transport,
+    as_is,
 )
-from aiorwlock_remote.backends.redis.errors import from_failure
+from aiorwlock_remote.backends.redis.errors import from_failure, from_reply, not_redis
+from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.core.timing import back_off
@@ -35,13 +36,11 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     ConfigurationError,
     LockError,
+    Unsupported,
 )
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import EventLoop
 
 T = TypeVar("T")
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 STABLE_AFTER = 5.0
 """Seconds a connection must have lasted for the retry pauses to be short again."""
@@ -49,6 +48,11 @@ RETRY_INTERVAL = 0.05
 """Seconds until the Sentinels are asked again."""
 MAX_REMEMBERED_SERVERS = 16
 """Number of servers whose last connection is remembered, to be killed on return."""
+MIN_SERVER = (7, 0)
+_NEEDS = f"Redis {'.'.join(map(str, MIN_SERVER))} or later, or Valkey, is needed"
+MIN_REDACTED_LENGTH = 6
+"""Passwords of at least so many characters are removed from all error texts; shorter
+ones, which may be parts of ordinary words, only where they are quoted."""
 
 Dial = Callable[[Options, RespProtocol, EventLoop], Awaitable[Transport]]
 """Opens a transport to the server in the options and attaches the protocol to it.
@@ -68,6 +72,150 @@ async def dial_url(
     from aiorwlock_remote.backends.redis.connection import asyncio_transport  # noqa: PLC0415
 
     return await asyncio_transport.dial(options, protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Value object: identifies one of our connections at its server.
+
+    ``number``: its client id. ``run``: the server's run id, which a restart changes; ""
+    if the user may not ask for it.
+    """
+
+    number: int
+    run: str = ""
+
+
+class Handshake:
+    """The first commands on a connection; ``judge`` checks their replies."""
+
+    def __init__(
+        self,
+        options: Options,
+        scripts: Sequence[Script],
+        channels: Iterable[bytes] = (),
+    ) -> None:
+        """Prepare the commands that log in, load scripts and subscribe to channels."""
+        self._options = options
+        login: tuple[str, ...] = ()
+        if options.username or options.password:
+            login = ("AUTH", options.username or "default", options.password or "")
+        name = options.client_name
+        self._hello = _HandshakeCall("HELLO", 3, *login, "SETNAME", name)
+        self._select = _HandshakeCall("SELECT", options.db) if options.db else None
+        # HELLO names no run, without which no connection may be killed, and it is
+        # unknown to servers whose version the error is to name.
+        self._info = _HandshakeCall("INFO", "server")
+        self._rest: list[Call[Any]] = [
+            *(_HandshakeCall("SCRIPT", "LOAD", script.text) for script in scripts),
+            *(SubscribeCall("SUBSCRIBE", channel) for channel in channels),
+        ]
+        # SELECT before everything that depends on the database
+        # (test_a_database_is_selected_before_anything_is_subscribed).
+        select = [] if self._select is None else [self._select]
+        self.calls: list[Call[Any]] = [self._hello, *select, self._info, *self._rest]
+
+    def judge(self) -> Peer:
+        """Check the replies of ``calls`` (all done); return client id and run id.
+
+        Raises:
+            BackendError: The server cannot be reached, or cannot be used for locks.
+            ConfigurationError: The server has no such database.
+        """
+        raw = self._hello.result()
+        if isinstance(raw, hiredis.ReplyError) and "unknown command" in str(raw):
+            self._fail_without_hello(self._info.result())
+        hello = self._fields(raw)
+        self._check_server(hello)
+        if self._select is not None:
+            selected = self._select.result()
+            if isinstance(selected, hiredis.ReplyError) and "range" in str(selected):
+                raise ConfigurationError(
+                    what=f"{self._options.where}: it has no database {self._options.db}"
+                )
+            self._checked(selected)
+        for call in self._rest:
+            self._checked(call.result())
+        run = info_fields(self._info.result()).get("run_id", "")
+        return Peer(number=int(hello.get("id", 0)), run=run)
+
+    def _fail_without_hello(self, info: object) -> NoReturn:
+        where, known = self._options.where, info_fields(info).get("redis_version", "")
+        self._check_version(known)
+        version = f"version {known}" if known else "a server of unknown version"
+        raise Unsupported(
+            what=f"{where}: {version} does not know the command HELLO",
+            hint="was it renamed or disabled (rename-command, an ACL, a proxy)? It is "
+            f"needed, and known since Redis 6.0; {_NEEDS}",
+        )
+
+    def _fields(self, raw: object) -> dict[str, str]:
+        raw = self._checked(raw)
+        if not isinstance(raw, dict):
+            raise not_redis(self._options.where)
+        found: dict[Any, Any] = raw  # pyright: ignore[reportUnknownVariableType]
+        return {text_of(name): text_of(value) for name, value in found.items()}
+
+    def _check_server(self, hello: dict[str, str]) -> None:
+        where = self._options.where
+        self._check_version(hello.get("version", ""))
+        if hello.get("mode") == "sentinel":
+            raise Unsupported(what=f"{where}: it is a Sentinel, not a store")
+        # A replica of a cluster redirects us to its primary, and may become one itself.
+        replica = hello.get("role") in {"replica", "slave"}
+        if replica and not self._options.seeds:
+            found = self._options.sentinels is not None
+            raise BackendUnavailable(
+                what=f"{where}: it is a replica",
+                hint="asked again" if found else "name the primary in the URL",
+            )
+
+    def _check_version(self, version: str) -> None:
+        parts = [re.sub(r"\D", "", part) for part in version.split(".")[:2]]
+        if version and tuple(int(part or 0) for part in parts) < MIN_SERVER:
+            where = self._options.where
+            raise Unsupported(
+                what=f"{where}: the server's version is {version}", hint=_NEEDS
+            )
+
+    def _checked(self, raw: object) -> object:
+        if not isinstance(raw, hiredis.ReplyError):
+            return raw
+        text, password = str(raw), self._options.password
+        if password:
+            # A proxy may quote in its error what it was sent, the password included
+            # (test_the_password_is_in_no_error).
+            for quote in "'\"`":
+                text = text.replace(f"{quote}{password}{quote}", "…")
+            if len(password) >= MIN_REDACTED_LENGTH:
+                text = text.replace(password, "…")
+        error = from_reply(text, self._options.where)
+        if isinstance(error, BackendError):
+            raise error
+        raise BackendError(what=str(error))
+
+
+class _HandshakeCall(Call[Any]):
+    """A call whose error reply is its result, for ``Handshake.judge`` to check."""
+
+    __slots__ = ()
+
+    def __init__(self, *args: str | int) -> None:
+        super().__init__(as_is, args)
+
+    def refused(self, text: str, where: str) -> None:  # noqa: ARG002 - `judge` knows it
+        self.set_result(hiredis.ReplyError(text))
+
+
+def info_fields(info: object) -> dict[str, str]:
+    """Return the fields in a reply to INFO; none if the reply is an error."""
+    pairs = (line.partition(":") for line in text_of(info).splitlines())
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def text_of(raw: object) -> str:
+    """Return a reply as text, whatever its type."""
+    return raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
 
 
 class Connector:
@@ -103,10 +251,11 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The last connection, which the next handshake with its server kills there.
+        """The connection made last; None before the first.
 
-        Last connections to other servers are remembered, too, and killed when a
-        failover leads back to them (test_sentinel_cases.py).
+        The next handshake with its server kills it there (CLIENT KILL). So do those
+        with earlier servers, when a failover leads back to them
+        (test_sentinel_cases.py).
         """
         return self._peer
 
@@ -165,7 +314,7 @@ class Connector:
             try:
                 return await self.connect(channels)
             except Exception as exc:  # noqa: BLE001 - defects, too
-                self.outage.retry_failed(exc)
+                self.outage.note("redis_away", exc)
 
     async def _connect(
         self,
@@ -206,11 +355,15 @@ class Connector:
             with suppress(BackendError):  # `judge` looks at all of them together
                 await call
         peer = handshake.judge()
-        # Only in the same run of the server: after a restart the number may be that of
-        # another client (test_nobody_elses_connection_is_ended_after_a_restart).
+        # A command that is still on its way over our lost connection must not be done
+        # after newer ones (test_the_lost_connection_is_ended_at_the_server). Only in
+        # the same run of the server: after a restart the number may be that of another
+        # client (test_nobody_elses_connection_is_ended_after_a_restart). A user without
+        # the right to ask for the run (INFO) or to kill does without
+        # (test_a_user_who_may_do_little).
         before = self._peers.get(peer.run)
         if before is not None:
-            kill = client_kill(before)
+            kill = _HandshakeCall("CLIENT", "KILL", "ID", before.number)
             protocol.send_all([kill])
             await kill
         # Lost, or outdated by a failover, while the commands were answered.
@@ -232,26 +385,21 @@ class OutageLog:
         self.reason: str = ""
         """The last error, for messages."""
 
-    def lost(self, error: LockError) -> None:
-        self._note("redis_lost", error)
-
-    def retry_failed(self, error: Exception) -> None:
-        self._note("redis_away", error)
-
-    def recovered(self) -> None:
-        """Log that there is a connection again, if an error was logged."""
-        if self._logged:
-            log_event(log, "redis_reconnected", logging.INFO, server=self._server)
-        self._logged.clear()
-
-    def _note(self, event: str, error: Exception) -> None:
+    def note(self, event: str, error: Exception) -> None:
+        """Log ``event`` with the reason ``error``, unless that reason was logged."""
         self.reason = str(error)
         if self.reason in self._logged:
             return
         self._logged.add(self.reason)
         # An error of another kind is a defect of ours, and its traceback is needed.
         defect = None if isinstance(error, LockError) else error
-        log_event(log, event, exc_info=defect, server=self._server, error=self.reason)
+        log_redis(event, exc_info=defect, server=self._server, error=self.reason)
+
+    def recovered(self) -> None:
+        """Log that there is a connection again, if an error was logged."""
+        if self._logged:
+            log_redis("redis_reconnected", logging.INFO, server=self._server)
+        self._logged.clear()
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:

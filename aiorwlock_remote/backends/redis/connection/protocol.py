@@ -20,10 +20,9 @@ from aiorwlock_remote.backends.redis.errors import (
     from_reply,
     not_redis,
 )
+from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
-
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
 
 T = TypeVar("T")
 
@@ -42,6 +41,8 @@ pack: Callable[[tuple[Arg, ...]], bytes] = cast(
     hiredis.pack_command,  # pyright: ignore[reportUnknownMemberType]
 )
 
+READ_SIZE = 65_536
+"""Maximum bytes of one read."""
 MAX_UNSENT = 64 * 2**20
 """Bytes that may wait in the transport's buffer before new calls are refused."""
 FORMER_PRIMARY = "another server is the primary now"
@@ -49,7 +50,6 @@ REDIRECTIONS: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDO
 """First words of the errors with which a cluster node refuses a call for its slot."""
 
 _MESSAGES = {b"message", b"smessage"}
-_CONFIRMATIONS = {b"subscribe", b"unsubscribe", b"ssubscribe"}
 _MORE = object()
 _Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
@@ -157,23 +157,21 @@ class Call(Pending[T]):
 
     def packed_with_text(self) -> bytes:
         """Return the bytes of an EVAL, which works if the server forgot the script."""
-        assert self.script is not None
+        if self.script is None:
+            return self.packed()
         return pack(("EVAL", self.script.text, *self.args))
 
 
 class SubscribeCall(Call[None]):
     """A (un)subscription, which the server confirms by a push, not by a reply."""
 
-    __slots__ = ("_confirmed",)
+    __slots__ = ("confirmation",)
 
     def __init__(self, verb: str, channel: bytes) -> None:
         """``verb``: SUBSCRIBE, UNSUBSCRIBE or, for a channel of a slot, SSUBSCRIBE."""
         super().__init__(as_is, (verb, channel))
-        self._confirmed: tuple[bytes, bytes] = verb.lower().encode(), channel
-
-    def is_confirmed_by(self, verb: bytes, channel: bytes) -> bool:
-        """Return True if a push with this verb and channel answers the call."""
-        return self._confirmed == (verb, channel)
+        self.confirmation: list[bytes] = [verb.lower().encode(), channel]
+        """First items of the push that answers the call."""
 
 
 class ShardUnsubscribeCall(Call[None]):
@@ -205,9 +203,6 @@ class BarrierCall(Call[None]):
 
     def __init__(self) -> None:
         super().__init__(_discard, ("PING",), must_go=True)
-
-    def packed_with_text(self) -> bytes:
-        return self.packed()
 
 
 class KeyedCall(Call[Any]):
@@ -295,16 +290,8 @@ class RespProtocol:
     """
 
     __slots__ = (
-        "_handler",
-        "_is_current",
-        "_no_script",
-        "_reader",
-        "_scripts",
-        "_unflushed",
-        "_where",
-        "alive",
-        "in_flight",
-        "transport",
+        *("_buffer", "_handler", "_is_current", "_no_script", "_reader", "_scripts"),
+        *("_unflushed", "_where", "alive", "in_flight", "transport"),
     )
 
     def __init__(
@@ -325,6 +312,7 @@ class RespProtocol:
         self._scripts = scripts
         self._handler = handler
         self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._buffer = memoryview(bytearray(READ_SIZE))
         self._unflushed: list[bytes] = []
         self._no_script = NoScriptRetries()
         self.in_flight: deque[Call[Any]] = deque()
@@ -378,6 +366,14 @@ class RespProtocol:
             self.transport.write(data)
             if self.transport.unsent() > MAX_UNSENT:
                 self._handler.buffer_full()
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002 - asyncio's
+        """Return the buffer into which the transport has to read next."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Parse what the transport has read: the buffer's first ``nbytes`` bytes."""
+        self.received(self._buffer[:nbytes])
 
     def received(self, data: bytes | memoryview) -> None:
         """Parse ``data`` and resolve the calls that it answers. Never raises."""
@@ -440,24 +436,18 @@ class RespProtocol:
             self.transport.abort()
 
     def _pushed(self, push: list[Any]) -> None:
-        verb = push[0]
+        verb, first = push[0], self.in_flight[0] if self.in_flight else None
         try:
             if verb in _MESSAGES:
                 self._handler.message_received(push[1], push[2])
-            elif verb in _CONFIRMATIONS and self._awaits(verb, push[1]):
+            elif isinstance(first, SubscribeCall) and first.confirmation == push[:2]:
                 self.in_flight.popleft().answered(None)
-            elif verb == b"sunsubscribe" and not self._unsubscribes(push[1]):
+            elif verb == b"sunsubscribe" and not (
+                isinstance(first, ShardUnsubscribeCall) and first.channel == push[1]
+            ):
                 self._handler.slot_unsubscribed(push[1])
         except Exception:  # noqa: BLE001 - a callback's; it is logged
             log_event(log, "callback_failed", logging.ERROR, exc_info=True)
-
-    def _awaits(self, verb: bytes, channel: bytes) -> bool:
-        first = self.in_flight[0] if self.in_flight else None
-        return isinstance(first, SubscribeCall) and first.is_confirmed_by(verb, channel)
-
-    def _unsubscribes(self, channel: bytes) -> bool:
-        first = self.in_flight[0] if self.in_flight else None
-        return isinstance(first, ShardUnsubscribeCall) and first.channel == channel
 
     def _fail_overtaken(self, call: Call[Any]) -> None:
         if call.script is None:
@@ -478,9 +468,7 @@ class RespProtocol:
     def _reload(self) -> None:
         again = self._no_script.take()
         loads = [script_load(script) for script in self._scripts]
-        log_event(
-            log, "scripts_reloaded", logging.DEBUG, server=self._where, calls=len(again)
-        )
+        log_debug("scripts_reloaded", server=self._where, calls=len(again))
         self.in_flight.extend(loads)
         self.in_flight.extend(again)
         # As EVAL: the scripts may be flushed again before the calls arrive.

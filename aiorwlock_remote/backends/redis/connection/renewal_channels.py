@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import hiredis
 
@@ -20,8 +19,10 @@ from aiorwlock_remote.backends.redis.addresses import (
     close_on_error,
     configure_socket,
 )
-from aiorwlock_remote.backends.redis.connection.handshake import Handshake
+from aiorwlock_remote.backends.redis.connection.connector import Handshake
 from aiorwlock_remote.backends.redis.connection.protocol import (
+    FORMER_PRIMARY,
+    READ_SIZE,
     Call,
     Request,
     Script,
@@ -34,16 +35,15 @@ from aiorwlock_remote.backends.redis.errors import (
     not_redis,
     not_sent,
 )
+from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, ConfigurationError
-from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, EventLoop
 
-log: logging.Logger = logging.getLogger("aiorwlock_remote.redis")
-
-READ_SIZE = 65_536
-"""Maximum bytes of one read."""
+CONFIRM_TIMEOUT = 0.5
+"""Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
+of the batch's own timeout."""
 
 _MORE = object()
 
@@ -64,9 +64,6 @@ class RenewalChannel(Protocol):
     def give_up(self) -> None:
         """Make the present and all later batches fail soon. For use by any thread."""
 
-    def abort(self) -> None:
-        """Make the present batch fail soon. For use by any thread."""
-
     def close(self) -> None:
         """Close the connections that the channel opened."""
 
@@ -81,6 +78,9 @@ class DedicatedChannel(RenewalChannel, Protocol):
             BackendError: The server cannot be reached, or cannot be used for locks.
             ConfigurationError: The database, certificates or primary cannot be used.
         """
+
+    def abort(self) -> None:
+        """Make the present batch fail soon. For use by any thread."""
 
 
 class BlockingConnection:
@@ -308,8 +308,7 @@ class MainLoopChannel:
                 return
             for call in calls:
                 call.add_done_callback(done)
-            key = cast("bytes", batch[0][1][1])
-            if not self._send_at_once(key, *calls):
+            if not self._send_at_once(*calls):
                 for call in calls:
                     call.failed(not_sent(self._where, "there is no connection"))
 
@@ -327,48 +326,95 @@ class MainLoopChannel:
         self._given_up = True
         self._answered.set()
 
-    def abort(self) -> None: ...  # the store closes its own connection
-
     def close(self) -> None: ...  # the connection belongs to the store
 
 
-class FallbackChannel:
-    """Renewal channel with its own connection; uses the store's if it cannot connect.
+class KeeperChannel:
+    """The lease keeper's renewal channel to one server, or to Sentinels' primary.
 
-    A server that has reached its ``maxclients`` still answers its present clients
-    (test_no_room_for_the_keeper).
+    Invariants:
+
+    * If ``own`` cannot connect, the store's connection (``fallback``) is used: a server
+      that has reached its ``maxclients`` still answers its present clients
+      (test_no_room_for_the_keeper).
+    * Sentinels are asked before each batch, so that a missed message about a failover
+      costs little time. If the primary changes during a batch, the batch fails
+      (test_primary_finder.py).
     """
 
     def __init__(
-        self, own: DedicatedChannel, fallback: MainLoopChannel, clock: Clock
+        self,
+        own: DedicatedChannel | None,
+        fallback: RenewalChannel,
+        clock: Clock,
+        finder: PrimaryFinder | None = None,
     ) -> None:
+        """Wrap the two channels; ``own`` connects to the primary that ``finder`` knows.
+
+        ``own=None``: the store's connection carries all renewals.
+        """
         self._own = own
         self._fallback = fallback
         self._clock = clock
+        self._finder = finder
+        self._busy = False
+        self._switches = 0
+        if finder is not None:
+            self._switches = finder.switches
+            finder.on_switch(self._leave_former_primary)
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
-        deadline = self._clock.now() + timeout
+        deadline, finder = self._clock.now() + timeout, self._finder
+        if finder is None:
+            return self._run(batch, deadline)
+        finder.confirm(min(CONFIRM_TIMEOUT, timeout / 4))
+        if self._switches != finder.switches:
+            self._switches = finder.switches
+            self.close()
+        # From here on a switch aborts the batch: a former primary may not answer at
+        # all.
+        self._busy = True
         try:
-            self._own.open(timeout)
-        # ConfigurationError: the Sentinels may have forgotten the primary's name, while
-        # the store's connection to it still works.
-        except (BackendError, ConfigurationError) as exc:
-            log_event(log, "renewal_fallback_used", logging.DEBUG, error=exc)
-            left = deadline - self._clock.now()
-            if left <= 0:
-                raise
-            return self._fallback.run_many(batch, left)
-        return self._own.run_many(batch, max(0.0, deadline - self._clock.now()))
+            replies = self._run(batch, deadline)
+        finally:
+            self._busy = False
+        if self._switches != finder.switches:
+            where = finder.sentinels.where
+            raise BackendUnavailable(what=f"{where}: {FORMER_PRIMARY}")
+        return replies
 
     def give_up(self) -> None:
-        self._own.give_up()
+        if self._own is not None:
+            self._own.give_up()
         self._fallback.give_up()
 
-    def abort(self) -> None:
-        self._own.abort()
-
     def close(self) -> None:
-        self._own.close()
+        if self._own is not None:
+            self._own.close()
+
+    def _run(self, batch: Sequence[Request], deadline: float) -> list[Any]:
+        if self._own is not None:
+            try:
+                self._own.open(self._left(deadline))
+            # ConfigurationError: the Sentinels may have forgotten the primary's name,
+            # while the store's connection to it still works.
+            except (BackendError, ConfigurationError) as exc:
+                log_debug("renewal_fallback_used", error=exc)
+                if self._left(deadline) <= 0:
+                    raise
+            else:
+                return self._own.run_many(batch, self._left(deadline))
+        return self._fallback.run_many(batch, self._left(deadline))
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock.now())
+
+    def _leave_former_primary(self) -> None:
+        # Called in any thread. A batch that has not connected yet is left alone: it
+        # goes to the new primary.
+        finder, own = self._finder, self._own
+        if self._busy and finder and own and self._switches != finder.switches:
+            own.abort()
 
 
 def _hung_up(sock: socket.socket) -> bool:

@@ -13,12 +13,9 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from aiorwlock_remote.backends.redis.addresses import configure_socket
-from aiorwlock_remote.backends.redis.connection.protocol import RespProtocol
+from aiorwlock_remote.backends.redis.connection.protocol import READ_SIZE, RespProtocol
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.ports import EventLoop
-
-READ_SIZE = 65_536
-"""Maximum bytes of one read."""
 
 Stream = trio.SSLStream[trio.SocketStream]
 
@@ -135,16 +132,16 @@ class PlainTrioTransport(_TrioTransport):
         super().write(data)
 
     async def _read(self) -> None:
-        sock, received = self._socket, self._protocol.received
+        sock, protocol = self._socket, self._protocol
         while not self._closed:
             await trio.lowlevel.wait_readable(sock)
             try:
-                data = sock.recv(READ_SIZE)
+                nbytes = sock.recv_into(protocol.get_buffer())
             except BlockingIOError:
                 continue
-            if not data:
+            if not nbytes:
                 return
-            received(data)
+            protocol.buffer_updated(nbytes)
 
     async def _send(self, data: bytes) -> None:
         # The rest of `data` stays in the backlog until it is sent: what is written

@@ -1,10 +1,18 @@
-"""Mutex sets in Redis: steps as Lua scripts, decoded answers, and wake-ups.
+"""Mutex sets and occupied objects in Redis: Lua scripts, decoded answers, wake-ups.
 
-``lua/mutex_set.lua`` documents arguments and answers. A pool is a group of tasks of one
-client that use a set together; each queue entry is "pool,target". Our scripts send a
-message to the client that is next. Other programs publish nothing: if the server sends
-keyspace notifications of sorted sets, a client subscribes to the events of a set while
-it waits for a member. Notifications are never switched on for that.
+``lua/mutex_set.lua`` and ``lua/occupancy.lua`` document arguments and answers. The
+functions ``decode_…`` raise ``BackendError`` if an answer cannot be read.
+
+A pool is a group of tasks of one client that use a mutex set together; each queue entry
+is "pool,target". Our scripts send a message to the client that is next. Other programs
+publish nothing: if the server sends keyspace notifications of sorted sets, a client
+subscribes to the events of a set while it waits for a member. Notifications are never
+switched on for that.
+
+Contenders for an object: a set of pending ones, a string for the using one, under names
+of the user's (``pending:book:42``, ``using:book:42``). Our own keys lie in the slot of
+the first: ``{pending:book:42}.since`` and ``.seen``. A using record ends by the TTL of
+its key.
 """
 
 from __future__ import annotations
@@ -17,6 +25,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from aiorwlock_remote._util.pending import Pending
+from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.backends.redis.cluster.slots import (
     check_same_slot,
     key_in_same_slot,
@@ -38,7 +47,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 from aiorwlock_remote.backends.redis.connections import Endpoint
 from aiorwlock_remote.backends.redis.keys import WAKE_PREFIX, wake_channel
 from aiorwlock_remote.backends.redis.replica_acks import ReplicaAcks, UnackedGrant
-from aiorwlock_remote.backends.redis.scripts import SET_ENTER, SET_LEAVE
+from aiorwlock_remote.backends.redis.scripts import OCCUPY, SET_ENTER, SET_LEAVE, VACATE
 from aiorwlock_remote.core.commands import (
     Command,
     NotHeld,
@@ -57,8 +66,9 @@ from aiorwlock_remote.core.mutex_set import (
     TakeReplies,
     TakeRequest,
 )
+from aiorwlock_remote.core.occupancy import ContenderRecord, ExpiryAges, contender_id
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import micros
+from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.errors import LossReason, Unsupported
 from aiorwlock_remote.ports import StoreSettings
 
@@ -68,7 +78,7 @@ WakeSet = Callable[[str | None], object]
 """Wakes the tasks that wait for this member of a set; None: all tasks of the set."""
 
 CACHE_SIZE = 1024
-"""Maximum number of sets whose keys are cached."""
+"""Maximum number of sets, and of objects, whose keys are cached."""
 SCAN_COUNT = 1000
 """About how many members one ZSCAN looks at."""
 _CHANGE_EVENTS = frozenset("zA")
@@ -99,20 +109,26 @@ class SetKeys:
         """Create the keys of the set ``name``.
 
         ``client_id``: the script's answer lists the queue entries of this client that
-        are to be woken; other clients get a message.
-
-        Raises:
-            ConfigurationError: In a cluster, the keys would have different slots.
+        are to be woken; other clients get a message. Raise ``ConfigurationError`` if
+        the keys would have different slots of a cluster.
         """
         self.key: bytes = settings.prefix.encode() + name_to_bytes(name)
         wake = WAKE_PREFIX.encode()
-        parts = (b"state", b"queue", wake) if cluster else (b"state", b"queue")
-        keys = (self.key, *(key_in_same_slot(self.key, b"." + part) for part in parts))
+        parts = (
+            (b".state", b".queue", b"." + wake) if cluster else (b".state", b".queue")
+        )
+        keys = (self.key, *(key_in_same_slot(self.key, part) for part in parts))
         if cluster:
             check_same_slot(*keys)
         memory = micros(settings.fence_memory)
         channels = keys[-1] if cluster else wake_channel("")
         self.args: tuple[Arg, ...] = (len(keys), *keys, memory, channels, client_id)
+
+
+def _own_keys(key: bytes, *parts: str, cluster: bool) -> list[bytes]:
+    # In a cluster, the prefix of the slot's wake-up channels is a key, too (keys.py).
+    parts = (*parts, WAKE_PREFIX) if cluster else parts
+    return [key_in_same_slot(key, f".{part}".encode()) for part in parts]
 
 
 def name_to_bytes(name: str) -> bytes:
@@ -128,8 +144,7 @@ def name_from_bytes(name: bytes) -> str:
 def encode_member(keys: SetKeys, command: Command) -> Request:
     """Return the script, and its arguments, that releases or renews a held mutex.
 
-    Raises:
-        Unsupported: ``command`` is neither a ``Release`` nor a ``Renew``.
+    Raise ``Unsupported`` if ``command`` is neither a ``Release`` nor a ``Renew``.
     """
     if isinstance(command, Release):
         return encode_release(keys, command.ticket, remove=False)
@@ -141,11 +156,7 @@ def encode_member(keys: SetKeys, command: Command) -> Request:
 
 @reading_answer()
 def decode_member(command: Command, answer: Raw) -> Reply:
-    """Return the reply to ``command`` from the answer of ``encode_member``'s script.
-
-    Raises:
-        BackendError: The answer cannot be read.
-    """
+    """Return the reply to ``command`` from the answer of ``encode_member``'s script."""
     if isinstance(command, Renew):
         outcomes = zip(command.tickets, results_of(answer), strict=True)
         return Renewed(tuple(_decode_renewal(*asked, item) for asked, item in outcomes))
@@ -168,11 +179,7 @@ def encode_ask(
 
 @reading_answer()
 def decode_ask(asks: Sequence[TakeRequest], answer: Raw) -> tuple[Taken | Busy, ...]:
-    """Return for each request of ``encode_ask`` what it has taken, or ``Busy``.
-
-    Raises:
-        BackendError: The answer cannot be read.
-    """
+    """Return for each request of ``encode_ask`` what it has taken, or ``Busy``."""
     both = zip(asks, results_of(answer), strict=True)
     return tuple(_decode_take(ask, *items_of(item)) for ask, item in both)
 
@@ -195,11 +202,7 @@ def encode_release(keys: SetKeys, ticket: str, *, remove: bool) -> Request:
 
 @reading_answer()
 def decode_release(answer: Raw) -> Released:
-    """Return ``Released``: whether the ticket held its mutex, or why it did not.
-
-    Raises:
-        BackendError: The answer cannot be read.
-    """
+    """Return ``Released``: whether the ticket held its mutex, or why it did not."""
     (item,) = results_of(answer)
     held, *why = items_of(item)
     if yes_no(held):
@@ -212,16 +215,6 @@ def results_of(answer: Raw) -> Raw:
     for entry in items_of(items_of(answer)[0]):
         bytes_of(entry)
     return answer[1:]
-
-
-def pool_of(entry: bytes) -> bytes:
-    """Return the pool (group of waiting tasks) of a queue entry "pool,target"."""
-    return entry.partition(b",")[0]
-
-
-def target_of(entry: bytes) -> str:
-    """Return the mutex that a queue entry "pool,target" waits for; "" is any mutex."""
-    return name_from_bytes(entry.partition(b",")[2])
 
 
 def _decode_take(ask: TakeRequest, first: Raw, second: Raw) -> Taken | Busy:
@@ -294,11 +287,15 @@ class MutexSets:
 
     def step(self, member: SetMember, command: Command) -> Pending[Reply]:
         """Release or renew one mutex; wake the tasks of this client that are next."""
-        keys = self.keys(member.type)
-        script, args = encode_member(keys, command)
+        request = encode_member(self.keys(member.type), command)
         must_go = isinstance(command, Release)
-        decode = self.waking(partial(decode_member, command))
-        return self.endpoint.run(script, args, decode, must_go=must_go)
+        return self.run(request, partial(decode_member, command), must_go=must_go)
+
+    def run(
+        self, request: Request, decode: Callable[[Raw], T], *, must_go: bool = False
+    ) -> Pending[T]:
+        """Run a script; wake the tasks of this client that the answer names."""
+        return self.endpoint.run(*request, self.waking(decode), must_go=must_go)
 
     def message(self, channel: bytes, payload: bytes) -> bool:
         """Wake the tasks that a message names; return False if it concerns no set."""
@@ -343,9 +340,10 @@ class MutexSets:
 
     def wake_entry(self, entry: bytes) -> bool:
         """Wake the tasks of a queue entry; return False if another client has them."""
-        members = self._members.get(pool_of(entry))
+        pool, _, target = entry.partition(b",")
+        members = self._members.get(pool)
         if members is not None:
-            members.wake(target_of(entry))
+            members.wake(name_from_bytes(target))
         return members is not None
 
 
@@ -375,19 +373,19 @@ class RedisMembers:
     ) -> Pending[None]:
         entries = [self._pool + b"," + name_to_bytes(target) for target in places]
         request = encode_withdraw(self.keys, entries, tickets, lease)
-        return self._run(*request, _decode_nothing, must_go=True)
+        return self._sets.run(request, _decode_nothing, must_go=True)
 
     def create(self, name: str, lease: int) -> Pending[bool]:
         args = (*self.keys.args, "c", lease, name_to_bytes(name))
-        return self._run(SET_ENTER, args, _decode_flag)
+        return self._sets.run((SET_ENTER, args), _decode_flag)
 
     def remove(self, name: str) -> Pending[bool]:
         args = (*self.keys.args, "d", name_to_bytes(name))
-        return self._run(SET_LEAVE, args, _decode_flag)
+        return self._sets.run((SET_LEAVE, args), _decode_flag)
 
     def end(self, ticket: str) -> Pending[Reply]:
         request = encode_release(self.keys, ticket, remove=True)
-        return self._run(*request, decode_release, must_go=True)
+        return self._sets.run(request, decode_release, must_go=True)
 
     async def names(self) -> AsyncIterator[str]:
         seen: set[bytes] = set()
@@ -410,25 +408,15 @@ class RedisMembers:
     def unwatch(self) -> None:
         self._sets.unlisten(self)
 
-    def _run(
-        self,
-        script: Script,
-        args: tuple[Arg, ...],
-        decode: Callable[[Raw], T],
-        *,
-        must_go: bool = False,
-    ) -> Pending[T]:
-        decode = self._sets.waking(decode)
-        return self._sets.endpoint.run(script, args, decode, must_go=must_go)
-
     @reading_answer()
     def _decode(self, asks: Sequence[TakeRequest], answer: Raw) -> TakeReplies:
         mine: list[str] = []
         replies = decode_ask(asks, answer)
         # The caller is about to look at the answer: its own entries need no wake-up.
         for entry in answer[0]:
-            if pool_of(entry) == self._pool:
-                mine.append(target_of(entry))
+            pool, _, target = entry.partition(b",")
+            if pool == self._pool:
+                mine.append(name_from_bytes(target))
             else:
                 self._sets.wake_entry(entry)
         return TakeReplies(replies, tuple(mine))
@@ -451,3 +439,122 @@ class RedisMembers:
             return TakeReplies(tuple(answers), replies.rung)
 
         return UnackedGrant(instead)
+
+
+class RedisOccupancyStore:
+    """Stores who waits for an object (pending record) and who uses it (using record).
+
+    ``names``: the names of the two keys, with ``%s`` for the name of the object.
+    """
+
+    confirms: bool = False
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        replicas: ReplicaAcks | None,
+        names: tuple[str, str],
+        ages: ExpiryAges,
+        *,
+        cluster: bool,
+    ) -> None:
+        self.ages: ExpiryAges = ages
+        self._endpoint = endpoint
+        self._replicas = replicas
+        self._lives: Arg = "" if ages.using is None else round(ages.using * 1000)
+        self._keys = lru_cache(CACHE_SIZE)(
+            partial(_occupancy_keys, names, cluster=cluster)
+        )
+
+    def sign(self, label: str) -> str:
+        return contender_id(label, random_id())
+
+    async def write(self, thing: str, who: str) -> None:
+        await self._run(OCCUPY, thing, _done, "w", who)
+
+    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
+        """Return the pending records of ``thing``, except that of contender ``who``.
+
+        A record of another program carries no time: its age counts from the first call
+        that saw it, as long as the calls follow each other within three seconds.
+        """
+        return await self._run(OCCUPY, thing, _contenders, "p", who)
+
+    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
+        """Return the using record of ``thing``: one, or none if it is not in use.
+
+        The age is always 0: Redis itself deletes a record that has expired.
+        """
+        return await self._run(OCCUPY, thing, _user, "u", who)
+
+    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
+        kind = "x" if using else "d"
+        await self._run(VACATE, thing, _done, kind, record.who, str(record.mark))
+
+    async def promote(self, thing: str, who: str) -> bool:
+        # The only step that grants something, so the only one that replicas confirm.
+        if self._replicas is None:
+            return await self._run(OCCUPY, thing, _done, "m", who)
+        args = self._args(thing, "m", who)
+        call: Call[bool] = Call(_done, args, OCCUPY)
+        return await self._replicas.confirm(call, _unacked)
+
+    async def extend(self, thing: str, who: str) -> bool:
+        return await self._run(VACATE, thing, _done, "e", who)
+
+    async def remove(self, thing: str, who: str) -> bool:
+        return await self._run(VACATE, thing, _done, "r", who)
+
+    def check(self, thing: str) -> None:
+        self._keys(thing)
+
+    def _run(
+        self,
+        script: Script,
+        thing: str,
+        decode: Callable[[Any], T],
+        kind: str,
+        who: str,
+        *more: Arg,
+    ) -> Pending[T]:
+        # What removes a record must be sent even if the connection has to be made anew.
+        args = self._args(thing, kind, who, *more)
+        return self._endpoint.run(script, args, decode, must_go=script is VACATE)
+
+    def _args(self, thing: str, kind: str, who: str, *more: Arg) -> tuple[Arg, ...]:
+        keys = self._keys(thing)
+        return (len(keys), *keys, kind, name_to_bytes(who), self._lives, *more)
+
+
+def _occupancy_keys(
+    names: tuple[str, str], thing: str, *, cluster: bool
+) -> tuple[bytes, ...]:
+    pending, using = (name.replace("%s", thing).encode() for name in names)
+    if cluster:
+        check_same_slot(pending, using)
+    return pending, using, *_own_keys(pending, "since", "seen", cluster=cluster)
+
+
+@reading_answer()
+def _done(answer: Raw) -> bool:
+    return yes_no(answer)
+
+
+@reading_answer()
+def _contenders(answer: Raw) -> list[ContenderRecord]:
+    return [_contender(*items_of(item)) for item in items_of(answer)]
+
+
+def _contender(who: Raw, age: Raw, mark: Raw) -> ContenderRecord:
+    name = name_from_bytes(bytes_of(who))
+    return ContenderRecord(name, number_of(age) / MICROS, mark=int(bytes_of(mark)))
+
+
+@reading_answer()
+def _user(answer: Raw) -> list[ContenderRecord]:
+    names = () if answer is None else (name_from_bytes(bytes_of(answer)),)
+    return [ContenderRecord(name, 0.0) for name in names]
+
+
+def _unacked(promoted: bool) -> UnackedGrant[bool] | None:  # noqa: FBT001 - an answer
+    return UnackedGrant(lambda error: error) if promoted else None
