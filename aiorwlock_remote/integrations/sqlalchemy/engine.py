@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Update
+import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.pool import StaticPool
@@ -19,7 +19,7 @@ from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.integrations._row_locks import PlanRunner, from_driver_codes
 
 T = TypeVar("T")
-Statement = Update | Select[Any]
+Statement = sa.Update | sa.Select[Any]
 
 MAX_ROW_WAIT = 2.0
 """Seconds that PostgreSQL waits for a row that a transaction has locked."""
@@ -46,6 +46,19 @@ def from_driver(
     if isinstance(exc, DataError) and not isinstance(error, ConfigurationError):
         return ConfigurationError(what=error.what)
     return error
+
+
+def table_of(table: object) -> sa.Table:
+    """Return the table of a mapped class, or a table as it is.
+
+    Raise ``ConfigurationError`` if ``table`` is something else.
+    """
+    found: object = getattr(table, "__table__", table)
+    if not isinstance(found, sa.Table):
+        raise ConfigurationError(
+            what=f"{quoted(table)} is no table and no mapped class"
+        )
+    return found
 
 
 def check_pool(engine: AsyncEngine) -> None:
