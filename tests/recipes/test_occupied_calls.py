@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import Closed, ConfigurationError, LockBusy, LockLost, NotOwner
 from aiorwlock_remote.recipes import Occupancies, folder_occupancy
-from aiorwlock_remote.recipes.occupied import Occupied
+from aiorwlock_remote.recipes.occupancy import Occupied
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.fixed_clock import StandingClock
 
