@@ -25,7 +25,7 @@ from inspect import iscoroutinefunction
 from itertools import count
 from random import random
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar, final
+from typing import Any, TypeVar, cast, final
 
 import anyio
 
@@ -64,7 +64,7 @@ from aiorwlock_remote.ports.recipes import OccupancyStore
 from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 T = TypeVar("T")
 
 FIRST_REST = 0.02
@@ -75,15 +75,6 @@ CLEANUP_TIMEOUT = 5.0
 log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
 _FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
-
-
-class Decorator(Protocol):
-    """Type of a decorator for coroutine functions that keeps their signature."""
-
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, T]], /
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return a coroutine function with the signature of ``function``."""
 
 
 @final
@@ -156,7 +147,7 @@ class Occupancies:
             Closed: the ``Locks`` is closed, forked or of another event loop.
             ConfigurationError: an argument is not valid (raised at once).
         """
-        return Occupancy(self, self._named(thing)).occupy(timeout, who=who)
+        return self._handle(thing).occupy(timeout, who=who)
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -166,8 +157,7 @@ class Occupancies:
         ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
         shown. Other errors as ``occupy``.
         """
-        name = self._named(thing)
-        return await Occupancy(self, name).try_occupy(timeout, who=who)
+        return await self._handle(thing).try_occupy(timeout, who=who)
 
     def occupied(
         self,
@@ -175,7 +165,7 @@ class Occupancies:
         *,
         busy: Callable[[LockBusy], Any] | None = None,
         timeout: float | None = None,
-    ) -> Decorator:
+    ) -> Callable[[F], F]:
         """Return a decorator: the coroutine function runs while the object is occupied.
 
         Args:
@@ -199,9 +189,7 @@ class Occupancies:
                 hint="lambda request, number: ('book', number)",
             )
 
-        def decorate(
-            function: Callable[P, Coroutine[Any, Any, T]],
-        ) -> Callable[P, Coroutine[Any, Any, T]]:
+        def decorate(function: F) -> F:
             if not iscoroutinefunction(function):
                 raise ConfigurationError(
                     what=f"{quoted(function)} is no coroutine function",
@@ -209,7 +197,7 @@ class Occupancies:
                 )
 
             @wraps(function)
-            async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
                 # Not one `async with`: a LockBusy of the body must not be taken for
                 # ours (test_busy_makes_the_answer_unless_the_body_was_refused).
                 try:
@@ -217,12 +205,11 @@ class Occupancies:
                 except LockBusy as exc:
                     if busy is None:
                         raise
-                    answer: T = busy(exc)
-                    return answer
+                    return busy(exc)
                 async with occupied:
                     return await function(*args, **kwargs)
 
-            return call
+            return cast("F", call)
 
         return decorate
 
@@ -232,7 +219,7 @@ class Occupancies:
         Raises:
             BackendError: the store failed.
         """
-        return await Occupancy(self, self._named(thing)).holders()
+        return await self._handle(thing).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
         """Return who uses the object that is named ``kind:id`` in the store."""
@@ -312,10 +299,8 @@ class Occupancies:
             log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
         self._left_behind.discard(attempt)
 
-    def _named(self, thing: object) -> str:
-        name = object_key(*self._name_of(thing))
-        self.store.check(name)
-        return name
+    def _handle(self, thing: object) -> Occupancy:
+        return self.of(*self._name_of(thing))
 
 
 @final

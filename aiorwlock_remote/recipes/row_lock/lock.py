@@ -29,8 +29,7 @@ from aiorwlock_remote.locks.held_state import end_body
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
-from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.manager import RowLease, RowLockManager
 from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
 
 
@@ -285,7 +284,7 @@ class RowHeld:
         # Before the warning: a handler that records the warning keeps a reference to
         # this object, and renewal would go on (test_it_ends_with_its_lease).
         lease.dropped = True
-        if not lease.over.is_set() and lease.believed():
+        if not lease.over.is_set() and lease.loss_reason() is None:
             leased = lease.grant is not None
             rest = "it ends with its lease" if leased else "the row stays locked"
             warn(

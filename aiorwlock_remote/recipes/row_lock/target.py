@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, final
 from uuid import UUID
@@ -383,6 +384,14 @@ class RowTarget(Generic[S]):
         if self.key.removeprefix("-").isdigit():
             return insert
         return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
+
+    @contextmanager
+    def explaining(self) -> Generator[None, None, None]:
+        """Context that replaces a store's error by what ``explained`` returns."""
+        try:
+            yield
+        except LockError as exc:
+            raise self.explained(exc) from exc.__cause__
 
     def explained(self, exc: LockError) -> LockError:
         """Return a store's error with a hint that names the user's own table.
