@@ -82,7 +82,10 @@ class LockNameTemplate:
         self.text = text
         self.resource_type = kind
         self._parts, self.parameters = _parts(rest, text)
-        self._between = set("".join(part for part in self._parts if type(part) is str))
+        between = "".join(part for part in self._parts if type(part) is str)
+        # With one parameter every text is unambiguous, so it stays as it is.
+        several = len(self.parameters) > 1
+        self._reserved = re.compile(f"[%{re.escape(between)}]" if several else r"(?!)")
 
     def resource_id(self, values: Mapping[str, object]) -> ResourceId:
         """Return the resource id, given the values of the path's parameters by name.
@@ -92,31 +95,24 @@ class LockNameTemplate:
         """
         read = {p.name: _read(p, values[p.name]) for p in self.parameters}
         if len(self._parts) == 1 and self.parameters:
-            (only,) = read.values()
-            made = only
+            (made,) = read.values()
         else:
-            several = len(self.parameters) > 1
             made = "".join(
-                part
-                if isinstance(part, str)
-                else self._escaped(str(read[part.name]), several=several)
+                part if isinstance(part, str) else self._escaped(str(read[part.name]))
                 for part in self._parts
             )
         # Here, so that an id that no store can hold is an error of this request.
         resource(self.resource_type, made)
         return made
 
-    def _escaped(self, text: str, *, several: bool) -> str:
+    def _escaped(self, text: str) -> str:
         if not text:
             raise ConfigurationError(what=f"{quoted(self.text)}: a parameter is empty")
-        if not several:
-            return text
-        return "".join(
-            "".join(f"%{byte:02X}" for byte in char.encode())
-            if char == "%" or char in self._between
-            else char
-            for char in text
-        )
+        return self._reserved.sub(_percent_encoded, text)
+
+
+def _percent_encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
 
 
 def _parts(
