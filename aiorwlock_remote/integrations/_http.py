@@ -167,7 +167,7 @@ class PathNamesNoLock(Exception):
 
 
 class HoldSpec:
-    """The checked arguments of a ``hold`` decorator; invalid ones raise on creation."""
+    """Checked arguments of one ``hold``; ``ConfigurationError`` if one is not valid."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ WIDTH = 200
 
 
 class RowsOccupancyStore(ABC):
-    """Base of the stores whose records of who uses an object are rows of a table.
+    """Base of the stores that record who uses an object in the rows of a table.
 
     Each step is one statement, committed at once. ``now``: the SQL expression for the
     database's clock in microseconds of Unix time, which the column ``since`` contains.
@@ -94,7 +94,7 @@ class RowsOccupancyStore(ABC):
     async def _others(
         self, thing: str, who: str, status: str
     ) -> Sequence[tuple[str, int | None, int | None]]:
-        """Return ``who``, ``since`` and age in microseconds of an object's records.
+        """Return the object's rows of this status, except that of ``who``.
 
-        ``status``: that of the records; the record of ``who`` is left out.
+        Of each row: the columns ``who`` and ``since``, and its age in microseconds.
         """

@@ -573,7 +573,7 @@ def request_locks_of(scope: Scope) -> RequestLocks:
 
 
 def app_locks_of(app: Starlette) -> AppLocks:
-    """Return the app's ``AppLocks``; ``ConfigurationError`` if it has none."""
+    """Return what ``add_locks`` made for ``app``; ``ConfigurationError`` if nothing."""
     here = getattr(app.state, KEY, None)
     return here if isinstance(here, AppLocks) else _raise_no_locks()
 

@@ -687,7 +687,7 @@ async def wait_settled(pending: Pending[Any]) -> None:
 def spawn_pending(
     loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
 ) -> Pending[T]:
-    """Run ``function`` in a task of its own; return its result or error to come."""
+    """Run ``function`` in a task of its own; return a ``Pending`` of its result."""
     pending: Pending[T] = Pending()
 
     async def run() -> None:

@@ -126,6 +126,7 @@ class _Now(models.Func):
     # Microseconds of Unix time by the server's clock.
 
     arity = 0
+    output_field: models.BigIntegerField[int, int] = models.BigIntegerField()
 
     def as_sql(
         self,
@@ -138,18 +139,13 @@ class _Now(models.Func):
         return DIALECTS[connection.vendor].now, ()
 
 
-def _now() -> _Now:
-    number: models.BigIntegerField[int, int] = models.BigIntegerField()
-    return _Now(output_field=number)
-
-
 class ModelOccupancyStore(RowsOccupancyStore):
     """Records of who uses which object, in a model's table; one statement per step."""
 
     def __init__(
         self, model: type[models.Model], database: str | None, ages: ExpiryAges
     ) -> None:
-        super().__init__(ages, _now())
+        super().__init__(ages, _Now())
         known = {field.name for field in model._meta.get_fields()}
         for name in COLUMNS:
             if name not in known:
@@ -177,7 +173,7 @@ class ModelOccupancyStore(RowsOccupancyStore):
         self, thing: str, who: str, status: str
     ) -> Sequence[tuple[str, int | None, int | None]]:
         others = self._rows(object=thing, status=status).exclude(who=who)
-        aged = others.annotate(age=_now() - models.F("since"))
+        aged = others.annotate(age=_Now() - models.F("since"))
         look = aged.values_list("who", "since", "age")
         return await self._do(lambda alias: list(look.using(alias)))
 

@@ -83,7 +83,7 @@ async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
-    """Return a ``PlanRunner`` that gives each plan a connection of its own; no I/O."""
+    """Return what runs the SQL of row locks, each plan on a connection of its own."""
     check_pool(engine)
     where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
     return PlanRunner(where, partial(_run_plan, engine, where), timeout=CALL_TIMEOUT)

@@ -79,7 +79,7 @@ async def fenced_get(
     """
     check_fence(fence)
     mapper = _mapper(row)
-    keys = _key(identity)
+    keys: tuple[object, ...] = identity if isinstance(identity, tuple) else (identity,)
     if len(keys) != len(mapper.primary_key):
         raise ConfigurationError(
             what=f"{row.__name__}: {len(mapper.primary_key)} key column(s), "
@@ -151,9 +151,3 @@ def _key_columns(
             hint=f"make {mapper.base_mapper.class_.__name__} a FencedRow",
         )
     return tuple(table.primary_key)
-
-
-def _key(identity: object) -> tuple[object, ...]:
-    if isinstance(identity, tuple):
-        return cast("tuple[object, ...]", identity)
-    return (identity,)

@@ -132,7 +132,7 @@ class RowLockStatements:
         mode: Literal["read", "write"],
         reason: str = "",
     ) -> None:
-        """Lock the row in the transaction of ``where``.
+        """Lock the row in the transaction of ``where``, and store ``reason`` in it.
 
         Raises:
             LockBusy: the row is locked; ``holders`` has its mark and reason.
@@ -154,7 +154,7 @@ class RowLockStatements:
         mode: Literal["read", "write"],
         reason: str = "",
     ) -> None:
-        """Unlock the row in the transaction of ``where``.
+        """Unlock the row in the transaction of ``where``; store ``reason`` in it.
 
         Raises:
             LockLost: the row was not locked in this mode.
@@ -172,19 +172,19 @@ class RowLockStatements:
         return f"{self.table.fullname}/{self._id}"
 
     def read_lock(self, reason: str = "") -> sa.Update:
-        """Return the UPDATE that locks for reading; ``rowcount`` is 1 if granted."""
+        """Return the UPDATE that locks the row for a reader (1 row if granted)."""
         return self.lock(Mode.READ, reason)
 
     def read_unlock(self, reason: str = "") -> sa.Update:
-        """Return the UPDATE that unlocks one reader; ``rowcount`` 0: none held it."""
+        """Return the UPDATE that unlocks one reader (0 rows if there is none)."""
         return self.unlock(Mode.READ, reason)
 
     def write_lock(self, reason: str = "") -> sa.Update:
-        """Return the UPDATE that locks for writing; ``rowcount`` is 1 if granted."""
+        """Return the UPDATE that locks the row for a writer (1 row if granted)."""
         return self.lock(Mode.WRITE, reason)
 
     def write_unlock(self, reason: str = "") -> sa.Update:
-        """Return the UPDATE that unlocks the writer; ``rowcount`` 0: none held it."""
+        """Return the UPDATE that unlocks the writer (0 rows if there is none)."""
         return self.unlock(Mode.WRITE, reason)
 
     def look(self) -> sa.Select[Any]:

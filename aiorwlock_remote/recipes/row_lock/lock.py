@@ -390,7 +390,10 @@ class SessionRowLocks(RowLockManager[Statement]):
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
-        """Return the lock of one row; ``lease``: seconds, or None for no lease."""
+        """Return the lock of the row of ``table`` with this key; no I/O.
+
+        ``lease``: seconds that a grant lives unless it is renewed; None: for ever.
+        """
         sql = RowSql(table, key, self._dialect)
         watch = None
         if self._notifies is not None:

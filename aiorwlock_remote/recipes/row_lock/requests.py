@@ -40,7 +40,10 @@ class RunsPlans(Protocol[S_contra]):
     """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run the whole plan, even if the caller is cancelled; return its result."""
+        """Run the statements of ``plan``; return the reply that will come.
+
+        A caller that is cancelled does not stop them.
+        """
 
 
 class RowRequests(Generic[S]):

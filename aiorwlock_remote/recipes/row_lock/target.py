@@ -139,7 +139,10 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return the repair SQL ``free_row``, ``clear_grants`` or ``insert_row``."""
+        """Return SQL with which an administrator repairs the row, for an error's hint.
+
+        ``name``: ``free_row``, ``clear_grants`` or ``insert_row``.
+        """
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -319,7 +322,11 @@ class RowTarget(Generic[S]):
         lease: float | None,
         watch: Watch | None = None,
     ) -> RowTarget[T]:
-        """Return the target of a row; ``lease``: seconds, or None for no lease."""
+        """Return the target of the row whose key has the text ``key``.
+
+        ``sql``: its names and error hints; ``statements``: the SQL that is executed;
+        ``lease``: seconds, or None for no lease; ``watch``: reports releases.
+        """
         strategy: Strategy[T] = (
             PublishedStrategy(statements)
             if lease is None
@@ -415,7 +422,10 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``."""
+        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``.
+
+        ``exc``: the error of a request to lock the row in ``mode``.
+        """
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"
