@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal, get_args
+from typing import get_args
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.text import check_reason, quoted
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
@@ -25,7 +26,6 @@ from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 
-Mode = Literal["read", "write"]
 ParameterType = type[str] | type[int] | type[UUID]
 
 PROBLEM = "application/problem+json"
@@ -172,20 +172,20 @@ class HoldSpec:
     def __init__(
         self,
         template: str,
-        mode: Mode,
+        mode: ModeName,
         timeout: float | None,
         reason: str,
         options: OptionArgs,
     ) -> None:
         self.template = LockNameTemplate(template)
-        if mode not in get_args(Mode):
+        if mode not in get_args(ModeName):
             raise ConfigurationError(
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
             )
         check_seconds("timeout", timeout)
         # Against the defaults: those of the `Locks` are known with the first request.
         Options().but(options)
-        self.mode: Mode = mode
+        self.mode: ModeName = mode
         self._timeout = timeout
         self._reason = check_reason(reason)
         self._options = options

@@ -92,7 +92,8 @@ def from_driver_codes(
         return ConfigurationError(what=text)
     if _CONSTRAINTS.fullmatch(code):
         return ConfigurationError(what=text, hint=CONSTRAINT_HINT)
-    if not (lost or code) and _REFUSALS & _class_names(driver):
+    kinds = {kind.__name__ for kind in type(driver).__mro__}
+    if not (lost or code) and _REFUSALS & kinds:
         return ConfigurationError(what=text)
     if not code and _CLOSED.search(str(driver)):
         return BackendUnavailable(what=text, nothing_done=True)
@@ -107,10 +108,6 @@ def _driver_text(driver: object) -> str:
         # and error messages.
         text = text.partition("\n")[0]
     return " ".join(text.split()) or type(driver).__name__
-
-
-def _class_names(driver: object) -> set[str]:
-    return {kind.__name__ for kind in type(driver).__mro__}
 
 
 class PlanRunner(Generic[S]):

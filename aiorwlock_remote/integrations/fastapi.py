@@ -47,13 +47,13 @@ from starlette.routing import BaseRoute, Host, Mount, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
     HoldSpec,
-    Mode,
     PathNamesNoLock,
     answer,
     check_connecting,
@@ -187,7 +187,7 @@ FenceDep = Annotated[int, Depends(_fence)]
 def hold(
     template: str,
     *,
-    mode: Mode = "write",
+    mode: ModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     scope: Literal["function", "request"] = "function",
