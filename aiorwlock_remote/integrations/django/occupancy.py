@@ -18,7 +18,7 @@ PostgreSQL, MariaDB or MySQL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
@@ -126,7 +126,7 @@ class _Now(models.Func):
     # Microseconds of Unix time by the server's clock.
 
     arity = 0
-    output_field: models.BigIntegerField[int, int] = models.BigIntegerField()
+    output_field: Any = cast("Any", models).BigIntegerField()
 
     def as_sql(
         self,

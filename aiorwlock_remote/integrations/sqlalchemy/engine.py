@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, StatementError
@@ -58,7 +58,7 @@ def table_of(table: object) -> sa.Table:
         raise ConfigurationError(
             what=f"{quoted(table)} is no table and no mapped class"
         )
-    return found
+    return cast("sa.Table", found)
 
 
 def check_pool(engine: AsyncEngine) -> None:

@@ -79,7 +79,9 @@ async def fenced_get(
     """
     check_fence(fence)
     mapper = _mapper(row)
-    keys: tuple[object, ...] = identity if isinstance(identity, tuple) else (identity,)
+    keys: tuple[object, ...] = (identity,)
+    if isinstance(identity, tuple):
+        keys = cast("tuple[object, ...]", identity)
     if len(keys) != len(mapper.primary_key):
         raise ConfigurationError(
             what=f"{row.__name__}: {len(mapper.primary_key)} key column(s), "
