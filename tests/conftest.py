@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """The loops under every test marked anyio; one not installed fails the test."""
     backend: tuple[str, dict[str, Any]] = request.param
     return backend
+
+
+@pytest.fixture(scope="module", params=[loop for loop in LOOPS if loop.id != "uvloop"])
+def _fast_anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    backend: tuple[str, dict[str, Any]] = request.param
+    return backend
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the tests on uvloop from the developer's loop before they are made."""
+    if config.getoption("markexpr") == "not slow":
+        globals()["anyio_backend"] = _fast_anyio_backend
 
 
 @pytest.fixture
@@ -183,7 +196,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """The developer's loop need not even read what it leaves out."""
     if config.getoption("markexpr") != "not slow" or not collection_path.is_file():
         return None
-    return collection_path.relative_to(ROOT).as_posix().startswith(SLOW) or None
+    if collection_path.relative_to(ROOT).as_posix().startswith(SLOW):
+        return True
+    is_module = collection_path.suffix == ".py"
+    return (is_module and _all_slow(collection_path.read_text())) or None
+
+
+def _all_slow(module: str) -> bool:
+    """Whether a module's text marks all of its tests as slow."""
+    marked = r"^pytestmark = [^]\n]*(\[[^]]*)?\bmark\.slow\b"
+    return re.search(marked, module, re.MULTILINE) is not None
 
 
 def _left_out(item: pytest.Item) -> bool:

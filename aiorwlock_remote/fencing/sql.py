@@ -95,7 +95,7 @@ class FencedTable:
     def read(
         self, cursor: Cursor, row: object, fence: int, columns: Sequence[str]
     ) -> Any:  # noqa: ANN401 - a row is whatever the driver makes of it
-        """Raise a row's stored fence, then return columns; None if there is no row.
+        """Raise a row's stored fence, then return ``columns``; None if no row exists.
 
         ``row`` is the value of the key column. The transaction is yours to commit.
 
@@ -185,7 +185,7 @@ class FencedTable:
     def select_statement(self, row: object, columns: Sequence[str]) -> Statement:
         """Return ``SELECT … WHERE key = …``, to be executed after the update.
 
-        ``row`` is the value of the key column.
+        ``row`` is the value of the key column, ``columns`` are those to read.
 
         Raises:
             ConfigurationError: ``columns`` is empty, or a name cannot be used.

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal, get_args
+from typing import get_args
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.text import check_reason, quoted
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
 from aiorwlock_remote.locks.acquisition import Acquisition
@@ -25,7 +26,6 @@ from aiorwlock_remote.logs import log_event
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.http")
 
-Mode = Literal["read", "write"]
 ParameterType = type[str] | type[int] | type[UUID]
 
 PROBLEM = "application/problem+json"
@@ -82,7 +82,10 @@ class LockNameTemplate:
         self.text = text
         self.resource_type = kind
         self._parts, self.parameters = _parts(rest, text)
-        self._between = set("".join(part for part in self._parts if type(part) is str))
+        between = "".join(part for part in self._parts if type(part) is str)
+        # With one parameter every text is unambiguous, so it stays as it is.
+        several = len(self.parameters) > 1
+        self._reserved = re.compile(f"[%{re.escape(between)}]" if several else r"(?!)")
 
     def resource_id(self, values: Mapping[str, object]) -> ResourceId:
         """Return the resource id, given the values of the path's parameters by name.
@@ -92,31 +95,24 @@ class LockNameTemplate:
         """
         read = {p.name: _read(p, values[p.name]) for p in self.parameters}
         if len(self._parts) == 1 and self.parameters:
-            (only,) = read.values()
-            made = only
+            (made,) = read.values()
         else:
-            several = len(self.parameters) > 1
             made = "".join(
-                part
-                if isinstance(part, str)
-                else self._escaped(str(read[part.name]), several=several)
+                part if isinstance(part, str) else self._escaped(str(read[part.name]))
                 for part in self._parts
             )
         # Here, so that an id that no store can hold is an error of this request.
         resource(self.resource_type, made)
         return made
 
-    def _escaped(self, text: str, *, several: bool) -> str:
+    def _escaped(self, text: str) -> str:
         if not text:
             raise ConfigurationError(what=f"{quoted(self.text)}: a parameter is empty")
-        if not several:
-            return text
-        return "".join(
-            "".join(f"%{byte:02X}" for byte in char.encode())
-            if char == "%" or char in self._between
-            else char
-            for char in text
-        )
+        return self._reserved.sub(_percent_encoded, text)
+
+
+def _percent_encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
 
 
 def _parts(
@@ -171,25 +167,25 @@ class PathNamesNoLock(Exception):
 
 
 class HoldSpec:
-    """The checked arguments of a ``hold`` decorator; invalid ones raise on creation."""
+    """Checked arguments of one ``hold``; ``ConfigurationError`` if one is not valid."""
 
     def __init__(
         self,
         template: str,
-        mode: Mode,
+        mode: ModeName,
         timeout: float | None,
         reason: str,
         options: OptionArgs,
     ) -> None:
         self.template = LockNameTemplate(template)
-        if mode not in get_args(Mode):
+        if mode not in get_args(ModeName):
             raise ConfigurationError(
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
             )
         check_seconds("timeout", timeout)
         # Against the defaults: those of the `Locks` are known with the first request.
         Options().but(options)
-        self.mode: Mode = mode
+        self.mode: ModeName = mode
         self._timeout = timeout
         self._reason = check_reason(reason)
         self._options = options

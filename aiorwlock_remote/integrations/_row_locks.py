@@ -23,7 +23,7 @@ import asyncio
 import logging
 import re
 import weakref
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
@@ -92,7 +92,8 @@ def from_driver_codes(
         return ConfigurationError(what=text)
     if _CONSTRAINTS.fullmatch(code):
         return ConfigurationError(what=text, hint=CONSTRAINT_HINT)
-    if not (lost or code) and _REFUSALS & _class_names(driver):
+    kinds = {kind.__name__ for kind in type(driver).__mro__}
+    if not (lost or code) and _REFUSALS & kinds:
         return ConfigurationError(what=text)
     if not code and _CLOSED.search(str(driver)):
         return BackendUnavailable(what=text, nothing_done=True)
@@ -107,10 +108,6 @@ def _driver_text(driver: object) -> str:
         # and error messages.
         text = text.partition("\n")[0]
     return " ".join(text.split()) or type(driver).__name__
-
-
-def _class_names(driver: object) -> set[str]:
-    return {kind.__name__ for kind in type(driver).__mro__}
 
 
 class PlanRunner(Generic[S]):
@@ -180,36 +177,52 @@ class RowLockManagers(Generic[S]):
     is called. Only the locks, attempts and grants of a manager keep it alive: a strong
     reference here would keep its loop and engine for ever
     (test_engines_and_loops_that_ended_are_forgotten).
+
+    Args:
+        library: Name of the library whose connections are used, for an error.
+        hint: What to do outside of asyncio, for the same error.
+        checked_kinds: By database, the tables and columns that are known to store lock
+            marks untruncated. The managers add more.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        library: str,
+        hint: str,
+        checked_kinds: MutableMapping[Any, set[RowIdentity]],
+    ) -> None:
+        self._library = library
+        self._hint = hint
+        self._checked_kinds = checked_kinds
         self._managers: weakref.WeakValueDictionary[
-            tuple[int, Hashable], RowLockManager[S]
+            tuple[int, str | int], RowLockManager[S]
         ]
         self._managers = weakref.WeakValueDictionary()
 
     def get(
-        self,
-        database: Hashable,
-        checked_kinds: set[RowIdentity],
-        make_runner: Callable[[], RunsPlans[S]],
+        self, database: Hashable, make_runner: Callable[[], RunsPlans[S]]
     ) -> RowLockManager[S]:
-        """Return the manager for a database in the running asyncio loop.
+        """Return the manager for ``database`` in the running asyncio loop.
 
-        Raise ``RuntimeError`` outside of asyncio. ``database``: identifies the
-        database, and no other one as long as its runner lives; ``make_runner``: called
-        for a new manager, returns what runs the SQL; ``checked_kinds``: tables and
-        columns known to store lock marks untruncated, to which the manager adds more.
+        ``make_runner``: called for a new manager, returns what runs the SQL. Raise
+        ``ConfigurationError`` outside of asyncio.
         """
-        key = id(asyncio.get_running_loop()), database
+        try:
+            loop = id(asyncio.get_running_loop())
+        except RuntimeError:
+            raise ConfigurationError(
+                what=f"a row lock of {self._library} was made outside of an asyncio "
+                "loop",
+                hint=self._hint,
+            ) from None
+        # Not the engine itself, which the key would keep alive.
+        key = loop, database if isinstance(database, str) else id(database)
         manager = self._managers.get(key)
         if manager is None:
+            checked = self._checked_kinds.setdefault(database, set())
+            # The connections belong to the user, and only the user closes them.
             manager = RowLockManager(
-                make_runner(), current_event_loop(), _never_closed, checked_kinds
+                make_runner(), current_event_loop(), lambda: None, checked
             )
             self._managers[key] = manager
         return manager
-
-
-def _never_closed() -> None:
-    """Do nothing: the connections belong to the user, and only the user closes them."""

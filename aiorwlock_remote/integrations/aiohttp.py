@@ -32,13 +32,13 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import WSCloseCode, hdrs, web
 from aiohttp.typedefs import Handler
 
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
     HoldSpec,
-    Mode,
     PathNamesNoLock,
     answer,
     check_connecting,
@@ -141,7 +141,7 @@ def get_fence(request: web.Request) -> int:
 def hold(
     template: str,
     *,
-    mode: Mode = "write",
+    mode: ModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],

@@ -23,6 +23,7 @@ All have the labels ``type`` (the resource's type, never its id) and ``mode``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import final
 
@@ -34,8 +35,6 @@ __all__ = ["PrometheusObserver"]
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 """Upper bounds of the histograms' buckets, in seconds."""
-# Never the id: a label with a value for each resource would fill Prometheus' memory.
-_LABELS = ("type", "mode")
 
 
 @final
@@ -61,28 +60,22 @@ class PrometheusObserver:
         prefix: str = "rwlock",
         buckets: Sequence[float] = BUCKETS,
     ) -> None:
-        self.waiting: Gauge = Gauge(
-            f"{prefix}_waiting",
-            "Tasks that wait for a lock.",
-            _LABELS,
-            registry=registry,
-        )
-        self.held: Gauge = Gauge(
-            f"{prefix}_held", "Locks that are held.", _LABELS, registry=registry
-        )
-        self.wait: Histogram = Histogram(
+        # Never the id: a label with a value for each resource would fill Prometheus'
+        # memory.
+        labels = ("type", "mode")
+        gauge = partial(Gauge, labelnames=labels, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=buckets)
+        self.waiting: Gauge = gauge(f"{prefix}_waiting", "Tasks that wait for a lock.")
+        self.held: Gauge = gauge(f"{prefix}_held", "Locks that are held.")
+        self.wait: Histogram = histogram(
             f"{prefix}_wait_seconds",
             "From asking for a lock to the outcome.",
-            (*_LABELS, "outcome"),
-            registry=registry,
-            buckets=buckets,
+            (*labels, "outcome"),
         )
-        self.hold: Histogram = Histogram(
+        self.hold: Histogram = histogram(
             f"{prefix}_hold_seconds",
             "From obtaining a lock to its end.",
-            (*_LABELS, "end"),
-            registry=registry,
-            buckets=buckets,
+            (*labels, "end"),
         )
 
     def asked(self, attempt: Attempt) -> _Timed:

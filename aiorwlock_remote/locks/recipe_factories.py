@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
+from weakref import WeakValueDictionary
 
 from aiorwlock_remote.core.mutex_set import check_set_name
 from aiorwlock_remote.core.names import ResourceId, key_pair
@@ -20,8 +22,9 @@ from aiorwlock_remote.ports.recipes import (
     SupportsOccupancy,
     SupportsRowLocks,
 )
-from aiorwlock_remote.recipes.mutex_set import MutexSet, SetAcquirers
+from aiorwlock_remote.recipes.mutex_set import MutexSet
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
+from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
@@ -59,7 +62,8 @@ class RecipeFactories:
     def __init__(self, session: Session, options: Options) -> None:
         self._session = session
         self._options = options
-        self._pools = SetAcquirers(session)
+        self._acquirers: WeakValueDictionary[tuple[str, float], SetAcquirer]
+        self._acquirers = WeakValueDictionary()
         self._rows: SessionRowLocks | None = None
         self._occupancies: dict[tuple[str, str, ExpiryAges], Occupancies] = {}
 
@@ -100,8 +104,14 @@ class RecipeFactories:
         store = self._session.client.store
         if not isinstance(store, SupportsMutexSets):
             raise _missing(f"mutex set {quoted(name)}", _REDIS)
-        pool = self._pools.pool(store, name, revalidate_seconds)
-        return MutexSet(self._session, pool, name, options, keep=keep)
+        # It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all
+        # tasks of a process share one queue for a set (test_set_idle.py).
+        acquirer = self._acquirers.get((name, revalidate_seconds))
+        if acquirer is None:
+            members, client = partial(store.members, name), self._session.client
+            acquirer = SetAcquirer(name, client, members, revalidate_seconds)
+            self._acquirers[name, revalidate_seconds] = acquirer
+        return MutexSet(self._session, acquirer, name, options, keep=keep)
 
     def set_rwlock(
         self, datatype: str, resource_id: ResourceId, **options: Unpack[OptionArgs]

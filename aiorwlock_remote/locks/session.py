@@ -263,7 +263,7 @@ class ReleasesBody(Protocol):
 
 
 async def end_body(
-    scope: anyio.CancelScope,
+    scope: anyio.CancelScope | None,
     exc_type: type[BaseException] | None,
     exc: BaseException | None,
     traceback: TracebackType | None,
@@ -277,7 +277,8 @@ async def end_body(
     2. the loss of the grant, in place of the cancellation that it caused;
     3. the error of the release.
 
-    ``scope`` was entered before the body, and a loss cancels it. ``exc_type``, ``exc``
+    ``scope`` was entered before the body, and a loss cancels it; None: there is none,
+    as no loss is noticed before the release. ``exc_type``, ``exc``
     and ``traceback`` are the arguments of ``__aexit__``. ``release`` raises the loss or
     its own error, unless called with ``quietly=True``.
 
@@ -285,7 +286,7 @@ async def end_body(
     raised nothing: the caller has to raise an error.
     """
     try:
-        swallowed = scope.__exit__(exc_type, exc, traceback)
+        swallowed = scope is not None and scope.__exit__(exc_type, exc, traceback)
     except BaseException:  # the rest of an exception group without our cancellation
         await release(quietly=True)
         raise

@@ -15,7 +15,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
-    from aiorwlock_remote.recipes.occupied import Occupied as Occupied
+    from aiorwlock_remote.recipes.occupancy import Occupied as Occupied
     from aiorwlock_remote.recipes.row_lock.lock import RowAcquisition as RowAcquisition
     from aiorwlock_remote.recipes.row_lock.lock import RowHeld as RowHeld
     from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WHEN_NEEDED = {
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
-    "Occupied": "occupied",
+    "Occupied": "occupancy",
     "RowAcquisition": "row_lock.lock",
     "RowHeld": "row_lock.lock",
     "RowLock": "row_lock.lock",

@@ -123,11 +123,8 @@ class FolderOccupancyStore:
         return await self._run(partial(self._remove, thing, who))
 
     async def _run(self, function: Callable[[], T]) -> T:
-        try:
-            limiter = _limiter.get()
-        except LookupError:
-            limiter = CapacityLimiter(MAX_THREADS)
-            _limiter.set(limiter)
+        limiter = _limiter.get(None) or CapacityLimiter(MAX_THREADS)
+        _limiter.set(limiter)
         try:
             return await to_thread.run_sync(function, limiter=limiter)
         except OSError as exc:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import final
-from weakref import WeakValueDictionary
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Reply
@@ -18,7 +17,6 @@ from aiorwlock_remote.locks.acquisition import Acquisition
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import HeldState, Session
-from aiorwlock_remote.ports.recipes import SupportsMutexSets
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
@@ -190,27 +188,3 @@ class MutexSet:
 
     def __repr__(self) -> str:
         return f"<MutexSet {self._name!r}>"
-
-
-class SetAcquirers:
-    """Keeps one ``SetAcquirer``, which gets mutexes for waiting tasks, per mutex set.
-
-    It lives as long as a ``MutexSet`` or a waiting task refers to it, so that all tasks
-    of a process share one queue for a set (test_set_idle.py).
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._acquirers: WeakValueDictionary[tuple[str, float], SetAcquirer]
-        self._acquirers = WeakValueDictionary()
-
-    def pool(
-        self, store: SupportsMutexSets, name: str, look_every: float
-    ) -> SetAcquirer:
-        """Return a set's ``SetAcquirer``; ``look_every``: seconds between polls."""
-        acquirer = self._acquirers.get((name, look_every))
-        if acquirer is None:
-            members = partial(store.members, name)
-            acquirer = SetAcquirer(name, self._session.client, members, look_every)
-            self._acquirers[name, look_every] = acquirer
-        return acquirer

@@ -3,6 +3,11 @@
 For programs that cannot put a lock around every access: a program occupies an object
 before touching it. The first program obtains the object; a program that finds it in use
 gives up at once and learns the user's name.
+
+A statement whose caller is cancelled may have been carried out, or may be carried out
+after the statement that was sent to undo it. So a request to the store is never
+cancelled: each attempt runs in a task of its own, and a cancelled caller waits a
+bounded time until that task has removed the attempt's records.
 """
 
 from __future__ import annotations
@@ -11,60 +16,66 @@ import logging
 import math
 import os
 import platform
+import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from itertools import count
 from random import random
-from typing import Any, ParamSpec, Protocol, TypeVar, final
+from types import TracebackType
+from typing import Any, TypeVar, cast, final
 
 import anyio
 
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.occupancy import (
+    FIRST_ACTION,
     Action,
+    ActionResult,
     ContenderRecord,
+    NextAction,
     check_label,
+    next_action,
     object_key,
     object_name,
 )
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import back_off, check_seconds
+from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
+    AcquireUncertain,
     BackendError,
+    BackendUnavailable,
     Closed,
     ConfigurationError,
     LockBusy,
     LockLost,
     LockTimeout,
+    LossReason,
+    NotOwner,
 )
+from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.session import end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import OccupancyStore
-from aiorwlock_remote.recipes.occupied import (
-    Occupied,
-    OccupyAcquisition,
-    OccupyAttempt,
-    log,
-    run_beyond_cancellation,
-    using_deadline,
-)
+from aiorwlock_remote.runtime.cleanup import ask_with_retries
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
+from aiorwlock_remote.runtime.lease import local_deadline
 
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 T = TypeVar("T")
 
 FIRST_REST = 0.02
 """Seconds, at most, between a contender's first and second attempt."""
+CLEANUP_TIMEOUT = 5.0
+"""Seconds that a cancelled caller waits until its records are removed."""
 
+log: logging.Logger = logging.getLogger("aiorwlock_remote.occupancy")
 
-class Decorator(Protocol):
-    """Type of a decorator for coroutine functions that keeps their signature."""
-
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, T]], /
-    ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return a coroutine function with the signature of ``function``."""
+_FINAL_ACTIONS = (Action.REST, Action.BUSY, Action.USING)
 
 
 @final
@@ -137,7 +148,7 @@ class Occupancies:
             Closed: the ``Locks`` is closed, forked or of another event loop.
             ConfigurationError: an argument is not valid (raised at once).
         """
-        return Occupancy(self, self._named(thing)).occupy(timeout, who=who)
+        return self._handle(thing).occupy(timeout, who=who)
 
     async def try_occupy(
         self, thing: object, timeout: float | None = None, *, who: str = ""
@@ -147,8 +158,7 @@ class Occupancies:
         ``timeout``: seconds; None: no limit; ``who``: the name that other programs are
         shown. Other errors as ``occupy``.
         """
-        name = self._named(thing)
-        return await Occupancy(self, name).try_occupy(timeout, who=who)
+        return await self._handle(thing).try_occupy(timeout, who=who)
 
     def occupied(
         self,
@@ -156,7 +166,7 @@ class Occupancies:
         *,
         busy: Callable[[LockBusy], Any] | None = None,
         timeout: float | None = None,
-    ) -> Decorator:
+    ) -> Callable[[F], F]:
         """Return a decorator: the coroutine function runs while the object is occupied.
 
         Args:
@@ -180,9 +190,7 @@ class Occupancies:
                 hint="lambda request, number: ('book', number)",
             )
 
-        def decorate(
-            function: Callable[P, Coroutine[Any, Any, T]],
-        ) -> Callable[P, Coroutine[Any, Any, T]]:
+        def decorate(function: F) -> F:
             if not iscoroutinefunction(function):
                 raise ConfigurationError(
                     what=f"{quoted(function)} is no coroutine function",
@@ -190,7 +198,7 @@ class Occupancies:
                 )
 
             @wraps(function)
-            async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
                 # Not one `async with`: a LockBusy of the body must not be taken for
                 # ours (test_busy_makes_the_answer_unless_the_body_was_refused).
                 try:
@@ -198,12 +206,11 @@ class Occupancies:
                 except LockBusy as exc:
                     if busy is None:
                         raise
-                    answer: T = busy(exc)
-                    return answer
+                    return busy(exc)
                 async with occupied:
                     return await function(*args, **kwargs)
 
-            return call
+            return cast("F", call)
 
         return decorate
 
@@ -213,7 +220,7 @@ class Occupancies:
         Raises:
             BackendError: the store failed.
         """
-        return await Occupancy(self, self._named(thing)).holders()
+        return await self._handle(thing).holders()
 
     async def holders_of(self, name: str) -> tuple[str, ...]:
         """Return who uses the object that is named ``kind:id`` in the store."""
@@ -229,12 +236,10 @@ class Occupancies:
             if self._closed:
                 raise Closed
             sent_at = loop.clock.now()
-            attempt = OccupyAttempt(
-                self.store, name, label, partial(self._retry_removal, loop)
-            )
+            attempt = OccupyAttempt(self.store, loop, name, label, self._retry_removal)
             self._attempts.add(attempt)
             try:
-                last = await attempt.outcome(loop)
+                last = await attempt.outcome()
             finally:
                 self._attempts.discard(attempt)
             # `aclose` has gone through the objects in use: one more would stay in use.
@@ -243,7 +248,7 @@ class Occupancies:
             granted = last.do is Action.USING
             event = "granted" if granted else "refused"
             log_event(log, event, logging.DEBUG, resource=name, label=label)
-            if last.do is Action.USING:
+            if granted:
                 occupied = Occupied(self.store, loop, name, attempt.who, sent_at)
                 self._live.add(occupied)
                 return occupied
@@ -268,37 +273,35 @@ class Occupancies:
     async def aclose(self) -> None:
         """Give all objects back, and abort attempts: their callers get ``Closed``."""
         self._closed = True
-        loop = current_event_loop()
         async with anyio.create_task_group() as tasks:
             for attempt in self._attempts:
-                tasks.start_soon(attempt.call_off, loop)
+                tasks.start_soon(attempt.call_off)
             for occupied in self._live:
-                tasks.start_soon(_release, occupied)
+                tasks.start_soon(partial(_release, occupied, quietly=True))
             for attempt in self._left_behind:
-                tasks.start_soon(_remove_records, attempt)
+                tasks.start_soon(attempt.try_to_remove)
             self._left_behind.clear()
 
-    def _retry_removal(self, loop: TaskEventLoop, attempt: OccupyAttempt) -> None:
+    def _retry_removal(self, attempt: OccupyAttempt) -> None:
         if self._retries and not self._closed:
             self._left_behind.add(attempt)
-            loop.spawn(partial(self._remove_later, loop, attempt))
+            attempt.loop.spawn(partial(self._remove_later, attempt))
 
-    async def _remove_later(self, loop: TaskEventLoop, attempt: OccupyAttempt) -> None:
-        expires_at = using_deadline(self.store, loop.clock.now()) or math.inf
+    async def _remove_later(self, attempt: OccupyAttempt) -> None:
+        now = attempt.loop.clock.now
+        expires_at = using_deadline(self.store, now()) or math.inf
         for tries in count():
             await anyio.sleep(back_off(tries, random()))
             if attempt not in self._left_behind:
                 return  # closed
             # A record that is older counts as dead: others remove it.
-            if loop.clock.now() >= expires_at or await _remove_records(attempt):
+            if now() >= expires_at or await attempt.try_to_remove():
                 break
             log_event(log, "cleanup_retried", logging.DEBUG, tries=tries + 1)
         self._left_behind.discard(attempt)
 
-    def _named(self, thing: object) -> str:
-        name = object_key(*self._name_of(thing))
-        self.store.check(name)
-        return name
+    def _handle(self, thing: object) -> Occupancy:
+        return self.of(*self._name_of(thing))
 
 
 @final
@@ -347,20 +350,407 @@ class Occupancy:
         return f"<Occupancy {self._name!r}>"
 
 
-async def _release(occupied: Occupied) -> None:
+@final
+class OccupyAcquisition:
+    """The result of ``occupy``: ``await`` it for an ``Occupied``, or enter it."""
+
+    def __init__(self, occupy: Callable[[], Awaitable[Occupied]]) -> None:
+        self._occupy = occupy
+        self._inside = SingleEntry("occupy(…)", lambda: "occupy(…)")
+        self._occupied: Occupied | None = None
+
+    def __await__(self) -> Generator[Any, Any, Occupied]:
+        self._inside.used()
+        return self._occupy().__await__()
+
+    async def __aenter__(self) -> Occupied:
+        with self._inside:
+            self._occupied = await self._occupy()
+        return self._occupied
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._occupied is not None
+        occupied, self._occupied = self._occupied, None
+        self._inside.left()
+        await occupied.__aexit__(exc_type, exc, traceback)
+
+
+@final
+class Occupied:
+    """An object that this program uses alone; leaving ``async with`` gives it back.
+
+    When its record is ``using_age`` seconds old, other programs may take this program
+    for dead and occupy the object. ``check`` detects that by the local clock before it
+    can happen, ``extend`` renews the record, and leaving raises ``LockLost`` if the
+    record was gone. An object that is dropped without ``release`` stays occupied until
+    that age (``ResourceWarning``). In a forked child process the object belongs to the
+    parent: leaving gives nothing back.
+    """
+
+    def __init__(
+        self,
+        store: OccupancyStore,
+        loop: TaskEventLoop,
+        thing: str,
+        who: str,
+        sent_at: float,
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._thing = thing
+        self._who = who
+        self._deadline = using_deadline(store, sent_at)
+        self._released = self._release_tried = False
+        self._inside = SingleEntry("Occupied")
+        self._pid = os.getpid()
+
+    @property
+    def name(self) -> str:
+        """The object's name in the store: ``kind:id``."""
+        return self._thing
+
+    @property
+    def expires_in(self) -> float | None:
+        """Seconds until other programs may take the record for dead; None: never."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._loop.clock.now())
+
+    def check(self) -> None:
+        """Raise if another program may be using the object; no I/O.
+
+        Raises:
+            LockLost: the record is too old.
+            NotOwner: the object was given back.
+            Closed: the object belongs to the process that forked this one.
+        """
+        self._check_process()
+        if self._released:
+            raise NotOwner(resource=self._thing, action="check")
+        if self.expires_in == 0.0:
+            raise self._lost()
+
+    async def extend(self) -> None:
+        """Renew the record, so that its age counts from now.
+
+        If the call is cancelled, the record may have been renewed.
+
+        Raises:
+            LockLost: the record is too old or gone.
+            NotOwner: the object was given back.
+            Closed: the object belongs to the process that forked this one, or to
+                another event loop.
+            BackendError: the store failed; the record keeps its old age.
+        """
+        self.check()
+        self._check_loop()
+        sent_at = self._loop.clock.now()
+        extend = partial(self._store.extend, self._thing, self._who)
+        if not await run_beyond_cancellation(self._loop, extend):
+            raise self._lost()
+        # From before the request: the store may have renewed the record at any time
+        # after that (test_extended_it_is_as_young_as_when_that_was_asked_for).
+        self._deadline = using_deadline(self._store, sent_at)
+        log_event(log, "renewed", logging.DEBUG, resource=self._thing)
+
+    async def release(self) -> bool:
+        """Give the object back; return False if it was given back before.
+
+        Cancelling does not stop the removal of the record; its errors are logged then.
+
+        Raises:
+            LockLost: the record was gone; other programs may have used the object.
+            Closed: the object belongs to the process that forked this one, or to
+                another event loop.
+            BackendError: the store failed; call ``release`` again, or the record ends
+                by its age.
+        """
+        self._check_process()
+        if self._released:
+            return False
+        self._check_loop()
+        self._released = self._release_tried = True
+        await run_beyond_cancellation(self._loop, self._remove)
+        return True
+
+    async def __aenter__(self) -> Occupied:
+        # An object that was given back, or is too old, protects no body
+        # (test_one_that_was_given_back_is_not_entered_again).
+        self.check()
+        with self._inside:
+            return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._inside.left()
+        await end_body(None, exc_type, exc, traceback, partial(_release, self))
+
+    async def _remove(self) -> None:
+        try:
+            removed = await remove_own_record(self._store, self._thing, self._who)
+        except BackendError:
+            # So that `release` may be called again
+            # (test_a_mount_that_is_away_for_a_while).
+            self._released = False
+            raise
+        if not removed:
+            raise self._lost()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise Closed(reason="forked")
+
+    def _check_loop(self) -> None:
+        if not self._loop.here():
+            raise Closed(reason="other loop")
+
+    def _lost(self) -> LockLost:
+        reason: LossReason = "expired" if self.expires_in == 0.0 else "forced"
+        return LockLost(reason=reason, resource=self._thing, mode="use")
+
+    def __del__(self) -> None:
+        # No warning after a release that failed: its error was raised.
+        if not getattr(self, "_release_tried", True) and os.getpid() == self._pid:
+            warnings.warn(
+                f"{self!r} was dropped", ResourceWarning, stacklevel=1, source=self
+            )
+
+    def __repr__(self) -> str:
+        state = "given back" if self._released else "in use"
+        return f"<Occupied {self._thing!r} {state}>"
+
+
+class OccupyAttempt:
+    """One attempt to occupy an object. It leaves a record in the store if it succeeds.
+
+    Args:
+        store: Contains the records.
+        loop: The event loop in which the attempt runs.
+        thing: The object's name in the store.
+        label: The name that other contenders are shown.
+        on_left_behind: Called with the attempt, in the event loop, if the removal of
+            its records failed.
+    """
+
+    def __init__(
+        self,
+        store: OccupancyStore,
+        loop: TaskEventLoop,
+        thing: str,
+        label: str,
+        on_left_behind: Callable[[OccupyAttempt], object],
+    ) -> None:
+        self._store = store
+        self.loop = loop
+        self._thing = thing
+        self._label = label
+        self.who: str = store.sign(label)
+        self._on_left_behind = on_left_behind
+        self._abandoned = False
+        self._done: Pending[NextAction] = spawn_pending(loop, self._run)
+
+    async def outcome(self) -> NextAction:
+        """Return the attempt's last action: USING, BUSY or REST.
+
+        USING: the object is obtained. BUSY: another program uses it. REST: other
+        programs tried at the same moment. If the caller is cancelled, no record of the
+        attempt remains.
+
+        Raises:
+            BackendError: the store failed; records are removed if it can be reached.
+            AcquireUncertain: a using record may remain in the store.
+            Closed: ``call_off`` was called.
+        """
+        try:
+            return await self._done
+        except Exception:
+            raise
+        except BaseException:
+            await self.call_off()
+            raise
+
+    async def call_off(self) -> None:
+        """Abort the attempt, or give the object back if it was obtained; wait for that.
+
+        No error is raised if the removal of the records fails.
+        """
+        # The task of the attempt sees the flag after its current request, whose effect
+        # is known by then (test_cancelled_at_each_step).
+        self._abandoned = True
+        done = self._done
+        if done.done() and done.error is None and done.result().do is Action.USING:
+            await run_beyond_cancellation(self.loop, self.try_to_remove)
+        else:
+            await wait_settled(done)
+
+    async def try_to_remove(self) -> bool:
+        """Remove all records of this attempt; return False if the store failed."""
+        try:
+            await remove_own_record(self._store, self._thing, self.who)
+        except BackendError:
+            return False
+        return True
+
+    async def _run(self) -> NextAction:
+        move, promoted = FIRST_ACTION, False
+        try:
+            while move.do not in _FINAL_ACTIONS and not self._abandoned:
+                # From here on an error leaves it open whether the object is ours.
+                promoted = promoted or move.do is Action.PROMOTE
+                step = partial(self._carry_out, move)
+                answer = await ask_with_retries(
+                    step, self.loop.clock, CLEANUP_TIMEOUT, self._raise_if_abandoned
+                )
+                move = next_action(
+                    move, answer, self._store.ages, confirm=self._store.confirms
+                )
+            self._raise_if_abandoned()
+        except Exception as exc:
+            # A removal that is not needed could block for as long as the server is away
+            # (test_what_is_certainly_not_written_is_not_removed).
+            unwritten = move == FIRST_ACTION and not is_uncertain(exc)
+            if unwritten or await self._cleaned() or not promoted:
+                raise
+            raise AcquireUncertain(
+                resource=self._thing, holder=self._label, lease=self._store.ages.using
+            ) from exc
+        except BaseException:
+            # The loop ends: what is left in the store now stays until its age
+            # (test_a_loop_that_ends_leaves_nothing).
+            await self._cleaned()
+            raise
+        return move
+
+    async def _carry_out(self, move: NextAction) -> ActionResult:
+        store, thing, who = self._store, self._thing, self.who
+        match move.do:
+            case Action.WRITE:
+                await store.write(thing, who)
+            case Action.LOOK_PENDING:
+                return await store.pendings(thing, who)
+            case Action.LOOK_USING | Action.CONFIRM:
+                return await store.usings(thing, who)
+            case Action.DROP_PENDING | Action.DROP_USING:
+                using = move.do is Action.DROP_USING
+                for record in move.records:
+                    event = "died" if record.dead else "aged_out"
+                    log_event(log, event, resource=thing, who=record.shown, using=using)
+                    await store.drop(thing, record, using=using)
+            case Action.PROMOTE:
+                return await store.promote(thing, who)
+            case _:
+                await remove_own_record(store, thing, who)
+        return None
+
+    def _raise_if_abandoned(self) -> None:
+        if self._abandoned:
+            raise Closed
+
+    async def _cleaned(self) -> bool:
+        with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True):
+            try:
+                await remove_own_record(self._store, self._thing, self.who)
+            except Exception as exc:  # noqa: BLE001 - the caller waits for our end
+                log_event(log, "left_behind", error=str(exc))
+            else:
+                debug, resource = logging.DEBUG, self._thing
+                log_event(log, "withdrawn", debug, resource=resource, label=self._label)
+                return True
+        self._on_left_behind(self)
+        return False
+
+
+def using_deadline(store: OccupancyStore, sent_at: float) -> float | None:
+    """Return when other programs may begin to treat the object's user as dead.
+
+    Return None if that never happens in this store. ``sent_at``: when the record of the
+    use was requested or extended. Both times: seconds of the local monotonic clock.
+    """
+    age = store.ages.using
+    return None if age is None else local_deadline(sent_at, age, None)
+
+
+async def wait_settled(pending: Pending[Any]) -> None:
+    """Wait ``CLEANUP_TIMEOUT`` s at most for an outcome, even in a cancelled task."""
+    with anyio.move_on_after(CLEANUP_TIMEOUT, shield=True), suppress(Exception):
+        await pending
+
+
+def spawn_pending(
+    loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
+) -> Pending[T]:
+    """Run ``function`` in a task of its own; return a ``Pending`` of its result."""
+    pending: Pending[T] = Pending()
+
+    async def run() -> None:
+        try:
+            value = await function()
+        except Exception as exc:  # noqa: BLE001 - handed to the caller
+            pending.set_exception(exc)
+        except BaseException:  # the loop ends
+            pending.set_exception(Closed())
+            raise
+        else:
+            pending.set_result(value)
+
+    loop.spawn(run)
+    return pending
+
+
+async def run_beyond_cancellation(
+    loop: TaskEventLoop, function: Callable[[], Awaitable[T]]
+) -> T:
+    """Run ``function`` in a task of its own, which is not cancelled with the caller.
+
+    Return its result or raise its error. A cancelled caller waits ``CLEANUP_TIMEOUT``
+    seconds at most for the end of ``function``, whose error is only logged then.
+    """
+    pending = spawn_pending(loop, function)
+    try:
+        return await pending
+    except Exception:
+        raise
+    except BaseException:
+        # Cancelled. A caller that went on at once could meet its own record.
+        try:
+            await wait_settled(pending)
+        finally:
+            pending.log_failure()
+        raise
+
+
+async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool:
+    """Remove the records of one attempt; return True if it had obtained the object.
+
+    If the connection is lost, the removal is sent once more (after a restart of the
+    server a pool is full of dead connections), and the result is True: a record that
+    is missing then counts as removed by the first request.
+
+    ``thing``: the object's name in the store; ``who``: the id from ``store.sign``.
+    """
+    try:
+        return await store.remove(thing, who)
+    except BackendUnavailable:
+        await store.remove(thing, who)
+        return True
+
+
+async def _release(occupied: Occupied, *, quietly: bool) -> None:
     try:
         await occupied.release()
     except (LockLost, BackendError, Closed) as exc:
-        name = occupied.name
-        log_event(log, "release_failed", resource=name, error=str(exc))
-
-
-async def _remove_records(attempt: OccupyAttempt) -> bool:
-    try:
-        await attempt.remove_records()
-    except BackendError:
-        return False
-    return True
+        if not quietly:
+            raise
+        log_event(log, "release_failed", resource=occupied.name, error=str(exc))
 
 
 def _shown(records: Sequence[ContenderRecord]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 
 from aiorwlock_remote import Closed, ConfigurationError, LockBusy, LockLost, NotOwner
 from aiorwlock_remote.recipes import Occupancies, folder_occupancy
-from aiorwlock_remote.recipes.occupied import Occupied
+from aiorwlock_remote.recipes.occupancy import Occupied
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.fixed_clock import StandingClock
 
@@ -71,7 +71,7 @@ async def test_only_coroutine_functions(books: Occupancies) -> None:
         return str(number)
 
     with pytest.raises(ConfigurationError, match="no coroutine function"):
-        books.occupied(book)(plain)  # type: ignore[arg-type]
+        books.occupied(book)(plain)  # type: ignore[type-var]
     with pytest.raises(ConfigurationError):
         books.occupied(book, timeout=-1)
     bad: Any
@@ -79,7 +79,7 @@ async def test_only_coroutine_functions(books: Occupancies) -> None:
         with pytest.raises(ConfigurationError, match="functions"):
             books.occupied(bad)
     with pytest.raises(ConfigurationError, match="functions"):
-        books.occupied(book, busy="in use")  # type: ignore[arg-type]
+        books.occupied(book, busy="in use")  # type: ignore[type-var]
 
 
 async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
@@ -180,7 +180,7 @@ async def test_names(books: Occupancies) -> None:
     assert repr(occupied) == "<Occupied 'book:1' given back>"
     for timeout in (-1, float("nan"), "1"):
         with pytest.raises(ConfigurationError):
-            _ = books.of("book", 1).occupy(timeout)  # type: ignore[arg-type]
+            _ = books.of("book", 1).occupy(timeout)  # type: ignore[type-var]
 
 
 async def test_what_names_and_answers_is_no_coroutine_function(

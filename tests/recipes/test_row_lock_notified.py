@@ -7,7 +7,7 @@ import pytest
 
 from aiorwlock_remote import BackendUnavailable, LockLost
 from aiorwlock_remote.recipes import RowHeld
-from aiorwlock_remote.recipes.row_lock.lease import RowLease
+from aiorwlock_remote.recipes.row_lock.manager import RowLease
 from tests.recipes.fix_rows import LocksSite
 from tests.recipes.row_sites import FREE, MODES, ask, opened
 

@@ -23,8 +23,11 @@ from aiorwlock_remote.core.row import (
 from aiorwlock_remote.core.row_dialects import SQLITE
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.recipes.row_lock import manager, requests
-from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager, RowWaiters
+from aiorwlock_remote.recipes.row_lock.manager import (
+    RowLease,
+    RowLockManager,
+    RowWaiters,
+)
 from aiorwlock_remote.recipes.row_lock.target import (
     PublishedStrategy,
     RowAttempt,

@@ -17,8 +17,8 @@ PostgreSQL, MariaDB or MySQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
@@ -34,29 +34,20 @@ from django.db import (
 )
 from django.utils.connection import ConnectionDoesNotExist
 
-from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import (
-    ContenderRecord,
-    ExpiryAges,
-    contender_id,
-    object_name,
-)
+from aiorwlock_remote.core.occupancy import ExpiryAges, object_name
 from aiorwlock_remote.core.row_dialects import DIALECTS
-from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
     ConfigurationError,
     Unsupported,
 )
+from aiorwlock_remote.integrations._occupancy import COLUMNS, WIDTH, RowsOccupancyStore
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
-
-PENDING, USING = "pending", "using"
-WIDTH = 200
 
 
 class OccupancyRecord(models.Model):
@@ -135,6 +126,7 @@ class _Now(models.Func):
     # Microseconds of Unix time by the server's clock.
 
     arity = 0
+    output_field: Any = cast("Any", models).BigIntegerField()
 
     def as_sql(
         self,
@@ -147,85 +139,46 @@ class _Now(models.Func):
         return DIALECTS[connection.vendor].now, ()
 
 
-def _now() -> _Now:
-    number: models.BigIntegerField[int, int] = models.BigIntegerField()
-    return _Now(output_field=number)
-
-
-class ModelOccupancyStore:
+class ModelOccupancyStore(RowsOccupancyStore):
     """Records of who uses which object, in a model's table; one statement per step."""
-
-    # A database shows what is committed: no look is older than one's own change.
-    confirms: bool = False
 
     def __init__(
         self, model: type[models.Model], database: str | None, ages: ExpiryAges
     ) -> None:
+        super().__init__(ages, _Now())
         known = {field.name for field in model._meta.get_fields()}
-        for name in ("object", "who", "status", "since"):
+        for name in COLUMNS:
             if name not in known:
                 raise ConfigurationError(
                     what=f"{model._meta.label} has no field {name}",
                     hint="derive it from OccupancyRecord, and makemigrations",
                 )
-        self.ages: ExpiryAges = ages
         self._model = model
         self._database = database
 
-    def check(self, thing: str) -> None:
-        """Accept every object: the field is wide enough for any name."""
-
-    def sign(self, label: str) -> str:
-        return contender_id(label, random_id())
-
-    async def write(self, thing: str, who: str) -> None:
-        row = {"object": thing, "who": who, "status": PENDING, "since": _now()}
+    async def _insert(self, row: Mapping[str, object]) -> None:
         save = self._model(**row).save
         await self._do(lambda alias: save(using=alias, force_insert=True))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        return await self._others(thing, who, PENDING)
+    async def _update(self, changes: Mapping[str, object], **row: object) -> bool:
+        rows = self._rows(**row)
+        return await self._do(lambda alias: rows.using(alias).update(**changes)) > 0
 
-    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        return await self._others(thing, who, USING)
-
-    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        status = USING if using else PENDING
-        rows = self._rows(
-            object=thing, who=record.who, status=status, since=record.mark
-        )
-        await self._do(lambda alias: rows.using(alias).delete())
-
-    async def promote(self, thing: str, who: str) -> bool:
-        rows = self._rows(object=thing, who=who, status=PENDING)
-        return await self._do(_updated(rows, status=USING, since=_now())) > 0
-
-    async def extend(self, thing: str, who: str) -> bool:
-        rows = self._rows(object=thing, who=who, status=USING)
-        return await self._do(_updated(rows, since=_now())) > 0
-
-    async def remove(self, thing: str, who: str) -> bool:
-        rows = self._rows(object=thing, who=who)
+    async def _delete(self, **row: object) -> bool:
+        rows = self._rows(**row)
         gone, _ = await self._do(lambda alias: rows.using(alias).delete())
         return gone > 0
 
-    def _rows(self, **fields: str | int) -> models.QuerySet[Any]:
-        return self._model._default_manager.filter(**fields)
-
-    async def _others(self, thing: str, who: str, status: str) -> list[ContenderRecord]:
+    async def _others(
+        self, thing: str, who: str, status: str
+    ) -> Sequence[tuple[str, int | None, int | None]]:
         others = self._rows(object=thing, status=status).exclude(who=who)
-        aged = others.annotate(age=_now() - models.F("since"))
+        aged = others.annotate(age=_Now() - models.F("since"))
         look = aged.values_list("who", "since", "age")
-        rows = await self._do(lambda alias: list(look.using(alias)))
-        if any(since is None for _, since, _ in rows):
-            # In a transaction of its own: SQLite refuses a transaction that has read
-            # and then writes while another one has written.
-            unseen = self._rows(object=thing).filter(since=None)
-            await self._do(_updated(unseen, since=_now()))
-        return [
-            ContenderRecord(name, max(0, age or 0) / MICROS, mark=since or 0)
-            for name, since, age in rows
-        ]
+        return await self._do(lambda alias: list(look.using(alias)))
+
+    def _rows(self, **fields: object) -> models.QuerySet[Any]:
+        return self._model._default_manager.filter(**fields)
 
     async def _do(self, function: Callable[[str], T]) -> T:
         alias = self._database or router.db_for_write(self._model)
@@ -274,7 +227,3 @@ class ModelOccupancyStore:
         if isinstance(exc, OperationalError | InterfaceError):
             return BackendUnavailable(what=what)
         return BackendError(what=what)
-
-
-def _updated(rows: models.QuerySet[Any], **values: object) -> Callable[[str], int]:
-    return lambda alias: rows.using(alias).update(**values)

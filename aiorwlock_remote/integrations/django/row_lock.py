@@ -46,8 +46,7 @@ from aiorwlock_remote.integrations._row_locks import (
     from_driver_codes,
 )
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
-from aiorwlock_remote.recipes.row_lock.target import RowIdentity, RowSql, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
 
 M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
@@ -191,7 +190,8 @@ def row_lock(
     # Django's cursors take %s for all databases, and UUIDs as `_execute` converts them.
     dialect = replace(dialect.patient(MAX_ROW_WAIT), bind="%s", uuids=True)
     sql = RowSql(table, key, dialect)
-    return RowLock(_manager(database), RowTarget.of(sql, str(pk), sql, lease))
+    manager = _MANAGERS.get(database, partial(_plan_runner, database))
+    return RowLock(manager, RowTarget.of(sql, str(pk), sql, lease))
 
 
 def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
@@ -220,20 +220,10 @@ def _table(model: type[M], fields: list[Any]) -> tuple[type[models.Model], Any]:
     return owner, primary
 
 
-_MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_CHECKED_KINDS: dict[str, set[RowIdentity]] = {}
-"""By database alias: the kinds of rows whose columns store a mark unchanged."""
-
-
-def _manager(database: str) -> RowLockManager[Statement]:
-    checked = _CHECKED_KINDS.setdefault(database, set())
-    try:
-        return _MANAGERS.get(database, checked, partial(_plan_runner, database))
-    except RuntimeError:
-        raise ConfigurationError(
-            what="a row lock of Django was made outside of an asyncio loop",
-            hint="call row_lock in an async view or another coroutine",
-        ) from None
+_MANAGERS: RowLockManagers[Statement] = RowLockManagers(
+    "Django", "call row_lock in an async view or another coroutine", {}
+)
+"""By database alias."""
 
 
 def _plan_runner(database: str) -> PlanRunner[Statement]:

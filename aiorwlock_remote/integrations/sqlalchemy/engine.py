@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from sqlalchemy import Select, Update
+import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.pool import StaticPool
@@ -19,7 +19,7 @@ from aiorwlock_remote.errors import BackendError, ConfigurationError
 from aiorwlock_remote.integrations._row_locks import PlanRunner, from_driver_codes
 
 T = TypeVar("T")
-Statement = Update | Select[Any]
+Statement = sa.Update | sa.Select[Any]
 
 MAX_ROW_WAIT = 2.0
 """Seconds that PostgreSQL waits for a row that a transaction has locked."""
@@ -48,6 +48,19 @@ def from_driver(
     return error
 
 
+def table_of(table: object) -> sa.Table:
+    """Return the table of a mapped class, or a table as it is.
+
+    Raise ``ConfigurationError`` if ``table`` is something else.
+    """
+    found: object = getattr(table, "__table__", table)
+    if not isinstance(found, sa.Table):
+        raise ConfigurationError(
+            what=f"{quoted(table)} is no table and no mapped class"
+        )
+    return cast("sa.Table", found)
+
+
 def check_pool(engine: AsyncEngine) -> None:
     """Raise ``ConfigurationError`` if all users of the engine share one connection."""
     # As with SQLite in memory: a commit or rollback of the user's would end our steps
@@ -70,7 +83,7 @@ async def autocommitting(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def plan_runner(engine: AsyncEngine) -> PlanRunner[Statement]:
-    """Return a ``PlanRunner`` that gives each plan a connection of its own; no I/O."""
+    """Return what runs the SQL of row locks, each plan on a connection of its own."""
     check_pool(engine)
     where = f"{engine.dialect.name} ({engine.url.host or 'local'})"
     return PlanRunner(where, partial(_run_plan, engine, where), timeout=CALL_TIMEOUT)

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Delete,
-    Update,
-    inspect,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, Mapper, mapped_column
@@ -26,12 +18,12 @@ class FencedRow:
     """Mixin for mapped classes: column ``fence``, the highest fence a row has seen."""
 
     fence: Mapped[int] = mapped_column(
-        BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
+        sa.BigInteger, nullable=False, default=0, server_default="0", sort_order=1000
     )
 
 
 Row = TypeVar("Row", bound=FencedRow)
-Change = TypeVar("Change", bound=Update | Delete)
+Change = TypeVar("Change", bound=sa.Update | sa.Delete)
 
 
 def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
@@ -51,15 +43,15 @@ def fenced(change: Change, fence: int, *, column: str = "fence") -> Change:
             have the column.
     """
     check_fence(fence)
-    if not isinstance(change, Update | Delete):
+    if not isinstance(change, sa.Update | sa.Delete):
         raise ConfigurationError(
             what=f"fenced takes an UPDATE or DELETE, not {type(change).__name__}"
         )
     if column not in change.table.c:
         raise ConfigurationError(what=f"{change.table} has no column {column!r}")
     # <= and not <: a grant may change its row more than once.
-    narrowed: Update | Delete = change.where(change.table.c[column] <= fence)
-    if isinstance(narrowed, Update):
+    narrowed: sa.Update | sa.Delete = change.where(change.table.c[column] <= fence)
+    if isinstance(narrowed, sa.Update):
         narrowed = narrowed.values({column: fence})
     return cast("Change", narrowed)
 
@@ -87,7 +79,9 @@ async def fenced_get(
     """
     check_fence(fence)
     mapper = _mapper(row)
-    keys = _key(identity)
+    keys: tuple[object, ...] = (identity,)
+    if isinstance(identity, tuple):
+        keys = cast("tuple[object, ...]", identity)
     if len(keys) != len(mapper.primary_key):
         raise ConfigurationError(
             what=f"{row.__name__}: {len(mapper.primary_key)} key column(s), "
@@ -97,7 +91,7 @@ async def fenced_get(
     columns = _key_columns(mapper, fenced_in)
     where = [column == value for column, value in zip(columns, keys, strict=True)]
     raising = (
-        update(fenced_in.class_)
+        sa.update(fenced_in.class_)
         .where(*where, row.fence <= fence)
         .values(fence=fence)
         # The row is read anew below; objects in the session are not searched.
@@ -115,7 +109,7 @@ async def fenced_get(
     # Locked reads: a plain one of MariaDB shows a snapshot, even of a row that the
     # UPDATE has matched (tests/fencing/test_snapshots.py).
     if changed.rowcount != 1:  # type: ignore[attr-defined]  # a CursorResult has it
-        look = select(row.fence).where(*where).with_for_update()
+        look = sa.select(row.fence).where(*where).with_for_update()
         highest = (await session.execute(look)).scalar()
         if highest is None:
             return None
@@ -130,7 +124,7 @@ async def fenced_get(
 
 
 def _mapper(row: type[Row]) -> Mapper[Row]:
-    found: object = inspect(row, raiseerr=False)
+    found: object = sa.inspect(row, raiseerr=False)
     if not isinstance(found, Mapper) or "fence" not in found.columns:
         raise ConfigurationError(
             what=f"{row!r} is no mapped class with a fence",
@@ -148,7 +142,7 @@ def _fenced_in(mapper: Mapper[Row]) -> Mapper[Any]:
 
 def _key_columns(
     mapper: Mapper[Row], fenced_in: Mapper[Any]
-) -> tuple[ColumnElement[Any], ...]:
+) -> tuple[sa.ColumnElement[Any], ...]:
     table = fenced_in.local_table
     if all(column.table is table for column in mapper.primary_key):
         return mapper.primary_key
@@ -159,9 +153,3 @@ def _key_columns(
             hint=f"make {mapper.base_mapper.class_.__name__} a FencedRow",
         )
     return tuple(table.primary_key)
-
-
-def _key(identity: object) -> tuple[object, ...]:
-    if isinstance(identity, tuple):
-        return cast("tuple[object, ...]", identity)
-    return (identity,)

@@ -15,27 +15,10 @@ a transaction, and commit before you leave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    CursorResult,
-    Delete,
-    Insert,
-    MetaData,
-    String,
-    Table,
-    Update,
-    and_,
-    delete,
-    insert,
-    select,
-    update,
-)
-from sqlalchemy import inspect as inspected
+import sqlalchemy as sa
 from sqlalchemy.exc import NoInspectionAvailable, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -45,34 +28,25 @@ from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FunctionElement
 
-from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.names import ResourceId
-from aiorwlock_remote.core.occupancy import (
-    ContenderRecord,
-    ExpiryAges,
-    contender_id,
-    object_name,
-)
+from aiorwlock_remote.core.occupancy import ExpiryAges, object_name
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.integrations._occupancy import COLUMNS, WIDTH, RowsOccupancyStore
 from aiorwlock_remote.integrations.sqlalchemy.engine import (
     autocommitting,
     check_pool,
     from_driver,
+    table_of,
 )
 from aiorwlock_remote.recipes.occupancy import Occupancies
 from aiorwlock_remote.runtime.event_loop import require_asyncio
 
 T = TypeVar("T")
 
-PENDING, USING = "pending", "using"
-COLUMNS = ("object", "who", "status", "since")
-WIDTH = 200
 
-
-def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
+def occupancy_table(metadata: sa.MetaData, name: str = "occupancies") -> sa.Table:
     """Return a table for the records of who uses an object, added to ``metadata``.
 
     Its columns are ``object``, ``who``, ``status``, and ``since``: microseconds of Unix
@@ -82,22 +56,22 @@ def occupancy_table(metadata: MetaData, name: str = "occupancies") -> Table:
     Raises:
         ConfigurationError: ``metadata`` is no MetaData, or ``name`` is empty.
     """
-    given: tuple[object, object] = (metadata, name)
-    if not isinstance(given[0], MetaData) or not isinstance(given[1], str) or not name:
+    given: tuple[object, object] = metadata, name or None
+    if not isinstance(given[0], sa.MetaData) or not isinstance(given[1], str):
         raise ConfigurationError(what=f"no table of {metadata!r} named {name!r}")
-    return Table(
+    return sa.Table(
         name,
         metadata,
-        Column("object", String(WIDTH), primary_key=True),
-        Column("who", String(WIDTH), primary_key=True),
-        Column("status", String(8), nullable=False),
-        Column("since", BigInteger, nullable=True),
+        sa.Column("object", sa.String(WIDTH), primary_key=True),
+        sa.Column("who", sa.String(WIDTH), primary_key=True),
+        sa.Column("status", sa.String(8), nullable=False),
+        sa.Column("since", sa.BigInteger, nullable=True),
     )
 
 
 def occupancies(
     engine: AsyncEngine,
-    table: Table | type[Any],
+    table: sa.Table | type[Any],
     *,
     pending_age: float = 10.0,
     using_age: float | None = 600.0,
@@ -117,13 +91,8 @@ def occupancies(
         ConfigurationError: a column is missing, an age is not valid, or the engine is
             not supported.
     """
-    found: Any = getattr(table, "__table__", table)
-    if not isinstance(found, Table):
-        raise ConfigurationError(
-            what=f"{quoted(table)} is no table and no mapped class"
-        )
     ages = ExpiryAges(pending_age, using_age)
-    store = TableOccupancyStore(engine, cast("Table", found), ages)
+    store = TableOccupancyStore(engine, table_of(table), ages)
     return Occupancies(store, name_of=name_of, event_loop=require_asyncio)
 
 
@@ -134,7 +103,7 @@ def name_of(thing: object) -> tuple[str, ResourceId]:
         ConfigurationError: the row has no primary key, or ``thing`` is no row or pair.
     """
     try:
-        state: object = inspected(thing)
+        state: object = sa.inspect(thing)
     except NoInspectionAvailable:
         return object_name(thing)
     if not isinstance(state, InstanceState) or state.identity is None:
@@ -153,7 +122,7 @@ class _Now(FunctionElement[int]):
     # An SQL function: microseconds of Unix time by the server's clock.
 
     inherit_cache = True
-    type = BigInteger()
+    type = sa.BigInteger()
 
 
 @compiles(_Now)
@@ -164,13 +133,11 @@ def _now_sql(_: _Now, compiler: SQLCompiler, **_more: object) -> str:
 _SUPPORTED = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
-class TableOccupancyStore:
+class TableOccupancyStore(RowsOccupancyStore):
     """Records of who uses which object, in a user's table; one statement per step."""
 
-    # A database shows what is committed: no look is older than one's own change.
-    confirms: bool = False
-
-    def __init__(self, engine: AsyncEngine, table: Table, ages: ExpiryAges) -> None:
+    def __init__(self, engine: AsyncEngine, table: sa.Table, ages: ExpiryAges) -> None:
+        super().__init__(ages, _Now())
         given: object = engine
         dialect = engine.dialect.name if isinstance(given, AsyncEngine) else ""
         if dialect not in _SUPPORTED:
@@ -186,79 +153,38 @@ class TableOccupancyStore:
                     what=f"the table {table.name} has no column {name}",
                     hint=f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}",
                 )
-        self.ages: ExpiryAges = ages
         self._table = table
         self._engine = engine
         self._where = f"{dialect} table {table.name}"
 
-    def check(self, thing: str) -> None:
-        """Accept every object: the column is wide enough for any name."""
+    async def _insert(self, row: Mapping[str, object]) -> None:
+        await self._change(sa.insert(self._table).values(row))
 
-    def sign(self, label: str) -> str:
-        return contender_id(label, random_id())
+    async def _update(self, changes: Mapping[str, object], **row: object) -> bool:
+        rows = sa.update(self._table).where(*self._equal(row))
+        return await self._change(rows.values(changes))
 
-    async def write(self, thing: str, who: str) -> None:
-        row = {"object": thing, "who": who, "status": PENDING, "since": _Now()}
-        await self._change(insert(self._table).values(row))
+    async def _delete(self, **row: object) -> bool:
+        return await self._change(sa.delete(self._table).where(*self._equal(row)))
 
-    async def pendings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        return await self._others(thing, who, PENDING)
+    async def _others(
+        self, thing: str, who: str, status: str
+    ) -> Sequence[tuple[str, int | None, int | None]]:
+        name, since = self._table.c["who"], self._table.c["since"]
+        same = self._equal({"object": thing, "status": status})
+        look = sa.select(name, since, _Now() - since).where(*same, name != who)
 
-    async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        return await self._others(thing, who, USING)
-
-    async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
-        row = self._row(thing, record.who, USING if using else PENDING)
-        same = self._table.c["since"] == record.mark
-        await self._change(delete(self._table).where(row, same))
-
-    async def promote(self, thing: str, who: str) -> bool:
-        changes = {"status": USING, "since": _Now()}
-        row = self._row(thing, who, PENDING)
-        return await self._change(update(self._table).where(row).values(changes))
-
-    async def extend(self, thing: str, who: str) -> bool:
-        row = self._row(thing, who, USING)
-        return await self._change(update(self._table).where(row).values(since=_Now()))
-
-    async def remove(self, thing: str, who: str) -> bool:
-        return await self._change(delete(self._table).where(self._row(thing, who)))
-
-    async def _others(self, thing: str, who: str, status: str) -> list[ContenderRecord]:
-        columns = self._table.c
-        look = select(
-            columns["who"], columns["since"], _Now() - columns["since"]
-        ).where(
-            columns["object"] == thing,
-            columns["status"] == status,
-            columns["who"] != who,
-        )
-
-        async def ask(connection: AsyncConnection) -> list[ContenderRecord]:
-            rows = (await connection.execute(look)).all()
-            if any(since is None for _, since, _ in rows):
-                # Rows of programs that do not write the time: their age counts from
-                # here, else they would keep everybody out for ever.
-                unseen = (columns["object"] == thing) & columns["since"].is_(None)
-                stamp = update(self._table).where(unseen).values(since=_Now())
-                await connection.execute(stamp)
-            return [
-                ContenderRecord(str(name), max(0, age or 0) / MICROS, mark=since or 0)
-                for name, since, age in rows
-            ]
+        async def ask(connection: AsyncConnection) -> Sequence[Any]:
+            return (await connection.execute(look)).all()
 
         return await self._with_connection(ask)
 
-    def _row(
-        self, thing: str, who: str, status: str | None = None
-    ) -> ColumnElement[bool]:
-        columns = self._table.c
-        row = and_(columns["object"] == thing, columns["who"] == who)
-        return row if status is None else and_(row, columns["status"] == status)
+    def _equal(self, row: Mapping[str, object]) -> list[sa.ColumnElement[bool]]:
+        return [self._table.c[name] == value for name, value in row.items()]
 
-    async def _change(self, statement: Insert | Update | Delete) -> bool:
+    async def _change(self, statement: sa.Insert | sa.Update | sa.Delete) -> bool:
         async def ask(connection: AsyncConnection) -> bool:
-            result: CursorResult[Any] = await connection.execute(statement)
+            result: sa.CursorResult[Any] = await connection.execute(statement)
             return result.rowcount > 0
 
         return await self._with_connection(ask)

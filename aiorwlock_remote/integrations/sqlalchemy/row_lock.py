@@ -21,30 +21,9 @@ import weakref
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from sqlalchemy import (
-    Column,
-    ColumnClause,
-    ColumnElement,
-    Index,
-    Integer,
-    PrimaryKeyConstraint,
-    Select,
-    String,
-    Table,
-    Text,
-    TextClause,
-    UniqueConstraint,
-    Update,
-    and_,
-    case,
-    literal_column,
-    or_,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql.elements import ClauseElement
@@ -61,8 +40,8 @@ from aiorwlock_remote.core.row import (
     unlock_plan,
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
-from aiorwlock_remote.core.text import check_reason, quoted
-from aiorwlock_remote.core.ticket import Mode, mode_of
+from aiorwlock_remote.core.text import check_reason
+from aiorwlock_remote.core.ticket import Mode, ModeName, mode_of
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations._row_locks import RowLockManagers
@@ -71,10 +50,10 @@ from aiorwlock_remote.integrations.sqlalchemy.engine import (
     Statement,
     execute,
     plan_runner,
+    table_of,
 )
 from aiorwlock_remote.recipes.row_lock.lock import RowLock
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
-from aiorwlock_remote.recipes.row_lock.target import RowIdentity, RowSql, RowTarget
+from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget
 
 __all__ = ["RowLeaseColumns", "RowLockColumns", "RowLockStatements", "row_lock"]
 
@@ -97,16 +76,18 @@ class RowLockColumns:
     """Mixin for a mapped class: the columns of a row lock (mark, readers, reason)."""
 
     lock_mark: Mapped[str] = mapped_column(
-        String(9), default=UNLOCK, server_default=UNLOCK
+        sa.String(9), default=UNLOCK, server_default=UNLOCK
     )
-    read_lock_count: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
-    lock_reason: Mapped[str | None] = mapped_column(Text)
+    read_lock_count: Mapped[int] = mapped_column(
+        sa.Integer, default=0, server_default="0"
+    )
+    lock_reason: Mapped[str | None] = mapped_column(sa.Text)
 
 
 class RowLeaseColumns(RowLockColumns):
     """Mixin for a mapped class: the columns of a row lock, and one for leases."""
 
-    lock_grants: Mapped[str | None] = mapped_column(Text)
+    lock_grants: Mapped[str | None] = mapped_column(sa.Text)
 
 
 class RowLockStatements:
@@ -119,7 +100,7 @@ class RowLockStatements:
 
     def __init__(
         self,
-        table: Table | type[Any],
+        table: sa.Table | type[Any],
         row_id: object,
         *,
         key: str | None = None,
@@ -128,12 +109,7 @@ class RowLockStatements:
         reason: str = LOCK_COLUMNS.reason,
         grants: str | None = None,
     ) -> None:
-        found: object = getattr(table, "__table__", table)
-        if not isinstance(found, Table):
-            raise ConfigurationError(
-                what=f"{quoted(table)} is no table and no mapped class"
-            )
-        self.table: Table = cast("Table", found)
+        self.table: sa.Table = table_of(table)
         # Other types are left to the column, which may be a UUID or a date.
         if row_id is None or isinstance(row_id, int | str):
             check_key(cast("RowKey", row_id))
@@ -147,16 +123,16 @@ class RowLockStatements:
         self._count = _column(self.table, count)
         self._reason = _column(self.table, reason)
         self._grants = None if grants is None else _column(self.table, grants)
-        self._conditions: tuple[TextClause, ...] = ()
+        self._conditions: tuple[sa.TextClause, ...] = ()
         self._now = ""
 
     async def take(
         self,
         where: AsyncSession | AsyncConnection,
-        mode: Literal["read", "write"],
+        mode: ModeName,
         reason: str = "",
     ) -> None:
-        """Lock the row in the transaction of ``where``.
+        """Lock the row in the transaction of ``where``, and store ``reason`` in it.
 
         Raises:
             LockBusy: the row is locked; ``holders`` has its mark and reason.
@@ -175,10 +151,10 @@ class RowLockStatements:
     async def give(
         self,
         where: AsyncSession | AsyncConnection,
-        mode: Literal["read", "write"],
+        mode: ModeName,
         reason: str = "",
     ) -> None:
-        """Unlock the row in the transaction of ``where``.
+        """Unlock the row in the transaction of ``where``; store ``reason`` in it.
 
         Raises:
             LockLost: the row was not locked in this mode.
@@ -195,45 +171,45 @@ class RowLockStatements:
         """``table/key``, as error messages name the row."""
         return f"{self.table.fullname}/{self._id}"
 
-    def read_lock(self, reason: str = "") -> Update:
-        """Return the UPDATE that locks for reading; ``rowcount`` is 1 if granted."""
+    def read_lock(self, reason: str = "") -> sa.Update:
+        """Return the UPDATE that locks the row for a reader (1 row if granted)."""
         return self.lock(Mode.READ, reason)
 
-    def read_unlock(self, reason: str = "") -> Update:
-        """Return the UPDATE that unlocks one reader; ``rowcount`` 0: none held it."""
+    def read_unlock(self, reason: str = "") -> sa.Update:
+        """Return the UPDATE that unlocks one reader (0 rows if there is none)."""
         return self.unlock(Mode.READ, reason)
 
-    def write_lock(self, reason: str = "") -> Update:
-        """Return the UPDATE that locks for writing; ``rowcount`` is 1 if granted."""
+    def write_lock(self, reason: str = "") -> sa.Update:
+        """Return the UPDATE that locks the row for a writer (1 row if granted)."""
         return self.lock(Mode.WRITE, reason)
 
-    def write_unlock(self, reason: str = "") -> Update:
-        """Return the UPDATE that unlocks the writer; ``rowcount`` 0: none held it."""
+    def write_unlock(self, reason: str = "") -> sa.Update:
+        """Return the UPDATE that unlocks the writer (0 rows if there is none)."""
         return self.unlock(Mode.WRITE, reason)
 
-    def look(self) -> Select[Any]:
+    def look(self) -> sa.Select[Any]:
         """Return the SELECT of the row's mark, number of readers and reason."""
-        found = select(self._mark, self._count, self._reason)
+        found = sa.select(self._mark, self._count, self._reason)
         return found.where(self._key == self._id)
 
-    def lock(self, mode: Mode, reason: str) -> Update:
-        free = and_(self._mark == UNLOCK, self._count == 0)
+    def lock(self, mode: Mode, reason: str) -> sa.Update:
+        free = sa.and_(self._mark == UNLOCK, self._count == 0)
         if mode_of(mode) is Mode.WRITE:
             return self._step(free, (self._mark, WRITE_LOCK), reason=reason)
         return self._step(
-            or_(free, self._is_read()),
+            sa.or_(free, self._is_read()),
             (self._mark, READ_LOCK),
             (self._count, self._count + 1),
             reason=reason,
         )
 
-    def unlock(self, mode: Mode, reason: str) -> Update:
+    def unlock(self, mode: Mode, reason: str) -> sa.Update:
         if mode_of(mode) is Mode.WRITE:
             held = self._mark == WRITE_LOCK
             return self._step(held, (self._mark, UNLOCK), reason=reason)
         # The mark before the count: MariaDB evaluates SET from left to right and sees
         # the new count, so the last reader would leave the mark.
-        left = case((self._count > 1, self._mark), else_=UNLOCK)
+        left = sa.case((self._count > 1, self._mark), else_=UNLOCK)
         return self._step(
             self._is_read(),
             (self._mark, left),
@@ -241,16 +217,16 @@ class RowLockStatements:
             reason=reason,
         )
 
-    def read(self) -> Select[Any]:
+    def read(self) -> sa.Select[Any]:
         found = (self._mark, self._count, self._reason, self._leases())
-        time: ColumnClause[Any] = literal_column(self._now)
-        return select(*found, time).where(self._key == self._id)
+        time: sa.ColumnClause[Any] = sa.literal_column(self._now)
+        return sa.select(*found, time).where(self._key == self._id)
 
-    def swap(self, old: Sequence[object], new: Sequence[object]) -> Update:
+    def swap(self, old: Sequence[object], new: Sequence[object]) -> sa.Update:
         mark, count, _, grants = old
         same = self._leases().is_(None) if grants is None else self._leases() == grants
         unchanged = self._mark == mark, self._count == count, same
-        change = update(self.table).where(
+        change = sa.update(self.table).where(
             self._key == self._id, *unchanged, *self._conditions
         )
         columns = (self._mark, self._count, self._reason, self._leases())
@@ -277,31 +253,31 @@ class RowLockStatements:
         bounded = copy(self)
         bounded._now = DIALECTS[dialect].now  # noqa: SLF001 - its own class
         wait = DIALECTS[dialect].patient(round(MAX_ROW_WAIT * 1000)).condition
-        bounded._conditions = (text(wait),) if wait else ()  # noqa: SLF001 - as above
+        bounded._conditions = (sa.text(wait),) if wait else ()  # noqa: SLF001 - as above
         return bounded
 
-    def _leases(self) -> Column[Any]:
+    def _leases(self) -> sa.Column[Any]:
         assert self._grants is not None, "asked for with a lease only"
         return self._grants
 
     def _step(
         self,
-        condition: ColumnElement[bool],
-        *values: tuple[Column[Any], object],
+        condition: sa.ColumnElement[bool],
+        *values: tuple[sa.Column[Any], object],
         reason: str,
-    ) -> Update:
-        change = update(self.table).where(
+    ) -> sa.Update:
+        change = sa.update(self.table).where(
             self._key == self._id, condition, *self._conditions
         )
         return change.ordered_values(*values, (self._reason, check_reason(reason)))
 
-    def _is_read(self) -> ColumnElement[bool]:
-        return and_(self._mark == READ_LOCK, self._count > 0)
+    def _is_read(self) -> sa.ColumnElement[bool]:
+        return sa.and_(self._mark == READ_LOCK, self._count > 0)
 
 
 def row_lock(
     where: AsyncEngine | AsyncSession,
-    table: Table | type[Any],
+    table: sa.Table | type[Any],
     row_id: object,
     *,
     key: str | None = None,
@@ -339,31 +315,20 @@ def row_lock(
     if lease is not None:
         names["grants"] = grants
     statements = RowLockStatements(table, row_id, key=key, **names)
-    return RowLock(_manager(engine), statements.row(engine.dialect.name, lease))
+    manager = _MANAGERS.get(engine.sync_engine, partial(plan_runner, engine))
+    return RowLock(manager, statements.row(engine.dialect.name, lease))
 
 
-_MANAGERS: RowLockManagers[Statement] = RowLockManagers()
-_CHECKED_KINDS: weakref.WeakKeyDictionary[Any, set[RowIdentity]] = (
-    weakref.WeakKeyDictionary()
+_MANAGERS: RowLockManagers[Statement] = RowLockManagers(
+    "SQLAlchemy",
+    "under trio: connect('postgresql://…').row_lock(…)",
+    weakref.WeakKeyDictionary(),
 )
-"""By engine: the kinds of rows whose columns are known to store a mark unchanged."""
+"""By the sync engine, which every AsyncEngine and session of one database shares."""
 
 
-def _manager(engine: AsyncEngine) -> RowLockManager[Statement]:
-    # By the sync engine, which every AsyncEngine and session of one database shares.
-    database = engine.sync_engine
-    checked = _CHECKED_KINDS.setdefault(database, set())
-    try:
-        return _MANAGERS.get(id(database), checked, partial(plan_runner, engine))
-    except RuntimeError:
-        raise ConfigurationError(
-            what="a row lock of SQLAlchemy was made outside of an asyncio loop",
-            hint="under trio: connect('postgresql://…').row_lock(…)",
-        ) from None
-
-
-def _column(table: Table, name: str) -> Column[Any]:
-    column: Column[Any] | None = table.c.get(name)
+def _column(table: sa.Table, name: str) -> sa.Column[Any]:
+    column: sa.Column[Any] | None = table.c.get(name)
     if column is None:
         raise ConfigurationError(
             what=f"{table.fullname} has no column {name}",
@@ -372,7 +337,7 @@ def _column(table: Table, name: str) -> Column[Any]:
     return column
 
 
-def _key_column(table: Table, name: str | None) -> Column[Any]:
+def _key_column(table: sa.Table, name: str | None) -> sa.Column[Any]:
     # Several rows with one key would all be changed by one step of a lock.
     if name is not None:
         column = _column(table, name)
@@ -391,13 +356,13 @@ def _key_column(table: Table, name: str | None) -> Column[Any]:
     return keys[0]
 
 
-def _unique(table: Table, column: Column[Any]) -> bool:
-    kinds = PrimaryKeyConstraint, UniqueConstraint
+def _unique(table: sa.Table, column: sa.Column[Any]) -> bool:
+    kinds = sa.PrimaryKeyConstraint, sa.UniqueConstraint
     keys = [*(each for each in table.constraints if isinstance(each, kinds))]
     whole = [index for index in table.indexes if index.unique and not _partial(index)]
     return any([*each.columns] == [column] for each in (*keys, *whole))
 
 
-def _partial(index: Index) -> bool:
+def _partial(index: sa.Index) -> bool:
     options: Any = index.dialect_options
     return any(options[name]["where"] is not None for name in ("postgresql", "sqlite"))

@@ -28,8 +28,7 @@ from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.session import Session, end_body
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import NotifiesRowReleases, SupportsRowLocks
-from aiorwlock_remote.recipes.row_lock.lease import RowLease
-from aiorwlock_remote.recipes.row_lock.manager import RowLockManager
+from aiorwlock_remote.recipes.row_lock.manager import RowLease, RowLockManager
 from aiorwlock_remote.recipes.row_lock.target import RowSql, RowTarget, log
 
 
@@ -284,7 +283,7 @@ class RowHeld:
         # Before the warning: a handler that records the warning keeps a reference to
         # this object, and renewal would go on (test_it_ends_with_its_lease).
         lease.dropped = True
-        if not lease.over.is_set() and lease.believed():
+        if not lease.over.is_set() and lease.loss_reason() is None:
             leased = lease.grant is not None
             rest = "it ends with its lease" if leased else "the row stays locked"
             warn(
@@ -391,7 +390,10 @@ class SessionRowLocks(RowLockManager[Statement]):
         self._notifies = store if isinstance(store, NotifiesRowReleases) else None
 
     def lock(self, table: RowTable, key: RowKey, lease: float | None) -> RowLock:
-        """Return the lock of one row; ``lease``: seconds, or None for no lease."""
+        """Return the lock of the row of ``table`` with this key; no I/O.
+
+        ``lease``: seconds that a grant lives unless it is renewed; None: for ever.
+        """
         sql = RowSql(table, key, self._dialect)
         watch = None
         if self._notifies is not None:

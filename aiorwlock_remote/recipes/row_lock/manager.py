@@ -6,10 +6,12 @@ others wait for that task: the database is polled by processes, not by tasks.
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import random
@@ -28,9 +30,10 @@ from aiorwlock_remote.errors import (
     BackendUnavailable,
     LockError,
     LockTimeout,
+    LossReason,
     WouldDeadlock,
 )
-from aiorwlock_remote.recipes.row_lock.lease import RowLease, renew_until_over
+from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.row_lock.requests import (
     RETRY_PERIOD,
     RowRequests,
@@ -43,9 +46,10 @@ from aiorwlock_remote.recipes.row_lock.target import (
     RowOutcome,
     RowTarget,
     Watch,
+    log,
 )
 from aiorwlock_remote.runtime.event_loop import TaskEventLoop
-from aiorwlock_remote.runtime.lease import local_deadline
+from aiorwlock_remote.runtime.lease import RENEWALS_PER_LEASE, local_deadline
 
 S = TypeVar("S")
 
@@ -53,6 +57,107 @@ IMMEDIATE_ATTEMPTS = 3
 """Attempts without a pause while the row looks free or changes at each of them."""
 FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.5
 """Seconds, at most, before a waiter's second attempt, and between two later ones."""
+RENEWAL_RETRIES = 10
+"""How many times sooner than usual the next renewal follows one without an answer."""
+
+
+def _event() -> anyio.Event:
+    # Not `default_factory=anyio.Event`: anyio imports its submodules when one of its
+    # names is first used, which would be with the import of this module.
+    return anyio.Event()
+
+
+@dataclass(eq=False, slots=True)
+class RowLease(Generic[S]):
+    """State of a row lock that this process holds, with or without a lease.
+
+    Args:
+        attempt: The attempt that locked the row.
+        loop: The event loop of the task that acquired it.
+        grant: The grant in the row; None without a lease.
+        deadline: Local monotonic time from which the store may end the lease; infinite
+            without one.
+        task: The task that acquired it.
+        entered: True if the lock belongs to ``task``, as in ``async with``; False if it
+            belongs to its ``RowHeld``, whose destructor sets ``dropped``.
+        closed_under: True if it was released because another task closed the ``Locks``.
+        lost: Why the lock was lost; None as long as this process knows of no loss.
+        body: The cancel scope of the ``async with`` body; a loss cancels it.
+        over: Set once the lock was released.
+    """
+
+    attempt: RowAttempt[S]
+    loop: TaskEventLoop
+    grant: RowGrant | None
+    deadline: float
+    task: weakref.ref[Any] | None = None
+    entered: bool = False
+    dropped: bool = False
+    closed_under: bool = False
+    lost: LossReason | None = None
+    body: anyio.CancelScope | None = None
+    over: anyio.Event = field(default_factory=_event)
+
+    @property
+    def row(self) -> RowTarget[S]:
+        return self.attempt.row
+
+    @property
+    def fence(self) -> int | None:
+        return None if self.grant is None else self.grant.fence
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline; infinite without a lease."""
+        return self.deadline - self.loop.clock.now()
+
+    def loss_reason(self) -> LossReason | None:
+        """Return why the lock is lost; None while this process counts it as held."""
+        return "expired" if self.lost is None and self.left <= 0 else self.lost
+
+    def reason_gone(self) -> LossReason:
+        """Return "expired" if the deadline has passed, else "forced"."""
+        return "expired" if self.left <= 0 else "forced"
+
+    def blocks_own_task(self) -> bool:
+        """Return True if the holding task would wait for itself for ever."""
+        # A dropped lease ends by itself, so its task may wait for the row again
+        # (test_who_dropped_it_may_ask_again).
+        ends = self.dropped and self.grant is not None
+        return self.loss_reason() is None and not ends
+
+    def abandoned(self) -> bool:
+        """Return True if the owner (a task or a ``RowHeld``) no longer exists."""
+        if self.entered:
+            return self.task is not None and self.loop.finished(self.task)
+        return self.dropped
+
+    def lose(self, reason: LossReason) -> None:
+        """Record the loss and cancel the body; do nothing after a release."""
+        if self.lost is None and not self.over.is_set():
+            self.lost = reason
+            self._cancel_body()
+            self.attempt.log_debug("lost", fence=self.fence, cause=reason)
+
+    def close(self, task: object) -> None:
+        """Cancel the body because ``task`` closes the ``Locks``.
+
+        Do nothing if ``task`` itself holds the lock: it may continue after ``aclose``.
+        """
+        own = self.task is not None and self.task() is task
+        self.closed_under = not own and self.lost is None
+        if self.closed_under:
+            self._cancel_body()
+
+    def renewed(self, sent_at: float) -> None:
+        """Record a renewal that was sent at ``sent_at`` (seconds, monotonic clock)."""
+        lease = self.row.strategy.lease
+        assert lease is not None
+        self.deadline = max(self.deadline, local_deadline(sent_at, lease, None))
+
+    def _cancel_body(self) -> None:
+        if self.body is not None:
+            self.body.cancel()
 
 
 class RowWaiters:
@@ -180,19 +285,14 @@ class RowLockManager(Generic[S]):
         reply = self._end(held, reason)
         # Shielded: only the answer says whether the lock was lost meanwhile. asyncio's
         # own cancel() gets through (test_cancelled_natively_again_and_again).
-        with anyio.CancelScope(shield=True):
-            try:
-                return await reply
-            except LockError as exc:
-                raise held.row.explained(exc) from exc.__cause__
+        with anyio.CancelScope(shield=True), held.row.explaining():
+            return await reply
         raise AssertionError("a shielded scope is not left like this")
 
     async def look(self, row: RowTarget[S]) -> RowState:
         self._check()
-        try:
+        with row.explaining():
             step = await self._store.carry(look_plan(row.strategy.statements))
-        except LockError as exc:
-            raise row.explained(exc) from exc.__cause__
         return row.state(step)
 
     async def grants(self, row: RowTarget[S]) -> tuple[RowGrant, ...]:
@@ -200,10 +300,8 @@ class RowLockManager(Generic[S]):
         self._check()
         if not isinstance(row.strategy, LeasedStrategy):
             return ()
-        try:
+        with row.explaining():
             grants, got = await self._store.carry(row.strategy.list())
-        except LockError as exc:
-            raise row.explained(exc) from exc.__cause__
         if not got.held:
             row.found(got)
         return grants
@@ -224,16 +322,8 @@ class RowLockManager(Generic[S]):
     async def extend(self, held: RowLease[S]) -> bool:
         """Renew the lease of ``held`` now; return False if its lock is lost."""
         self._check()
-        sent_at, lease = self.loop.clock.now(), held.row.strategy.lease
-        assert lease is not None
-        try:
-            got = await self._renew(held)
-        except LockError as exc:
-            raise held.row.explained(exc) from exc.__cause__
-        if got.grant is not None:
-            held.renewed(sent_at, lease)
-        elif not got.again:
-            held.lose(held.reason_gone())
+        with held.row.explaining():
+            await self._renew(held)
         return held.lost is None
 
     @property
@@ -344,10 +434,9 @@ class RowLockManager(Generic[S]):
     def _lease(
         self, attempt: RowAttempt[S], got: RowOutcome, sent_at: float
     ) -> RowLease[S]:
-        held = RowLease(attempt, self.loop, got.grant)
         lease = attempt.row.strategy.lease
-        if lease is not None:
-            held.deadline = local_deadline(sent_at, lease, None)
+        deadline = math.inf if lease is None else local_deadline(sent_at, lease, None)
+        held = RowLease(attempt, self.loop, got.grant, deadline)
         if held.left > 0:
             attempt.log_debug("granted", fence=held.fence)
             return held
@@ -372,14 +461,50 @@ class RowLockManager(Generic[S]):
         return max(0.0, attempt.until - self.loop.clock.now())
 
     async def _keep_renewed(self, held: RowLease[S]) -> None:
-        await renew_until_over(held, partial(self._renew, held))
+        # Renews each third of the lease, until it is released, lost or abandoned. A
+        # renewal that got no answer is repeated after a tenth of that pause
+        # (``RENEWAL_RETRIES``); the lease is lost only at its deadline.
+        lease = held.row.strategy.lease
+        assert lease is not None
+        pause = lease / RENEWALS_PER_LEASE
+        while True:
+            with anyio.move_on_after(max(0.0, min(pause, held.left))):
+                await held.over.wait()
+            if held.over.is_set() or held.lost is not None:
+                break
+            if held.abandoned():
+                label = held.row.label
+                log_event(log, "owner_gone", resource=label, fence=held.fence)
+                break
+            # Not before: a renewal without an answer may have been carried out
+            # (test_a_server_that_says_nothing).
+            if held.left <= 0:
+                held.lose("unreachable")
+                break
+            pause = lease / RENEWALS_PER_LEASE
+            renewed = False
+            with anyio.move_on_after(held.left), suppress(LockError):
+                renewed = await self._renew(held)
+            if renewed:
+                held.attempt.log_debug("renewed", fence=held.fence)
+            elif held.loss_reason() is None and not held.over.is_set():
+                pause /= RENEWAL_RETRIES
+                held.attempt.log_debug("renewal_retried", fence=held.fence)
         if held.abandoned():
             self._held.discard(held)
 
-    def _renew(self, held: RowLease[S]) -> Pending[RowOutcome]:
-        strategy = held.row.strategy
+    async def _renew(self, held: RowLease[S]) -> bool:
+        # Returns False if others changed the row at each try, or the lock is lost.
+        strategy, sent_at = held.row.strategy, self.loop.clock.now()
         assert isinstance(strategy, LeasedStrategy)
-        return self._store.carry(strategy.keep(held.attempt))
+        got = await self._store.carry(strategy.keep(held.attempt))
+        if got.grant is not None:
+            # From before the request: the store may have renewed the lease at any time
+            # after that.
+            held.renewed(sent_at)
+        elif not got.again:
+            held.lose(held.reason_gone())
+        return got.grant is not None
 
     def _end(self, held: RowLease[S], reason: str | None) -> Pending[RowOutcome]:
         self._held.discard(held)

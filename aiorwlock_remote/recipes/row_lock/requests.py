@@ -40,7 +40,10 @@ class RunsPlans(Protocol[S_contra]):
     """A store that can run plans: generators that yield SQL statements."""
 
     def carry(self, plan: Plan[S_contra, T]) -> Pending[T]:
-        """Run the whole plan, even if the caller is cancelled; return its result."""
+        """Run the statements of ``plan``; return the reply that will come.
+
+        A caller that is cancelled does not stop them.
+        """
 
 
 class RowRequests(Generic[S]):
@@ -78,7 +81,6 @@ class RowRequests(Generic[S]):
         self._in_flight = InFlight()
         self._closed = False
         self._checked = set[RowIdentity]() if checked_kinds is None else checked_kinds
-        self._paused: set[Callable[[], None]] = set()  # releases to be repeated
 
     async def take(
         self, attempt: RowAttempt[S], *, doubtful: bool = False
@@ -158,8 +160,6 @@ class RowRequests(Generic[S]):
         """Repeat failed releases now; release locks that requests under way obtain."""
         self._closed = True
         self._closing.close()
-        for repeat in list(self._paused):
-            repeat()
 
     async def wait_closed(self) -> None:
         """Wait for the answers to all requests, ``SETTLE_TIMEOUT`` seconds at most."""
@@ -201,11 +201,14 @@ class RowRequests(Generic[S]):
         since: float,
     ) -> None:
         def repeat() -> None:
-            # `close` may have called it already
+            self._repeat_release(attempt, send, reply, since)
+
+        async def repeat_later(key: object) -> None:
+            await anyio.sleep(back_off(2, random()))
+            # False: `close` has called ``repeat``
             # (test_closing_sends_at_once_what_was_to_be_sent_again).
-            if repeat in self._paused:
-                self._paused.discard(repeat)
-                self._repeat_release(attempt, send, reply, since)
+            if self._closing.end(key):
+                repeat()
 
         def answered(released: Pending[RowOutcome]) -> None:
             error = released.error
@@ -218,8 +221,8 @@ class RowRequests(Generic[S]):
                 and _repeatable(attempt.row, error)
             ):
                 attempt.log_debug("cleanup_retried")
-                self._paused.add(repeat)
-                self._loop.spawn(partial(_call_after, back_off(2, random()), repeat))
+                key = self._closing.begin(repeat)
+                self._loop.spawn(partial(repeat_later, key))
             else:
                 reply.set_exception(error)
 
@@ -245,8 +248,3 @@ def _repeatable(row: RowTarget[S], error: BaseException) -> bool:
     if not isinstance(error, BackendUnavailable):
         return False
     return error.nothing_done or row.strategy.lease is not None
-
-
-async def _call_after(seconds: float, function: Callable[[], None]) -> None:
-    await anyio.sleep(seconds)
-    function()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, final
 from uuid import UUID
@@ -138,7 +139,10 @@ class RowSql:
         return self._named(self._dialect.grant)
 
     def repair(self, name: str) -> str:
-        """Return the repair SQL ``free_row``, ``clear_grants`` or ``insert_row``."""
+        """Return SQL with which an administrator repairs the row, for an error's hint.
+
+        ``name``: ``free_row``, ``clear_grants`` or ``insert_row``.
+        """
         return self._text(name, literal=self._literal())
 
     def _literal(self) -> str:
@@ -318,7 +322,11 @@ class RowTarget(Generic[S]):
         lease: float | None,
         watch: Watch | None = None,
     ) -> RowTarget[T]:
-        """Return the target of a row; ``lease``: seconds, or None for no lease."""
+        """Return the target of the row whose key has the text ``key``.
+
+        ``sql``: its names and error hints; ``statements``: the SQL that is executed;
+        ``lease``: seconds, or None for no lease; ``watch``: reports releases.
+        """
         strategy: Strategy[T] = (
             PublishedStrategy(statements)
             if lease is None
@@ -384,6 +392,14 @@ class RowTarget(Generic[S]):
             return insert
         return f"{insert}; if column {self.sql.key} is a number, pass the key as one"
 
+    @contextmanager
+    def explaining(self) -> Generator[None, None, None]:
+        """Context that replaces a store's error by what ``explained`` returns."""
+        try:
+            yield
+        except LockError as exc:
+            raise self.explained(exc) from exc.__cause__
+
     def explained(self, exc: LockError) -> LockError:
         """Return a store's error with a hint that names the user's own table.
 
@@ -406,7 +422,10 @@ class RowTarget(Generic[S]):
         return exc
 
     def unclear(self, mode: Mode, exc: BackendUnavailable) -> LockError:
-        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``."""
+        """Return ``AcquireUncertain`` if the row may be locked now, else ``exc``.
+
+        ``exc``: the error of a request to lock the row in ``mode``.
+        """
         if exc.nothing_done:
             return exc
         holder = f"a {mode} lock of ours"

@@ -10,9 +10,9 @@ from aiorwlock_remote.cli.bench import (
     HEAD,
     Measurement,
     figures,
-    quantile,
     rows,
 )
+from aiorwlock_remote.testing.checker import quantile
 
 REQUEST = Measurement("request", "a plain request", [0.001, 0.002, 0.003], 0.5)
 SLOW = Measurement("slow", "something slow", [0.01 * n for n in range(1, 11)], 2.0)
