@@ -79,7 +79,7 @@ async def test_only_coroutine_functions(books: Occupancies) -> None:
         with pytest.raises(ConfigurationError, match="functions"):
             books.occupied(bad)
     with pytest.raises(ConfigurationError, match="functions"):
-        books.occupied(book, busy="in use")  # type: ignore[type-var]
+        books.occupied(book, busy="in use")  # type: ignore[arg-type]
 
 
 async def test_one_that_is_dropped_is_warned_of(books: Occupancies) -> None:
@@ -180,7 +180,7 @@ async def test_names(books: Occupancies) -> None:
     assert repr(occupied) == "<Occupied 'book:1' given back>"
     for timeout in (-1, float("nan"), "1"):
         with pytest.raises(ConfigurationError):
-            _ = books.of("book", 1).occupy(timeout)  # type: ignore[type-var]
+            _ = books.of("book", 1).occupy(timeout)  # type: ignore[arg-type]
 
 
 async def test_what_names_and_answers_is_no_coroutine_function(
