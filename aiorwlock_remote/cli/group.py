@@ -46,6 +46,7 @@ Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
                                   (rediss+… with TLS)
   postgresql://user:pw@host/db    many hosts; see `rwlock schema postgresql`
   mariadb://user:pw@host/db       many hosts; see `rwlock schema mariadb`
+  mysql://user:pw@host/db         many hosts; see `rwlock schema mysql`
   cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
   oracle://user:pw@host/service   many hosts; see `rwlock schema oracle`
 """

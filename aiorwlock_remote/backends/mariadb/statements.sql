@@ -1,6 +1,7 @@
--- The statements of the MariaDB store, by name. {schema} stands for nothing, or for the
--- database of the tables and a dot; the other names for values, as `statements.py`
--- writes them: texts as X'…', so that no mode of the server changes what they mean.
+-- The statements of MariaDB and MySQL, by name. {schema} stands for nothing, or for the
+-- database of the tables and a dot, {collation} for its name; the other names for
+-- values, as `statements.py` writes them: texts as X'…', so that no mode of the server
+-- changes what they mean.
 --
 -- A step is one request: one statement, or a few between START TRANSACTION and COMMIT.
 -- The doormans row is changed first: it is the lock between programs of this library;
@@ -24,6 +25,11 @@ SET active_readers = {n_readers}, has_pending_writer = {n_waits},
   version = {n_version}, record = {record}
 WHERE resource_type = {kind} AND resource_id = {number} AND version = {i_version}
   AND {in_time} AND {seat}
+
+-- Before a change whose wait for the row has a limit of its own, where only reads can.
+-- name: lock
+SELECT 1 FROM {schema}doormans
+WHERE resource_type = {kind} AND resource_id = {number} FOR UPDATE
 
 -- name: make
 INSERT INTO {schema}doormans (
@@ -159,7 +165,8 @@ WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {numb
 -- name: server
 SHOW VARIABLES WHERE variable_name IN (
   'version', 'tx_isolation', 'transaction_isolation', 'sql_mode', 'sql_select_limit',
-  'read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'
+  'read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on',
+  'group_replication_group_name', 'group_replication_single_primary_mode'
 )
 
 -- name: owner
@@ -187,7 +194,7 @@ CREATE TABLE IF NOT EXISTS {schema}mutex_locks (
   ticket varchar(512) NOT NULL,
   acquired_at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   PRIMARY KEY (resource_type, resource_id)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}
 
 -- name: schema_doormans
 CREATE TABLE IF NOT EXISTS {schema}doormans (
@@ -201,4 +208,4 @@ CREATE TABLE IF NOT EXISTS {schema}doormans (
   version varchar(32),
   record mediumtext,
   PRIMARY KEY (resource_type, resource_id)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}
