@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.recipes.fix_occupied",
     "tests.servers.fix_cassandra",
     "tests.servers.fix_mariadb",
+    "tests.servers.fix_mysql",
     "tests.servers.fix_oracle",
     "tests.servers.fix_postgresql",
     "tests.servers.fix_redis",
@@ -94,6 +95,7 @@ SLOW = (
     "tests/conformance/test_controls.py",
     "tests/conformance/test_files.py",
     "tests/conformance/test_mariadb.py",
+    "tests/conformance/test_mysql.py",
     "tests/conformance/test_matrix.py",
     "tests/conformance/test_oracle",
     "tests/conformance/test_postgresql",
@@ -151,9 +153,11 @@ SLEEPING = (
 SERVERS = {
     "cassandra_node",
     "mariadb_server",
+    "mysql_server",
     "oracle_double",
     "postgresql_server",
     "start_mariadb",
+    "start_mysql",
 }
 
 
