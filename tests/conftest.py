@@ -152,10 +152,14 @@ SLEEPING = (
 #: Fixtures that take seconds to start.
 SERVERS = {
     "cassandra_node",
+    "db_server",
+    "db_empty",
+    "db_tables",
     "mariadb_server",
     "mysql_server",
     "oracle_double",
     "postgresql_server",
+    "start_db",
     "start_mariadb",
     "start_mysql",
 }

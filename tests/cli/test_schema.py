@@ -19,7 +19,7 @@ from tests.cli.fix_cli import environment, here
 if TYPE_CHECKING:
     from pathlib import Path
 
-STORES = "cassandra", "mariadb", "oracle", "postgresql", "sqlite"
+STORES = "cassandra", "mariadb", "mysql", "oracle", "postgresql", "sqlite"
 
 
 def said(*arguments: str) -> str:

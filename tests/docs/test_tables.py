@@ -109,7 +109,7 @@ STORES = {
     "oracle": "OracleStore",
     "postgresql": "PostgresqlStore",
     "mariadb": "MariadbStore",
-    "mysql": "MariadbStore",
+    "mysql": "MysqlStore",
 }
 
 

@@ -51,10 +51,11 @@ _LACKING = (
     ({3159}, "?tls=yes"),
 )
 """Codes for what the server or the user lacks, each with the hint for the user."""
+OTHER_NAME = "another name for the resource"
 _UNUSABLE = (
     ({1104}, "SET SESSION sql_big_selects = ON"),
     ({1175}, "SET SESSION sql_safe_updates = OFF"),
-    ({1366, 1300, 1264, 1153}, "another name for the resource"),
+    ({1366, 1300, 1264, 1153}, OTHER_NAME),
 )
 """Codes of a bad request or session, each with what to change."""
 _TOO_LONG = 1406

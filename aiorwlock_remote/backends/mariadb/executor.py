@@ -21,14 +21,19 @@ from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
 from aiorwlock_remote.cas.table_cas import Values
 from aiorwlock_remote.cas.table_rows import StoredRow, micros_of, time_text
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
+from aiorwlock_remote.core.row import (
+    CONSTRAINT_HINT,
+    MARKS,
+    Statement,
+    StatementResult,
+)
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_ROW_LIMIT = 500
 """Most rows that one statement of this package returns, see ``scan``."""
 
-_BAD_MARK = {1292}
-"""Server code: the user's column cannot hold a word that a row lock writes there."""
+_NO_NUMBER = 1292
+"""Server code: a text is compared with a number, or stored in its column."""
 _CONSTRAINTS = {1048, 1062, 1451, 1452, 3819, 4025}
 
 
@@ -143,9 +148,13 @@ class MariadbExecutor(DriverExecutor):
             if after and not errors.is_broken(exc):
                 await run(connection, *after)
             code = errors.code_of(exc)
-            if code in _BAD_MARK:
-                hint = self.driver.dialect.schema_hint
-                raise Unsupported(what=str(exc), hint=hint) from exc
+            if code == _NO_NUMBER:
+                what = errors.message_of(exc)
+                if any(mark in what for mark in MARKS):
+                    hint = self.driver.dialect.schema_hint
+                    raise Unsupported(what=what, hint=hint) from exc
+                # MySQL refuses the key; to MariaDB it is the number 0.
+                raise ConfigurationError(what=what, hint=errors.OTHER_NAME) from exc
             if code in _CONSTRAINTS:
                 what = errors.message_of(exc)
                 raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc

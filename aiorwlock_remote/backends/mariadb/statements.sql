@@ -123,13 +123,13 @@ SELECT CAST(k.resource_type AS BINARY), k.resource_id,
 FROM (
   (
     SELECT resource_type, resource_id FROM {schema}doormans
-    WHERE resource_type >= {kind}
-      AND (resource_type > {kind} OR resource_id > {number})
+    WHERE resource_type > {kind}
+      OR (resource_type = {kind} AND resource_id > {number})
     ORDER BY resource_type, resource_id LIMIT 500
   ) UNION (
     SELECT resource_type, resource_id FROM {schema}mutex_locks
-    WHERE resource_type >= {kind}
-      AND (resource_type > {kind} OR resource_id > {number})
+    WHERE resource_type > {kind}
+      OR (resource_type = {kind} AND resource_id > {number})
     ORDER BY resource_type, resource_id LIMIT 500
   )
   ORDER BY resource_type, resource_id LIMIT 500
@@ -142,22 +142,26 @@ ORDER BY k.resource_type, k.resource_id
 -- name: portion
 SELECT CAST(resource_type AS BINARY), resource_id FROM (
   SELECT resource_type, resource_id FROM {schema}doormans
-  WHERE resource_type >= {kind}
-    AND (resource_type > {kind} OR resource_id > {number})
+  WHERE resource_type > {kind}
+    OR (resource_type = {kind} AND resource_id > {number})
   ORDER BY resource_type, resource_id LIMIT {most}
 ) AS k
 ORDER BY k.resource_type DESC, k.resource_id DESC LIMIT 1
 
 -- Deletes, of the doormen between two keys, those not used for so many seconds whose
 -- mutex is free. The keys bound what is read and, whatever the isolation, what is locked.
+-- They are compared as MySQL understands, too: it would read all of a type. For NOT EXISTS
+-- it would read all of mutex_locks.
 -- name: forget
 DELETE FROM {schema}doormans
-WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {number})
-  AND resource_type <= {last_kind}
-  AND (resource_type < {last_kind} OR resource_id <= {last_number})
+WHERE (resource_type > {kind} OR (resource_type = {kind} AND resource_id > {number}))
+  AND (
+    resource_type < {last_kind}
+    OR (resource_type = {last_kind} AND resource_id <= {last_number})
+  )
   AND updated_at < UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND
-  AND NOT EXISTS (
-    SELECT 1 FROM {schema}mutex_locks AS m
+  AND 0 = (
+    SELECT count(*) FROM {schema}mutex_locks AS m
     WHERE m.resource_type = doormans.resource_type
       AND m.resource_id = doormans.resource_id
   )
