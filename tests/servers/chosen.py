@@ -62,7 +62,7 @@ def versions() -> Iterator[str]:
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Whether others than the machine's servers are chosen, and none is of this test."""
+    """Whether servers are chosen, and none of them is of this test."""
     kinds = _chosen().keys()
     if not kinds:
         return False
