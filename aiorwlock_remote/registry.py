@@ -27,6 +27,12 @@ _BUILT_IN = {
     "rediss+cluster": _REDIS,
     "rediss+sentinel": _REDIS,
     "unix": _REDIS,
+    "valkey": _REDIS,
+    "valkeys": _REDIS,
+    "valkey+cluster": _REDIS,
+    "valkey+sentinel": _REDIS,
+    "valkeys+cluster": _REDIS,
+    "valkeys+sentinel": _REDIS,
     "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",
     "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
@@ -34,8 +40,13 @@ _BUILT_IN = {
     "mysql": "aiorwlock_remote.backends.mariadb.store:open_mysql",
 }
 # Names of other libraries, for the hint.
-_OTHER_NAMES = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
-_EXTRAS = {"rediss": "redis", "unix": "redis"}
+_OTHER_NAMES = {"postgres": "postgresql"}
+_EXTRAS = {
+    "rediss": "redis",
+    "unix": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
+}
 
 
 def find(scheme: str) -> Opener:

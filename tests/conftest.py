@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from aiorwlock_remote.testing.conformance.cases.base import renew_often
 from tests.loops import LOOPS, is_in_share, is_on, turn_of
+from tests.servers import chosen
 from tests.servers.shared import file_lock
 
 pytest_plugins = [
@@ -181,6 +182,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+def pytest_report_header() -> list[str]:
+    """The servers that the fixtures start in place of the machine's."""
+    return list(chosen.versions())
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays: no collection of garbage need look at it again."""
     gc.collect()
@@ -197,6 +203,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def _left_out(item: pytest.Item) -> bool:
     """Whether it would tell nothing on the loop it is for."""
     name = item.nodeid
+    if chosen.is_left_out(item):
+        return True
     only = item.get_closest_marker("only_on")
     on_a_loop = "anyio_backend" in getattr(item, "fixturenames", [])
     if only is not None and on_a_loop and not is_on(only.args[0], name):

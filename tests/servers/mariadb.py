@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pymysql
 
+from tests.servers import chosen
 from tests.servers.database import Database, wait_for
 from tests.servers.process import IP, free_port, needed
 from tests.servers.shared import Facts
@@ -32,8 +33,17 @@ _SETTINGS = {
 
 
 def _program(name: str) -> str:
+    root = chosen.root("mariadb")
+    if root is not None:
+        return root.program(name)
     kept = shutil.which(name, path=_KEPT)  # not everybody's PATH has it
     return kept or needed(name, _PACKAGE)
+
+
+def _base() -> list[str]:
+    """Where a server that is not installed finds its messages and scripts."""
+    root = chosen.root("mariadb")
+    return [f"--basedir={root.path / 'usr'}"] if root else []
 
 
 def _made() -> Path:
@@ -41,7 +51,7 @@ def _made() -> Path:
     install, home = _program("mariadb-install-db"), empty_home("mariadb", USER)
     fill(
         *(home, USER, install, "--no-defaults", f"--datadir={home / 'data'}"),
-        *("--auth-root-authentication-method=normal", "--skip-test-db"),
+        *("--auth-root-authentication-method=normal", "--skip-test-db", *_base()),
     )
     return home
 
@@ -51,7 +61,7 @@ def _command(home: Path, port: int, settings: Mapping[str, str]) -> list[str]:
     # Each clears its folder of temporary tables when it starts: not of others'.
     own |= {"pid-file": home / "pid", "tmpdir": home}
     options = [f"--{name}={value}" for name, value in {**settings, **own}.items()]
-    command = [_program("mariadbd"), "--no-defaults", *options]
+    command = [_program("mariadbd"), "--no-defaults", *_base(), *options]
     return [*as_user(USER), *command, "--skip-name-resolve"]
 
 

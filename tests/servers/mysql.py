@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.servers import chosen
 from tests.servers.mariadb import USER, Mariadb
 from tests.servers.process import IP, free_port
 from tests.servers.roots import Root, root_of
@@ -25,7 +26,7 @@ _SETTINGS = {
 
 
 def _root() -> Root:
-    return root_of("sid", "mysql-server-core")
+    return chosen.root("mysql") or root_of("sid", "mysql-server-core")
 
 
 def _program() -> list[str]:

@@ -29,6 +29,7 @@ _FOR_ALL = Path("/var/cache")
 """Root's own cache folder is closed to the users that root runs servers as."""
 _MERGED = ("bin", "lib", "lib64", "sbin")
 """Links into `usr`, which a package that is not unpacked here would make."""
+_FOLDERS = ("usr/bin", "usr/sbin", "usr/lib/jvm/*/bin", "usr/lib/postgresql/*/bin")
 _ELF = b"\x7fELF"
 _MOVED = ".unwrapped"
 
@@ -46,7 +47,7 @@ class Root:
 
     def program(self, name: str) -> str:
         """Where a program is: run it like any other."""
-        for folder in ("usr/bin", "usr/sbin", "usr/lib/postgresql/*/bin"):
+        for folder in _FOLDERS:
             for found in self.path.glob(f"{folder}/{name}"):
                 return str(found)
         pytest.fail(f"{self.path} has no {name}: delete that folder to fetch it anew")

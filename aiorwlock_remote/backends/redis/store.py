@@ -296,6 +296,8 @@ async def open_store(
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
+    ``valkey`` and ``valkeys`` are other names of ``redis`` and ``rediss``.
+
     ``bell(resource, 0.0)`` is called in the loop ``host`` when a waiter for the
     resource may be granted now.
 
