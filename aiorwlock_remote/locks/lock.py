@@ -388,7 +388,7 @@ class InTransaction:
         if not isinstance(store, SupportsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: this store has no lock in_transaction",
-                hint="postgresql:// and mariadb:// have",
+                hint="postgresql://, mariadb:// and mysql:// have",
             )
         obtain = session.acquirer.acquire
         self._state = state = await acquire_grant(

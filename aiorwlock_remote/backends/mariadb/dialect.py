@@ -176,7 +176,7 @@ class MysqlDialect(ServerDialect):
         if not seconds:
             return f"{lock} NOWAIT", change
         limit = f"SELECT /*+ MAX_EXECUTION_TIME({_milliseconds(seconds)}) */"
-        return f"{limit} {lock.removeprefix('SELECT')}", change
+        return f"{limit}{lock.removeprefix('SELECT')}", change
 
     def limit_time(self, statement: str, seconds: float) -> LimitedStatement:
         # The session may be of the user's pool, and is to be as it was.

@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.mariadb.products import PRODUCTS, Product
+from tests.backends.mariadb.products import MARIADB_PRODUCT, MYSQL_PRODUCT, Product
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer
 
 
-@pytest.fixture(params=PRODUCTS, ids=str)
+ON_ASYNCIO = pytest.mark.only_on("asyncio", "MariaDB's statements and driver, on both")
+
+
+@pytest.fixture(
+    params=[MARIADB_PRODUCT, pytest.param(MYSQL_PRODUCT, marks=ON_ASYNCIO)], ids=str
+)
 def product(request: pytest.FixtureRequest) -> Product:
     """MariaDB, and MySQL."""
     found: Product = request.param
