@@ -14,7 +14,6 @@ from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer
 
-
 ON_ASYNCIO = pytest.mark.only_on("asyncio", "MariaDB's statements and driver, on both")
 
 
