@@ -224,7 +224,7 @@ ROUNDS_OF_TODAY = {
     "valkey": "redis=sid/valkey-server",
     "valkey-8": "redis=trixie/valkey-server",
     "databases": (
-        "postgresql=sid/postgresql-18 mariadb=trixie/mariadb-server-core"
+        "postgresql=sid/postgresql-18 mariadb=trixie/mariadb-server"
         " java=trixie/openjdk-21-jre-headless"
     ),
     "postgresql-17": "postgresql=trixie/postgresql-17",
