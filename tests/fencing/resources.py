@@ -134,11 +134,20 @@ async def postgresql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
 
 @kind("mariadb")
 @asynccontextmanager
-async def mariadb(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
-    url: str = request.getfixturevalue("mariadb_empty")
+async def mariadb(
+    request: pytest.FixtureRequest, empty: str = "mariadb_empty"
+) -> AsyncIterator[Cell]:
+    url: str = request.getfixturevalue(empty)
     run(url, CREATE, INSERT)
     cells = FencedTable("cells", style="format")
     with closing(Table(partial(connected, url, autocommit=False), cells)) as cell:
+        yield cell
+
+
+@kind("mysql")
+@asynccontextmanager
+async def mysql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
+    async with mariadb(request, "mysql_empty") as cell:
         yield cell
 
 
@@ -203,11 +212,20 @@ async def orm_postgresql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
 
 @kind("sqlalchemy-mariadb")
 @asynccontextmanager
-async def orm_mariadb(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
-    cell = Orm(mariadb_url(request.getfixturevalue("mariadb_empty")))
+async def orm_mariadb(
+    request: pytest.FixtureRequest, empty: str = "mariadb_empty"
+) -> AsyncIterator[Cell]:
+    cell = Orm(mariadb_url(request.getfixturevalue(empty)))
     await cell.make()
     yield cell
     await cell.engine.dispose()
+
+
+@kind("sqlalchemy-mysql")
+@asynccontextmanager
+async def orm_mysql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
+    async with orm_mariadb(request, "mysql_empty") as cell:
+        yield cell
 
 
 def mariadb_url(url: str) -> str:
