@@ -16,7 +16,6 @@ from aiorwlock_remote.ports import Opener
 GROUP = "aiorwlock_remote.backends"
 
 _REDIS = "aiorwlock_remote.backends.redis.store:open_store"
-_MARIADB = "aiorwlock_remote.backends.mariadb.store:open_store"
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
     "file": "aiorwlock_remote.backends.files.store:open_store",
@@ -28,15 +27,26 @@ _BUILT_IN = {
     "rediss+cluster": _REDIS,
     "rediss+sentinel": _REDIS,
     "unix": _REDIS,
+    "valkey": _REDIS,
+    "valkeys": _REDIS,
+    "valkey+cluster": _REDIS,
+    "valkey+sentinel": _REDIS,
+    "valkeys+cluster": _REDIS,
+    "valkeys+sentinel": _REDIS,
     "oracle": "aiorwlock_remote.backends.oracle.store:open_store",
     "cassandra": "aiorwlock_remote.backends.cassandra.store:open_store",
     "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
-    "mariadb": _MARIADB,
-    "mysql": _MARIADB,
+    "mariadb": "aiorwlock_remote.backends.mariadb.store:open_mariadb",
+    "mysql": "aiorwlock_remote.backends.mariadb.store:open_mysql",
 }
 # Names of other libraries, for the hint.
-_OTHER_NAMES = {"postgres": "postgresql", "valkey": "redis", "valkeys": "rediss"}
-_EXTRAS = {"rediss": "redis", "unix": "redis", "mysql": "mariadb"}
+_OTHER_NAMES = {"postgres": "postgresql"}
+_EXTRAS = {
+    "rediss": "redis",
+    "unix": "redis",
+    "valkey": "redis",
+    "valkeys": "redis",
+}
 
 
 def find(scheme: str) -> Opener:

@@ -16,12 +16,14 @@ from hypothesis import settings
 
 from aiorwlock_remote.testing.conformance.cases.base import renew_often
 from tests.loops import LOOPS, is_in_share, is_on, turn_of
+from tests.servers import chosen
 from tests.servers.shared import file_lock
 
 pytest_plugins = [
     "tests.recipes.fix_occupied",
     "tests.servers.fix_cassandra",
     "tests.servers.fix_mariadb",
+    "tests.servers.fix_mysql",
     "tests.servers.fix_oracle",
     "tests.servers.fix_postgresql",
     "tests.servers.fix_redis",
@@ -107,6 +109,7 @@ SLOW = (
     "tests/conformance/test_controls.py",
     "tests/conformance/test_files.py",
     "tests/conformance/test_mariadb.py",
+    "tests/conformance/test_mysql.py",
     "tests/conformance/test_matrix.py",
     "tests/conformance/test_oracle",
     "tests/conformance/test_postgresql",
@@ -163,10 +166,16 @@ SLEEPING = (
 #: Fixtures that take seconds to start.
 SERVERS = {
     "cassandra_node",
+    "db_server",
+    "db_empty",
+    "db_tables",
     "mariadb_server",
+    "mysql_server",
     "oracle_double",
     "postgresql_server",
+    "start_db",
     "start_mariadb",
+    "start_mysql",
 }
 
 
@@ -184,6 +193,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     with file_lock(CROWD):
         return (yield)
+
+
+def pytest_report_header() -> list[str]:
+    """The servers that the fixtures start in place of the machine's."""
+    return list(chosen.versions())
 
 
 def pytest_collection_finish() -> None:
@@ -211,6 +225,8 @@ def _all_slow(module: str) -> bool:
 def _left_out(item: pytest.Item) -> bool:
     """Whether it would tell nothing on the loop it is for."""
     name = item.nodeid
+    if chosen.is_left_out(item):
+        return True
     only = item.get_closest_marker("only_on")
     on_a_loop = "anyio_backend" in getattr(item, "fixturenames", [])
     if only is not None and on_a_loop and not is_on(only.args[0], name):

@@ -17,7 +17,7 @@ def test_a_driver_of_ours_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError) as told:
         registry.find("mysql")
     assert "mysql:// needs no_such_driver, which is not installed" in str(told.value)
-    assert told.value.hint == "pip install 'aiorwlock-remote[mariadb]'"
+    assert told.value.hint == "pip install 'aiorwlock-remote[mysql]'"
 
 
 def test_a_package_of_others_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,10 @@ Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):
   file:///absolute/directory      the same, and shell scripts
   redis://user:password@host/0    many hosts; unix:///path.sock, rediss:// with TLS,
                                   redis+cluster://h1,h2 and redis+sentinel://h1,h2/name
-                                  (rediss+… with TLS)
+                                  (rediss+… with TLS); valkey… means the same
   postgresql://user:pw@host/db    many hosts; see `rwlock schema postgresql`
   mariadb://user:pw@host/db       many hosts; see `rwlock schema mariadb`
+  mysql://user:pw@host/db         many hosts; see `rwlock schema mysql`
   cassandra://host1,host2/space   many hosts; see `rwlock schema cassandra`
   oracle://user:pw@host/service   many hosts; see `rwlock schema oracle`
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import anyio
 import click
@@ -15,6 +16,7 @@ from aiorwlock_remote.backends.cassandra.options import (
     check_name,
     statement_for_table,
 )
+from aiorwlock_remote.backends.mariadb import dialect as mariadb_dialects
 from aiorwlock_remote.backends.mariadb import options as mariadb_options
 from aiorwlock_remote.backends.mariadb import schema as mariadb_schema
 from aiorwlock_remote.backends.oracle.options import check_schema
@@ -186,8 +188,22 @@ def postgresql(*, owner: str, user: str) -> None:
 @_user
 def mariadb(*, database: str, user: str) -> None:
     """Print SQL for MariaDB 10.6 and later that makes the lock tables."""
-    check = mariadb_options.check_name
-    _print(mariadb_schema.statements_of(check(database), check(user)))
+    _print_mariadb(mariadb_dialects.MARIADB, database, user)
+
+
+@schema.command()
+@click.option("--database", metavar="NAME", default="", help="Of the tables.")
+@_user
+def mysql(*, database: str, user: str) -> None:
+    """Print SQL for MySQL 8.0.17 and later that makes the lock tables."""
+    _print_mariadb(mariadb_dialects.MYSQL, database, user)
+
+
+def _print_mariadb(
+    dialect: mariadb_dialects.ServerDialect, database: str, user: str
+) -> None:
+    check = partial(mariadb_options.check_name, dialect.scheme)
+    _print(mariadb_schema.statements_of(dialect, check(database), check(user)))
 
 
 @schema.command()

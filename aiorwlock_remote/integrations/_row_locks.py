@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.statements import run_plan_autocommit
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Plan
+from aiorwlock_remote.core.row import CONSTRAINT_HINT, MARKS, Plan
 from aiorwlock_remote.errors import (
     BackendError,
     BackendUnavailable,
@@ -51,7 +51,7 @@ GRANT = "GRANT … ON mutex_locks"
 
 # SQLSTATE of PostgreSQL, numbers of MariaDB and MySQL, codes of Oracle.
 _TABLES = re.compile(
-    "42P01|42703|3F000|42804|42883|22P02|1146|1054|1932|1267|1292|ORA-00942|ORA-00904"
+    "42P01|42703|3F000|42804|42883|22P02|1146|1054|1932|1267|ORA-00942|ORA-00904"
 )
 _GRANTS = re.compile(
     "42501|25006|1142|1143|1044|1290|1792|1836|ORA-01031|ORA-41900|SQLITE_READONLY"
@@ -60,8 +60,10 @@ _VALUES = re.compile("22000|22001|22003|22021|1406|1366|1264|1300|ORA-12899|ORA-
 _CONSTRAINTS = re.compile(
     "23...|1048|1062|1451|1452|3819|4025|ORA-(00001|01400|02290|02291)|SQLITE_CONSTRAINT"
 )
+_NO_NUMBER = "1292"
+# 1180 and 3100: the commit failed, and may have been done in part.
 _LOST = re.compile(
-    "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1927|"
+    "08...|57P0[1245]|XX...|20[0-9][0-9]|1053|1180|1927|3100|3169|4031|"
     "ORA-0(0028|1012|1013|3113|3114|3135)|DPY-4011|DPY-4024|DPY-1001"
 )
 _CLOSED = re.compile(r"connection is closed\Z")
@@ -84,6 +86,11 @@ def from_driver_codes(
     """
     code = driver_code(driver)
     text = f"{where}: {_driver_text(driver)}"
+    if code == _NO_NUMBER:
+        # MariaDB says so of a mark. MySQL also refuses a key that is no number.
+        if any(mark in text for mark in MARKS):
+            return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
+        return ConfigurationError(what=text)
     if _TABLES.fullmatch(code) or _SQLITE_TABLES.match(str(driver)):
         return Unsupported(what=text, hint=SCHEMA, nothing_done=True)
     if _GRANTS.fullmatch(code):

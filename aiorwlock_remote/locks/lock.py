@@ -363,7 +363,7 @@ class InTransaction:
         if not isinstance(store, SupportsTransactions):
             raise Unsupported(
                 what=f"{request.resource.label}: this store has no lock in_transaction",
-                hint="postgresql:// and mariadb:// have",
+                hint="postgresql://, mariadb:// and mysql:// have",
             )
         self._state = state = await session.acquire(
             request, self._options, owned_by_task=False

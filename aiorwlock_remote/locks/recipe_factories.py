@@ -34,7 +34,7 @@ REVALIDATE = 1.25
 """Seconds between two polls of a waiter for a mutex of a set: default and minimum."""
 
 _REDIS = "redis:// can"
-_SQL = "sqlite://, postgresql://, mariadb:// and oracle:// can"
+_SQL = "sqlite://, postgresql://, mariadb://, mysql:// and oracle:// can"
 _OCCUPIED = "redis:// can; databases by integrations.sqlalchemy or .django"
 
 

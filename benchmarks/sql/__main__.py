@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from benchmarks.harness.suite import Suite, run
-from benchmarks.sql.adapters import MARIADB, NOTIFY, POSTGRESQL, SQLITE
+from benchmarks.sql.adapters import MARIADB, MYSQL, NOTIFY, POSTGRESQL, SQLITE
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import SCENARIOS
 from benchmarks.sql.server import Server, server
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the report, and return the exit code."""
     suite = Suite(
         family="benchmarks.sql",
-        peers=(*POSTGRESQL, NOTIFY, *MARIADB, *SQLITE),
+        peers=(*POSTGRESQL, NOTIFY, *MARIADB, *MYSQL, *SQLITE),
         scenarios=SCENARIOS,
         bars=BARS,
         server=server,

@@ -8,6 +8,8 @@ from benchmarks.sql.adapters import (
     FLOOR,
     MARIADB_FLOOR,
     MARIADB_OURS,
+    MYSQL_FLOOR,
+    MYSQL_OURS,
     OURS,
     SQLITE_FLOOR,
     SQLITE_OURS,
@@ -16,6 +18,7 @@ from benchmarks.sql.scenarios import CYCLE, STATEMENTS
 
 _ours = Of(OURS)
 _mariadb = Of(MARIADB_OURS)
+_mysql = Of(MYSQL_OURS)
 _sqlite = Of(SQLITE_OURS)
 
 BARS: tuple[Bar, ...] = (
@@ -24,6 +27,12 @@ BARS: tuple[Bar, ...] = (
         "alone",
         "MariaDB: cycle, of the floor's",
         _mariadb.ratio("alone", CYCLE, MARIADB_FLOOR),
+        1.3,
+    ),
+    Bar(
+        "alone",
+        "MySQL: cycle, of the floor's",
+        _mysql.ratio("alone", CYCLE, MYSQL_FLOOR),
         1.3,
     ),
     Bar(
@@ -55,6 +64,13 @@ BARS: tuple[Bar, ...] = (
         "waiters",
         "MariaDB: statements of all waiters",
         _mariadb.median("waiters", STATEMENTS),
+        5.0,
+        "/s",
+    ),
+    Bar(
+        "waiters",
+        "MySQL: statements of all waiters",
+        _mysql.median("waiters", STATEMENTS),
         5.0,
         "/s",
     ),

@@ -23,6 +23,10 @@ from benchmarks.sql.adapters import (
     MARIADB,
     MARIADB_OURS,
     MARIADB_ROWS,
+    MYSQL,
+    MYSQL_GET_LOCK,
+    MYSQL_OURS,
+    MYSQL_ROWS,
     NOTIFY,
     OURS,
     POSTGRESQL,
@@ -80,7 +84,7 @@ SCENARIOS: dict[str, Scenario[Server]] = {
         Scenario(
             "alone",
             "one task, acquire and release",
-            (*on_asyncio(*POSTGRESQL, *MARIADB, *SQLITE), (OURS, "trio")),
+            (*on_asyncio(*POSTGRESQL, *MARIADB, *MYSQL, *SQLITE), (OURS, "trio")),
             measure_alone,
         ),
         Scenario(
@@ -92,18 +96,22 @@ SCENARIOS: dict[str, Scenario[Server]] = {
         Scenario(
             "one-key-processes",
             "50 tasks of 4 processes, one key, nothing to do inside",
-            on_asyncio(OURS, ADVISORY, DLOCK, MARIADB_OURS),
+            on_asyncio(OURS, ADVISORY, DLOCK, MARIADB_OURS, MYSQL_OURS),
             measure_one_key,
         ),
         Scenario(
-            "waiters", WAITERS_TITLE, on_asyncio(OURS, MARIADB_OURS), measure_waiters
+            "waiters",
+            WAITERS_TITLE,
+            on_asyncio(OURS, MARIADB_OURS, MYSQL_OURS),
+            measure_waiters,
         ),
         Scenario(
             "hand-over",
             HAND_OVER_TITLE,
             on_asyncio(
                 *(OURS, ROWS, ADVISORY, NOTIFY, DLOCK),
-                *(MARIADB_OURS, MARIADB_ROWS, GET_LOCK, SQLITE_OURS),
+                *(MARIADB_OURS, MARIADB_ROWS, GET_LOCK),
+                *(MYSQL_OURS, MYSQL_ROWS, MYSQL_GET_LOCK, SQLITE_OURS),
             ),
             hand_overs,
         ),

@@ -1,4 +1,4 @@
-"""A private PostgreSQL and MariaDB, by the fixtures of the tests, and SQLite's files.
+"""Servers of our own, by the fixtures of the tests, and SQLite's files.
 
 Commits are durable, as users have them: ``fsync``, ``synchronous_commit`` and
 ``full_page_writes`` are on, and ``innodb_flush_log_at_trx_commit`` is 1.
@@ -19,11 +19,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.sql.adapters import MARIADB, SQLITE, by_asyncpg, rows
+from benchmarks.sql.adapters import MARIADB, MYSQL, SQLITE, by_asyncpg, rows
 from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
 from tests.servers.mariadb import run as ask_mariadb
+from tests.servers.mysql import Mysql
 from tests.servers.plain_rows import TABLE as INVOICES
 from tests.servers.postgresql import Postgresql
 
@@ -41,12 +42,16 @@ _STATEMENT = re.compile(rf"^{DATABASE}\|LOG:  (?:execute|statement)", re.MULTILI
 
 
 class Server:
-    """Both running servers, with the tables of the locks."""
+    """The running servers, with the tables of the locks."""
 
-    def __init__(self, postgresql: Postgresql, mariadb: Mariadb, folder: Path) -> None:
+    def __init__(
+        self, postgresql: Postgresql, mariadb: Mariadb, mysql: Mysql, folder: Path
+    ) -> None:
         self._mariadb = f"{mariadb.root}{DATABASE}"
-        ask_mariadb(mariadb.root, f"CREATE DATABASE {DATABASE}")
-        fix_mariadb.make_tables(self._mariadb)
+        self._mysql = f"{mysql.root}{DATABASE}"
+        for started in (mariadb, mysql):
+            ask_mariadb(started.root, f"CREATE DATABASE {DATABASE}")
+            fix_mariadb.make_tables(f"{started.root}{DATABASE}")
         self._log = postgresql.folder / postgresql.log_name
         self._folder = folder
         self._admin = psycopg.connect(postgresql.url, autocommit=True)
@@ -58,11 +63,14 @@ class Server:
             for statement in (INVOICES, rows.FILL):
                 connection.execute(statement)
                 ask_mariadb(self._mariadb, statement)
+                ask_mariadb(self._mysql, statement)
 
     def url_for(self, peer: str, seed: int) -> str:
         """Return the URL at which a peer finds its locks in this round."""
         if peer in MARIADB:
             return self._mariadb
+        if peer in MYSQL:
+            return self._mysql
         if peer not in SQLITE:
             return self._url
         folder = self._folder / str(seed)
@@ -70,12 +78,13 @@ class Server:
         return f"sqlite:///{folder}/locks.db"
 
     def empty(self) -> None:
-        """Remove all locks from both servers; SQLite has new files in each round."""
+        """Remove all locks from the servers; SQLite has new files in each round."""
         with psycopg.connect(self._url, autocommit=True) as connection:
             connection.execute("TRUNCATE mutex_locks, doormans")
             connection.execute("CHECKPOINT")
         for table in ("mutex_locks", "doormans"):
             ask_mariadb(self._mariadb, f"TRUNCATE {table}")
+            ask_mariadb(self._mysql, f"TRUNCATE {table}")
 
     def about(self) -> dict[str, object]:
         """Return versions, and the settings on which the cost of a commit depends."""
@@ -84,7 +93,15 @@ class Server:
         ((version, flush),) = ask_mariadb(
             self._mariadb, "SELECT version(), @@innodb_flush_log_at_trx_commit"
         )
-        return about | {"mariadb": version, "innodb_flush_log_at_trx_commit": flush}
+        ((mysql, mysql_flush),) = ask_mariadb(
+            self._mysql, "SELECT version(), @@innodb_flush_log_at_trx_commit"
+        )
+        assert flush == mysql_flush
+        return about | {
+            "mariadb": version,
+            "mysql": mysql,
+            "innodb_flush_log_at_trx_commit": flush,
+        }
 
     def connections(self) -> int:
         """Return how many connections clients have to the databases of the locks."""
@@ -93,20 +110,23 @@ class Server:
             " WHERE datname = %s AND backend_type = 'client backend'",
             DATABASE,
         )
-        ((there,),) = ask_mariadb(
-            self._mariadb,
-            "SELECT count(*) - 1 FROM information_schema.processlist"
-            " WHERE db = database()",
-        )
-        return int(found) + int(there)
+        for url in (self._mariadb, self._mysql):
+            ((there,),) = ask_mariadb(
+                url,
+                "SELECT count(*) - 1 FROM information_schema.processlist"
+                " WHERE db = database()",
+            )
+            found += int(there)
+        return int(found)
 
     def statements(self, peer: str, seconds: float) -> int:
         """Return how many arrive in that time, by the log or the server's count."""
-        if peer in MARIADB:
-            before = self._questions()
+        if peer in (*MARIADB, *MYSQL):
+            url = self._mysql if peer in MYSQL else self._mariadb
+            before = _questions(url)
             time.sleep(seconds)
             # The second reading of the count is a statement itself.
-            return self._questions() - before - 1
+            return _questions(url) - before - 1
         before = self._log.stat().st_size
         self._set("SET log_statement = 'all'")
         time.sleep(RELOAD_SECONDS + seconds)
@@ -119,12 +139,6 @@ class Server:
         """Close our own connection."""
         self._admin.close()
 
-    def _questions(self) -> int:
-        ((_, count),) = ask_mariadb(
-            self._mariadb, "SHOW GLOBAL STATUS LIKE 'Questions'"
-        )
-        return int(count)
-
     def _set(self, what: str) -> None:
         self._admin.execute(f"ALTER SYSTEM {what}")
         self._one("SELECT pg_reload_conf()")
@@ -135,21 +149,28 @@ class Server:
         return row[0]
 
 
+def _questions(url: str) -> int:
+    ((_, count),) = ask_mariadb(url, "SHOW GLOBAL STATUS LIKE 'Questions'")
+    return int(count)
+
+
 @contextmanager
 def server(folder: Path, options: Namespace) -> Iterator[Server]:
-    """Start both servers, and end them after the block."""
+    """Start the servers, and end them after the block."""
     del options
     with tempfile.TemporaryDirectory(dir=folder) as name, ExitStack() as stack:
         own = Path(name)
-        for part in ("postgresql", "mariadb"):
+        for part in ("postgresql", "mariadb", "mysql"):
             (own / part).mkdir()
         try:
             postgresql = Postgresql(own / "postgresql", CONFIG)
             stack.callback(postgresql.close)
             mariadb = Mariadb(own / "mariadb")
             stack.callback(mariadb.close)
+            mysql = Mysql(own / "mysql")
+            stack.callback(mysql.close)
         except pytest.fail.Exception as exc:
             sys.exit(str(exc))  # says what is to be installed
-        running = Server(postgresql, mariadb, own)
+        running = Server(postgresql, mariadb, mysql, own)
         stack.callback(running.close)
         yield running

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.harness.measures import HAND_OVER, SERVED
 from benchmarks.harness.report import Figures
 from benchmarks.sql.__main__ import main
-from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, OURS
+from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, MYSQL_OURS, OURS
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import CYCLE, SCENARIOS, STATEMENTS
 from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
@@ -43,7 +43,7 @@ def what_users_have_is_what_is_measured(about: dict[str, Any]) -> None:
 
 
 def everybody_gets_in_and_the_server_is_heard(figures: Figures) -> None:
-    for peer in (OURS, MARIADB_OURS):
+    for peer in (OURS, MARIADB_OURS, MYSQL_OURS):
         assert figures.median("waiters", SERVED, peer) == 1000
         assert figures.median("waiters", STATEMENTS, peer) > 0  # places are kept
 

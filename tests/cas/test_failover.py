@@ -40,14 +40,14 @@ COLUMNS = {
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "oracle"])
+@pytest.fixture(params=["postgresql", "mariadb", "mysql", "oracle"])
 def url_and_plain(request: pytest.FixtureRequest) -> tuple[str, PlainSeats]:
     """A store, and another program at its tables."""
     if request.param == "postgresql":
         url: str = request.getfixturevalue("tables")
         return url, PlainPostgresql(url, "")
-    if request.param == "mariadb":
-        url = request.getfixturevalue("mariadb_tables")
+    if request.param in {"mariadb", "mysql"}:
+        url = request.getfixturevalue(f"{request.param}_tables")
         return url, PlainMariadb(url, "")
     real = real_oracle()
     if real is not None:

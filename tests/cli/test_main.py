@@ -29,6 +29,7 @@ def test_help_names_the_stores(store: Store) -> None:
     """All that processes can share, under their first names."""
     told = store.rwlock("--help").stdout
     others = {"memory", "mysql", "rediss+cluster", "rediss+sentinel"}
+    others |= {name for name in registry._BUILT_IN if name.startswith("valkey")}
     for scheme in registry._BUILT_IN.keys() - others:
         assert f"{scheme}://" in told
     assert "--url" in told

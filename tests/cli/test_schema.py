@@ -19,7 +19,7 @@ from tests.cli.fix_cli import environment, here
 if TYPE_CHECKING:
     from pathlib import Path
 
-STORES = "cassandra", "mariadb", "oracle", "postgresql", "sqlite"
+STORES = "cassandra", "mariadb", "mysql", "oracle", "postgresql", "sqlite"
 
 
 def said(*arguments: str) -> str:
@@ -93,13 +93,17 @@ def test_an_owner_that_cannot_stand_in_a_statement() -> None:
     assert "CREATE" not in answer.output
 
 
-def test_the_tables_of_mariadb() -> None:
+@pytest.mark.parametrize(
+    ("store", "collation"),
+    [("mariadb", "utf8mb4_nopad_bin"), ("mysql", "utf8mb4_0900_bin")],
+)
+def test_the_tables_of_mariadb(store: str, collation: str) -> None:
     answer = CliRunner().invoke(
-        rwlock, ["schema", "mariadb", "--database", "locks", "--user", "app"]
+        rwlock, ["schema", store, "--database", "locks", "--user", "app"]
     )
     sql = answer.output
     assert sql.startswith("CREATE TABLE IF NOT EXISTS `locks`.mutex_locks (")
-    assert sql.count("utf8mb4_nopad_bin;") == 2
+    assert sql.count(f"{collation};") == 2
     assert sql.endswith("ON `locks`.doormans TO `app`@`%`;\n")
 
 
@@ -124,9 +128,10 @@ def test_a_file_made_by_hand_is_one_made_by_connect(tmp_path: Path) -> None:
     assert shown[0][0]
 
 
+@pytest.mark.parametrize("store", ["mariadb", "mysql"])
 @pytest.mark.parametrize("option", ["--database", "--user"])
-def test_names_that_end_a_quote(option: str) -> None:
-    answer = CliRunner().invoke(rwlock, ["schema", "mariadb", option, "a`b"])
+def test_names_that_end_a_quote(store: str, option: str) -> None:
+    answer = CliRunner().invoke(rwlock, ["schema", store, option, "a`b"])
     assert answer.exit_code != 0
     assert "CREATE" not in answer.output
 

@@ -30,6 +30,7 @@ from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_files import TestFiles as Files
 from tests.conformance.test_mariadb import TestMariadb as Mariadb
 from tests.conformance.test_memory import TestMemory as Memory
+from tests.conformance.test_mysql import TestMysql as Mysql
 from tests.conformance.test_oracle import TestOracle as Oracle
 from tests.conformance.test_oracle_12_2 import TestOracle122 as Oracle122
 from tests.conformance.test_oracle_23ai import TestOracle23 as Oracle23
@@ -85,6 +86,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     ),
     Postgresql: EVERYWHERE | {"Process"},
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
+    Mysql: EVERYWHERE - {"Waking"} | {"Process"},
     PooledPostgresql: EVERYWHERE | {"Process"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process"},
@@ -98,13 +100,15 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on both.
 TURNS: set[type[ConformanceSuite]] = {
-    *(Cassandra, Cluster, Files, Mariadb, PooledPostgresql),
+    *(Cassandra, Cluster, Files, Mariadb, Mysql, PooledPostgresql),
     *(Oracle, Oracle122, Oracle23, OraclePool, RedisTls, Sentinel),
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys((Oracle122, RedisClient, RedisRights, RedisTls), (0, 2)),
-    **dict.fromkeys((LoopBoundClient, Oracle23, PublishedCassandra, Sentinel), (1, 2)),
+    **dict.fromkeys(
+        (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
+    ),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.

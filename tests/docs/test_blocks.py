@@ -26,6 +26,7 @@ CASSANDRA = "cassandra://localhost/locks"
 SESSION = 'Cluster(["localhost"]).connect("locks")'
 POSTGRESQL = "postgresql://postgres@localhost/postgres"
 MARIADB = "mariadb://app@localhost/app"
+MYSQL = "mysql://app@localhost/app"
 LOGIN = 'host="localhost", port=3306, user="app", db="app"'
 ORACLE = "oracle://locks:secret@localhost:1521/FREEPDB1"
 POOL = 'user="locks", password="secret", dsn="localhost:1521/FREEPDB1"'
@@ -68,10 +69,11 @@ def test_blocks_run(
         servers[POSTGRESQL] = url = request.getfixturevalue("tables")
         for_engines = ("postgresql:", "postgresql+asyncpg:")
         servers[POSTGRESQL.replace(*for_engines)] = url.replace(*for_engines)
-    if MARIADB in path.read_text("utf-8"):
-        servers[MARIADB] = url = request.getfixturevalue("mariadb_tables")
-        port, _, database = url.rpartition(":")[2].partition("/")
-        servers[LOGIN] = f'host="{IP}", port={port}, user="root", db="{database}"'
+    for url, tables in ((MARIADB, "mariadb_tables"), (MYSQL, "mysql_tables")):
+        if url in path.read_text("utf-8"):
+            servers[url] = there = request.getfixturevalue(tables)
+            port, _, database = there.rpartition(":")[2].partition("/")
+            servers[LOGIN] = f'host="{IP}", port={port}, user="root", db="{database}"'
     if ORACLE in path.read_text("utf-8"):
         user: OracleUser = request.getfixturevalue("oracle_user")
         servers[ORACLE] = user.url

@@ -105,11 +105,17 @@ STORES = {
     "rediss+sentinel": "RedisStore",
     "redis+sentinel": "RedisStore",
     "unix": "RedisStore",
+    "valkey": "RedisStore",
+    "valkeys": "RedisStore",
+    "valkey+cluster": "RedisStore",
+    "valkey+sentinel": "RedisStore",
+    "valkeys+cluster": "RedisStore",
+    "valkeys+sentinel": "RedisStore",
     "cassandra": "CassandraStore",
     "oracle": "OracleStore",
     "postgresql": "PostgresqlStore",
     "mariadb": "MariadbStore",
-    "mysql": "MariadbStore",
+    "mysql": "MysqlStore",
 }
 
 

@@ -1,4 +1,4 @@
-"""A MariaDB server that is killed, restarted and cut off while locks are held."""
+"""A MariaDB or MySQL that is killed, restarted and cut off while locks are held."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from tests.servers.mariadb import connected
 pytestmark = pytest.mark.slow
 
 DEADLOCK = 1213
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def start(request: pytest.FixtureRequest) -> StartMariadb:
+    """Starts a server of either."""
+    found: StartMariadb = request.getfixturevalue(f"start_{request.param}")
+    return found
 
 
 def cut(url: str) -> None:
@@ -46,10 +53,10 @@ def cross(url: str) -> bool:
 
 
 def test_killed_stopped_and_cut_off(
-    start_mariadb: StartMariadb, tmp_path: Path, go_judge: GoJudge
+    start: StartMariadb, tmp_path: Path, go_judge: GoJudge
 ) -> None:
     """No fence goes back, nothing comes between the accesses of a session."""
-    server = start_mariadb()
+    server = start()
     with Fleet(server.url, tmp_path) as fleet:
         crowd = Crowd(fleet)
         crowd.start()
@@ -63,9 +70,7 @@ def test_killed_stopped_and_cut_off(
     print(crowd.gaps, verdict.grants, deadlocks)
 
 
-def test_the_judge_sees_who_does_not_ask(
-    start_mariadb: StartMariadb, tmp_path: Path
-) -> None:
+def test_the_judge_sees_who_does_not_ask(start: StartMariadb, tmp_path: Path) -> None:
     """The control: one of the processes locks something else."""
-    with Fleet(start_mariadb().url, tmp_path) as fleet:
+    with Fleet(start().url, tmp_path) as fleet:
         assert "exclusion" in clashes(fleet)

@@ -61,12 +61,12 @@ def kept_locked(connected: Connected) -> Iterator[None]:
         thread.join()
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "oracle"])
+@pytest.fixture(params=["postgresql", "mariadb", "mysql", "oracle"])
 def store(request: pytest.FixtureRequest) -> tuple[str, Connected]:
     """Its URL, and another program's way to it."""
     kind: str = request.param
-    if kind == "mariadb":
-        url: str = request.getfixturevalue("mariadb_tables")
+    if kind in {"mariadb", "mysql"}:
+        url: str = request.getfixturevalue(f"{kind}_tables")
         return url, PlainMariadb(url, "").connected
     if kind == "oracle":
         user: OracleUser = request.getfixturevalue("oracle_user")

@@ -132,14 +132,22 @@ async def postgresql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
         yield cell
 
 
-@kind("mariadb")
 @asynccontextmanager
-async def mariadb(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
-    url: str = request.getfixturevalue("mariadb_empty")
+async def by_pymysql(url: str) -> AsyncIterator[Cell]:
     run(url, CREATE, INSERT)
     cells = FencedTable("cells", style="format")
     with closing(Table(partial(connected, url, autocommit=False), cells)) as cell:
         yield cell
+
+
+@kind("mariadb")
+def mariadb(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Cell]:
+    return by_pymysql(request.getfixturevalue("mariadb_empty"))
+
+
+@kind("mysql")
+def mysql(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Cell]:
+    return by_pymysql(request.getfixturevalue("mysql_empty"))
 
 
 class Base(DeclarativeBase):
@@ -201,13 +209,22 @@ async def orm_postgresql(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
     await cell.engine.dispose()
 
 
-@kind("sqlalchemy-mariadb")
 @asynccontextmanager
-async def orm_mariadb(request: pytest.FixtureRequest) -> AsyncIterator[Cell]:
-    cell = Orm(mariadb_url(request.getfixturevalue("mariadb_empty")))
+async def by_asyncmy(url: str) -> AsyncIterator[Cell]:
+    cell = Orm(mariadb_url(url))
     await cell.make()
     yield cell
     await cell.engine.dispose()
+
+
+@kind("sqlalchemy-mariadb")
+def orm_mariadb(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Cell]:
+    return by_asyncmy(request.getfixturevalue("mariadb_empty"))
+
+
+@kind("sqlalchemy-mysql")
+def orm_mysql(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Cell]:
+    return by_asyncmy(request.getfixturevalue("mysql_empty"))
 
 
 def mariadb_url(url: str) -> str:

@@ -27,14 +27,16 @@ INSERT = "INSERT INTO narrow VALUES (1, 0, 0)"
 ALTERS = {
     "postgresql": "ALTER TABLE narrow ALTER COLUMN fence TYPE bigint",
     "mariadb": "ALTER TABLE narrow MODIFY fence BIGINT NOT NULL DEFAULT 0",
+    "mysql": "ALTER TABLE narrow MODIFY fence BIGINT NOT NULL DEFAULT 0",
 }
 
 
 @pytest.fixture(params=ALTERS)
 def server(request: pytest.FixtureRequest) -> tuple[str, str]:
     """Which database, and its URL."""
-    names = {"postgresql": "database", "mariadb": "mariadb_empty"}
-    return request.param, request.getfixturevalue(names[request.param])
+    kind = request.param
+    name = "database" if kind == "postgresql" else f"{kind}_empty"
+    return kind, request.getfixturevalue(name)
 
 
 @pytest.fixture
@@ -114,10 +116,8 @@ class Wide(FencedRow, Altered):
 @pytest.mark.parametrize("row", [Narrow, Wide])
 async def test_mapped_classes(server: tuple[str, str], row: type[FencedRow]) -> None:
     kind, url = server
-    drivers = {"postgresql:": "postgresql+asyncpg:", "mariadb:": "mariadb+asyncmy:"}
-    for plain, driven in drivers.items():
-        url = url.replace(plain, driven)
-    engine = create_async_engine(url)
+    driver = "asyncpg" if kind == "postgresql" else "asyncmy"
+    engine = create_async_engine(url.replace(f"{kind}:", f"{kind}+{driver}:"))
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
         await connection.execute(text("INSERT INTO narrow (id) VALUES (1)"))

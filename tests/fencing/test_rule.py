@@ -21,7 +21,7 @@ BASE = 1_795_000_000_000_000
 
 
 #: Their servers take seconds to start.
-SLOW = ("postgresql", "mariadb", "cassandra")
+SLOW = ("postgresql", "mariadb", "mysql", "cassandra")
 
 
 @pytest_asyncio.fixture(

@@ -54,3 +54,10 @@ def django_mariadb(mariadb_empty: str) -> Iterator[DjangoSite]:
     """Invoices on MariaDB, by their model."""
     with mariadb_site(mariadb_empty) as site:
         yield django_site(site.plain, mariadb_empty)
+
+
+@pytest.fixture
+def django_mysql(mysql_empty: str) -> Iterator[DjangoSite]:
+    """Invoices on MySQL, by their model."""
+    with mariadb_site(mysql_empty) as site:
+        yield django_site(site.plain, mysql_empty)

@@ -54,7 +54,7 @@ class Ticketed(RowLockFields):
         db_table = "ticketed"
 
 
-@pytest.mark.parametrize("name", ["shop", "postgresql", "mariadb"])
+@pytest.mark.parametrize("name", ["shop", "postgresql", "mariadb", "mysql"])
 async def test_keys_that_are_uuids(name: str, request: pytest.FixtureRequest) -> None:
     """Each database has its own way of writing them."""
     site: DjangoSite = request.getfixturevalue(f"django_{name}")

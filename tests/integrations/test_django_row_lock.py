@@ -57,6 +57,12 @@ class TestLeasedMariadb(RowLockBasics):
         return django_mariadb
 
 
+class TestMysql(RowLockBasics):
+    @pytest.fixture
+    def site(self, django_mysql: DjangoSite) -> RowSite:
+        return django_mysql
+
+
 @pytest.mark.parametrize("lease", [None, 30])
 async def test_saving_leaves_the_lock_alone(
     django_shop: DjangoSite, lease: float | None

@@ -155,7 +155,7 @@ async def test_whatever_the_engines_isolation(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "mysql"])
 async def test_a_table_that_is_not_there(kind: str, occupied_table: MakePlace) -> None:
     place = occupied_table("sqlalchemy", kind)
     place.run("DROP TABLE occupancies")

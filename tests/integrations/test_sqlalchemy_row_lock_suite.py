@@ -56,3 +56,23 @@ class TestLeasedMariadb(RowLockBasics):
             made = AlchemySite(site.plain, url)
             made.lease = 30.0
             yield made
+
+
+@on_asyncio
+class TestMysql(RowLockSuite):
+    @pytest.fixture
+    def site(self, mysql_empty: str) -> Iterator[RowSite]:
+        with mariadb_site(mysql_empty) as site:
+            url = mysql_empty.replace("mysql:", "mysql+asyncmy:")
+            yield AlchemySite(site.plain, url)
+
+
+@on_asyncio
+class TestLeasedMysqlByAiomysql(RowLockBasics):
+    @pytest.fixture
+    def site(self, mysql_empty: str) -> Iterator[RowSite]:
+        with mariadb_site(mysql_empty) as site:
+            url = mysql_empty.replace("mysql:", "mysql+aiomysql:")
+            made = AlchemySite(site.plain, url)
+            made.lease = 30.0
+            yield made

@@ -16,6 +16,7 @@ from aiorwlock_remote import ConfigurationError, LockError, connect, registry
 from aiorwlock_remote.backends.cassandra import CassandraBackend
 from aiorwlock_remote.backends.mariadb import MariadbBackend
 from aiorwlock_remote.backends.memory import open_store
+from aiorwlock_remote.backends.mysql import MysqlBackend
 from aiorwlock_remote.backends.oracle import OracleBackend
 from aiorwlock_remote.backends.postgresql import PostgresqlBackend
 from aiorwlock_remote.backends.redis import RedisBackend
@@ -110,6 +111,7 @@ async def test_ours_import_before_they_are_awaited() -> None:
     for backend in (
         CassandraBackend,
         MariadbBackend,
+        MysqlBackend,
         OracleBackend,
         PostgresqlBackend,
         RedisBackend,

@@ -91,13 +91,12 @@ async def test_trying_takes_no_timeout() -> None:
         ("mysql+aiomysql", "mysql"),
         ("oracle+oracledb", "oracle"),
         ("sqlite+aiosqlite", "sqlite"),
-        ("valkey", "redis"),
-        ("valkeys", "rediss"),
+        ("valkye", "valkey"),
         ("reddis", "redis"),
     ],
 )
 async def test_schemes_of_others(scheme: str, meant: str) -> None:
-    """SQLAlchemy's, valkey-py's, and mistyped ones."""
+    """SQLAlchemy's, and mistyped ones."""
     with pytest.raises(ConfigurationError) as refused:
         await connect(f"{scheme}://host/0")
     assert str(refused.value) == f"unknown store {scheme}://; did you mean {meant}://?"

@@ -26,3 +26,9 @@ def postgresql(tables: str) -> Iterator[LocksSite]:
 def mariadb(mariadb_tables: str) -> Iterator[LocksSite]:
     with mariadb_site(mariadb_tables) as site:
         yield site
+
+
+@pytest.fixture
+def mysql(mysql_tables: str) -> Iterator[LocksSite]:
+    with mariadb_site(mysql_tables) as site:
+        yield site

@@ -17,15 +17,18 @@ from tests.servers.redis import RedisServer
 if TYPE_CHECKING:
     from tests.recipes.occupied_tables import TablePlace
 
-_SLOW = {"postgresql": [pytest.mark.slow], "mariadb": [pytest.mark.slow]}
+_SLOW = {"postgresql", "mariadb", "mysql"}
 _ASYNCIO = pytest.mark.only_on("asyncio", "these libraries know no other loop")
 PLACES = [
     "redis",
     "folder",
     *(
-        pytest.param(f"{library}-{kind}", marks=[_ASYNCIO, *_SLOW.get(kind, [])])
+        pytest.param(
+            f"{library}-{kind}",
+            marks=[_ASYNCIO, pytest.mark.slow] if kind in _SLOW else [_ASYNCIO],
+        )
         for library in ("sqlalchemy", "django")
-        for kind in ("sqlite", "postgresql", "mariadb")
+        for kind in ("sqlite", "postgresql", "mariadb", "mysql")
     ),
 ]
 
@@ -34,6 +37,13 @@ PLACES = [
 def occupied_mariadb(mariadb_server: MariadbServer) -> Iterator[str]:
     """The URL of a database of this worker's."""
     with mariadb_server.database(f"t_{secrets.token_hex(6)}") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def occupied_mysql(mysql_server: MariadbServer) -> Iterator[str]:
+    """The URL of a database of this worker's."""
+    with mysql_server.database(f"t_{secrets.token_hex(6)}") as url:
         yield url
 
 

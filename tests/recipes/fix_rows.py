@@ -60,7 +60,7 @@ def postgresql_site(url: str) -> Iterator[LocksSite]:
 
 @contextmanager
 def mariadb_site(url: str) -> Iterator[LocksSite]:
-    """In a database with our tables."""
+    """The same at a server of MariaDB's or MySQL's."""
     connecting = partial(connected, url, autocommit=False)
     with PlainRows.at(connecting, "%s") as plain:
         plain.make()

@@ -50,7 +50,7 @@ def database(url: str) -> str:
     """An alias for it."""
     scheme, _, rest = url.partition("://")
     engine = "sqlite3" if scheme == "sqlite" else scheme
-    if scheme == "mariadb":
+    if scheme in {"mariadb", "mysql"}:
         engine = "mysql"
         pymysql.install_as_MySQLdb()
     config: dict[str, Any] = {"ENGINE": f"django.db.backends.{engine}"}

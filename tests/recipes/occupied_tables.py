@@ -19,11 +19,16 @@ from tests.servers.mariadb import connected
 
 TABLE = for_sqlalchemy.occupancy_table(MetaData())
 STATUSES = ("pending", "using")
-DRIVERS = {"sqlite": "aiosqlite", "postgresql": "asyncpg", "mariadb": "asyncmy"}
+DRIVERS = {
+    "sqlite": "aiosqlite",
+    "postgresql": "asyncpg",
+    "mariadb": "asyncmy",
+    "mysql": "aiomysql",
+}
 
 
 class TablePlace:
-    """``url``: ``sqlite:///path``, ``postgresql://…`` or ``mariadb://…``."""
+    """``url``: ``sqlite:///path``, ``postgresql://…`` or ``mysql://…``."""
 
     library = "sqlalchemy"
 
@@ -68,7 +73,7 @@ class TablePlace:
         if scheme == "sqlite":
             with closing(sqlite3.connect(path[1:], timeout=30)) as db, db:
                 return db.execute(statement).fetchall()
-        if scheme == "mariadb":
+        if scheme in {"mariadb", "mysql"}:
             with closing(connected(self.url)) as mariadb, mariadb.cursor() as cursor:
                 cursor.execute(statement)
                 return list(cursor.fetchall())

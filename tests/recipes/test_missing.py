@@ -19,6 +19,8 @@ async def test_it_says_where_they_are() -> None:
             locks.occupancy("book", 42)
         with pytest.raises(Unsupported, match="sqlite://, postgresql://"):
             locks.row_lock("invoices", 1)
-        with pytest.raises(Unsupported, match="postgresql:// and mariadb:// have"):
+        with pytest.raises(
+            Unsupported, match="postgresql://, mariadb:// and mysql:// have"
+        ):
             async with locks.mutex("order", 42).in_transaction(object()):
                 pass

@@ -1,4 +1,4 @@
-"""Row locks by ``connect``: on SQLite, PostgreSQL and the double of Oracle."""
+"""Row locks by ``connect``: on each database, and on the double of Oracle."""
 
 from __future__ import annotations
 
@@ -70,6 +70,23 @@ class TestLeasedMariadb(RowLockBasics):
     @pytest.fixture
     def site(self, mariadb_tables: str) -> Iterator[RowSite]:
         with mariadb_site(mariadb_tables) as site:
+            site.lease = LEASE
+            yield site
+
+
+@pytest.mark.only_on("asyncio", "trio's way to a driver is PostgreSQL's")
+class TestMysql(RowLockSuite):
+    @pytest.fixture
+    def site(self, mysql_tables: str) -> Iterator[RowSite]:
+        with mariadb_site(mysql_tables) as site:
+            yield site
+
+
+@pytest.mark.only_on("asyncio", "what differs is in the statements")
+class TestLeasedMysql(RowLockBasics):
+    @pytest.fixture
+    def site(self, mysql_tables: str) -> Iterator[RowSite]:
+        with mariadb_site(mysql_tables) as site:
             site.lease = LEASE
             yield site
 

@@ -31,11 +31,11 @@ CONSTRAINT few_readers CHECK (read_lock_count < 1))
 """
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb"])
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb", "mysql"])
 async def test_texts_stay_texts(name: str, request: pytest.FixtureRequest) -> None:
     """Reasons and keys are bound, whatever is in them."""
     site: LocksSite = request.getfixturevalue(name)
-    wide = " CHARACTER SET utf8mb4" if name == "mariadb" else ""
+    wide = " CHARACTER SET utf8mb4" if name in {"mariadb", "mysql"} else ""
     site.plain.run(
         f"CREATE TABLE odd (id VARCHAR(100){wide} PRIMARY KEY,"
         " lock_mark VARCHAR(9) DEFAULT 'Unlock', read_lock_count INTEGER DEFAULT 0,"
@@ -142,7 +142,7 @@ async def test_a_key_of_another_type(postgresql: LocksSite) -> None:
     assert postgresql.plain.state() == FREE
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb"])
+@pytest.mark.parametrize("name", ["sqlite", "postgresql", "mariadb", "mysql"])
 async def test_a_constraint_of_the_table(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -193,7 +193,11 @@ async def test_a_right_that_is_missing(postgresql: LocksSite) -> None:
             connection.execute(f"DROP ROLE {role}")
 
 
-async def test_a_right_that_is_missing_on_mariadb(mariadb: LocksSite) -> None:
+@pytest.mark.parametrize("name", ["mariadb", "mysql"])
+async def test_a_right_that_is_missing_on_mariadb(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    mariadb: LocksSite = request.getfixturevalue(name)
     database = mariadb.url.rpartition("/")[2]
     user = f"clerk_{database[-12:]}"
     rights = "SELECT, INSERT, UPDATE, DELETE"

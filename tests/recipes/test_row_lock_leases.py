@@ -38,7 +38,12 @@ async def die(site: LocksSite, mode: str, lease: float) -> int | None:
 @pytest.mark.only_on("asyncio", "it is the databases' clock that counts")
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("sqlite", "write"), ("postgresql", "read"), ("mariadb", "write")],
+    [
+        ("sqlite", "write"),
+        ("postgresql", "read"),
+        ("mariadb", "write"),
+        ("mysql", "read"),
+    ],
 )
 async def test_who_died_is_out_of_the_way(
     name: str, mode: str, request: pytest.FixtureRequest

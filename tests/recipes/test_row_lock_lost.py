@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Closed, Locks, connect
 from aiorwlock_remote._util.pending import Pending, map_pending
-from aiorwlock_remote.backends.mariadb.store import MariadbStore
+from aiorwlock_remote.backends.mariadb.store import MariadbStore, MysqlStore
 from aiorwlock_remote.backends.postgresql.store import PostgresqlStore
 from aiorwlock_remote.backends.sqlite.store import SqliteStore
 from aiorwlock_remote.core.row import Plan, Statement
@@ -99,6 +99,7 @@ def cut_off(plan: Plan[Statement, Any]) -> Plan[Statement, Any]:
         ("sqlite", SqliteStore, BackendUnavailable),  # a plan is a transaction
         ("postgresql", PostgresqlStore, AcquireUncertain),
         ("mariadb", MariadbStore, AcquireUncertain),
+        ("mysql", MysqlStore, AcquireUncertain),
     ],
 )
 async def test_locked_and_not_looked_at(

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 OPERATIONS, EVERY = 10_000, 25
 PROCESSES, TURNS = ("asyncio", "trio"), 30
-SITES = ("sqlite", "postgresql", "mariadb")
+SITES = ("sqlite", "postgresql", "mariadb", "mysql")
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[LocksSite]:
         "sqlite": lambda: sqlite_site(request.getfixturevalue("tmp_path")),
         "postgresql": lambda: postgresql_site(ask("tables")),
         "mariadb": lambda: mariadb_site(ask("mariadb_tables")),
+        "mysql": lambda: mariadb_site(ask("mysql_tables")),
     }
     with sites[request.param]() as made:
         yield made
@@ -64,7 +65,10 @@ class Model:
 @pytest.mark.only_on("asyncio", "what is counted is the database's")
 @pytest.mark.parametrize(
     ("site", "operations"),
-    [("sqlite", 1_000), ("postgresql", OPERATIONS), ("mariadb", 2_000)],
+    [
+        *(("sqlite", 1_000), ("postgresql", OPERATIONS)),
+        *(("mariadb", 2_000), ("mysql", 2_000)),
+    ],
     indirect=["site"],
 )
 async def test_random_operations(site: LocksSite, operations: int) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.servers import chosen
 from tests.servers.cassandra_jars import jars
 from tests.servers.clock import off_by
 from tests.servers.process import IP, free_port, needed, takes_connections
@@ -112,6 +113,11 @@ _FORGETFUL = {
 """Changes of the schema are quicker, and gone after a restart."""
 
 
+def _java() -> str:
+    root = chosen.root("java")
+    return root.program("java") if root else needed("java", "default-jre-headless")
+
+
 def node_command(
     folder: Path,
     *,
@@ -127,7 +133,7 @@ def node_command(
 
     ``restarts``: whether it is to know its tables when it is started again.
     """
-    java, lib = needed("java", "default-jre-headless"), jars()
+    java, lib = _java(), jars()
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     text = _YAML.format(

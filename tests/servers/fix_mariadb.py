@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from aiorwlock_remote.backends.mariadb.dialect import MARIADB, MYSQL
 from aiorwlock_remote.backends.mariadb.schema import statements_of
 from tests.servers.mariadb import Mariadb, MariadbServer, prepare, run
 from tests.servers.shared import shared, shared_folder
@@ -17,8 +19,9 @@ StartMariadb = Callable[..., Mariadb]
 
 
 def make_tables(url: str) -> None:
-    """What ``rwlock schema mariadb`` prints."""
-    run(url, *statements_of())
+    """What ``rwlock schema mariadb`` prints, or ``rwlock schema mysql``."""
+    dialect = MYSQL if url.startswith("mysql") else MARIADB
+    run(url, *statements_of(dialect))
 
 
 @pytest.fixture(scope="session")
@@ -52,14 +55,25 @@ def start_mariadb(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[StartMariadb]:
     """Starts a server with our tables: ``start_mariadb(config=…)``."""
+    with starting(Mariadb, tmp_path_factory) as start:
+        yield start
+
+
+@contextmanager
+def starting(
+    kind: type[Mariadb], factory: pytest.TempPathFactory
+) -> Iterator[StartMariadb]:
+    """The servers that are started meanwhile end with it."""
     servers: list[Mariadb] = []
 
     def start(*, config: dict[str, str] | None = None) -> Mariadb:
-        servers.append(Mariadb(tmp_path_factory.mktemp("mariadb"), config))
+        servers.append(kind(factory.mktemp(kind.scheme), config))
         run(servers[-1].root, "CREATE DATABASE app")
         make_tables(servers[-1].url)
         return servers[-1]
 
-    yield start
-    for server in servers:
-        server.close()
+    try:
+        yield start
+    finally:
+        for server in servers:
+            server.close()

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
 
+from tests.servers import chosen
 from tests.servers.database import Database, wait_for
 from tests.servers.process import IP, free_port, needed
 from tests.servers.shared import Facts
 from tests.servers.template import as_user, empty_home, fill, leaving_nothing
 
 _PACKAGE = "mariadb-server"
-_USER = "mysql"
+USER = "mysql"
 OWNER = "root"
 """Who may do anything there, without a password."""
 _KEPT = "/usr/bin:/usr/sbin"
@@ -32,16 +33,25 @@ _SETTINGS = {
 
 
 def _program(name: str) -> str:
+    root = chosen.root("mariadb")
+    if root is not None:
+        return root.program(name)
     kept = shutil.which(name, path=_KEPT)  # not everybody's PATH has it
     return kept or needed(name, _PACKAGE)
 
 
+def _base() -> list[str]:
+    """Where a server that is not installed finds its messages and scripts."""
+    root = chosen.root("mariadb")
+    return [f"--basedir={root.path / 'usr'}"] if root else []
+
+
 def _made() -> Path:
     """The files of a new one, in a folder that its user may enter."""
-    install, home = _program("mariadb-install-db"), empty_home("mariadb", _USER)
+    install, home = _program("mariadb-install-db"), empty_home("mariadb", USER)
     fill(
-        *(home, _USER, install, "--no-defaults", f"--datadir={home / 'data'}"),
-        *("--auth-root-authentication-method=normal", "--skip-test-db"),
+        *(home, USER, install, "--no-defaults", f"--datadir={home / 'data'}"),
+        *("--auth-root-authentication-method=normal", "--skip-test-db", *_base()),
     )
     return home
 
@@ -51,8 +61,8 @@ def _command(home: Path, port: int, settings: Mapping[str, str]) -> list[str]:
     # Each clears its folder of temporary tables when it starts: not of others'.
     own |= {"pid-file": home / "pid", "tmpdir": home}
     options = [f"--{name}={value}" for name, value in {**settings, **own}.items()]
-    command = [_program("mariadbd"), "--no-defaults", *options]
-    return [*as_user(_USER), *command, "--skip-name-resolve"]
+    command = [_program("mariadbd"), "--no-defaults", *_base(), *options]
+    return [*as_user(USER), *command, "--skip-name-resolve"]
 
 
 def connected(url: str, **more: Any) -> pymysql.Connection[Any]:  # noqa: ANN401
@@ -71,7 +81,8 @@ def connected(url: str, **more: Any) -> pymysql.Connection[Any]:  # noqa: ANN401
     )
 
 
-def _serves(url: str) -> bool:
+def serves(url: str) -> bool:
+    """Whether somebody is let in by now."""
     try:
         connected(url, connect_timeout=1).close()
     except pymysql.OperationalError:  # Django makes another class of `pymysql.err`'s
@@ -90,13 +101,14 @@ class Mariadb(Database):
     """One of a test's own, to be stopped and killed. What it told, it keeps."""
 
     program = "MariaDB"
-    user = _USER
+    scheme: ClassVar[str] = "mariadb"
+    user = USER
     made = staticmethod(_made)
 
     @property
     def root(self) -> str:
         """As its superuser, over TCP."""
-        return f"mariadb://{OWNER}@{IP}:{self.port}/"
+        return f"{self.scheme}://{OWNER}@{IP}:{self.port}/"
 
     @property
     def url(self) -> str:
@@ -113,7 +125,7 @@ class Mariadb(Database):
         return _command(self._home, self.port, _SETTINGS | durable | self._config)
 
     def answers(self) -> bool:
-        return _serves(self.root)
+        return serves(self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +134,12 @@ class MariadbServer:
 
     home: Path
     port: int
+    program: str = "MariaDB"
 
     @property
     def root(self) -> str:
         """As its superuser, over TCP."""
-        return f"mariadb://{OWNER}@{IP}:{self.port}/"
+        return f"{self.program.lower()}://{OWNER}@{IP}:{self.port}/"
 
     @property
     def socket(self) -> Path:
@@ -143,7 +156,7 @@ class MariadbServer:
             run(self.root, f"DROP DATABASE {name}")
 
     def wait(self) -> None:
-        wait_for("MariaDB", lambda: _serves(self.root), self.home)
+        wait_for(self.program, lambda: serves(self.root), self.home)
 
 
 def run(url: str, *statements: str) -> list[Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psycopg
 
+from tests.servers import chosen
 from tests.servers.database import Database, wait_for
 from tests.servers.process import IP, free_port, needed
 from tests.servers.shared import Facts
@@ -33,6 +34,9 @@ _SETTINGS = {
 
 
 def _program(name: str) -> str:
+    root = chosen.root("postgresql")
+    if root is not None:
+        return root.program(name)
     kept = sorted(_KEPT.glob(f"*/bin/{name}"))
     return shutil.which(name) or (str(kept[-1]) if kept else needed(name, "postgresql"))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import hiredis
 
+from tests.servers import chosen
 from tests.servers.certificates import Certificates
 from tests.servers.process import free_port, needed
 from tests.servers.server import Server
@@ -33,6 +34,14 @@ def talk(port: int, *commands: Sequence[str | int | bytes]) -> list[Any]:
                 raise answer
             answers.append(answer)
     return answers
+
+
+def redis_program() -> str:
+    """The program of the machine's Redis, or of the server that was chosen."""
+    root = chosen.root("redis")
+    if root is not None:
+        return root.program(chosen.package("redis"))
+    return needed("redis-server", "redis-server")
 
 
 class RedisServer(Server):
@@ -114,7 +123,7 @@ class RedisServer(Server):
     def command(self) -> tuple[str | Path, ...]:
         file = self.folder / "redis.conf"
         file.write_text("".join(f"{line}\n" for line in self._lines()))
-        return needed("redis-server", "redis-server"), file
+        return redis_program(), file
 
     def answers(self) -> bool:
         try:  # where nobody else can be, once it has its ports

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.certificates import Certificates
-from tests.servers.process import free_port, needed, until
-from tests.servers.redis import RedisServer, talk
+from tests.servers.process import free_port, until
+from tests.servers.redis import RedisServer, redis_program, talk
 from tests.servers.server import Server
 
 NAME = "locks"
@@ -52,7 +52,7 @@ class Sentinel(Server):
         lines = (*(f"{name} {value}" for name, value in usual.items()), *self._lines)
         file = self.folder / "sentinel.conf"
         file.write_text("".join(f"{line}\n" for line in lines))
-        return needed("redis-server", "redis-server"), file, "--sentinel"
+        return redis_program(), file, "--sentinel"
 
     def answers(self) -> bool:
         try:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.servers import mariadb, postgresql
+from tests.servers import mariadb, mysql, postgresql
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
 from tests.servers.process import IP, takes_connections, until
@@ -19,8 +19,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("kind", "server_of"),
-    [(mariadb, MariadbServer), (postgresql, PostgresqlServer)],
-    ids=["mariadb", "postgresql"],
+    [
+        *((mariadb, MariadbServer), (mysql, MariadbServer)),
+        (postgresql, PostgresqlServer),
+    ],
+    ids=["mariadb", "mysql", "postgresql"],
 )
 def test_it_ends_with_its_last_user(
     kind: ModuleType,

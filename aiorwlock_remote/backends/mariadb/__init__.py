@@ -1,15 +1,38 @@
-"""MariaDB: each step is one request, waiting tasks poll."""
+"""MariaDB and MySQL: each step is one request, waiting tasks poll."""
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
-from aiorwlock_remote.backends.mariadb.options import Options, check_name, check_timeout
+from aiorwlock_remote.backends.mariadb.options import Options, check_name
 from aiorwlock_remote.cas.driver.external_pool import ExternalPoolBackend
+from aiorwlock_remote.cas.driver.options import check_timeout
+
+
+class AsyncmyBackend(ExternalPoolBackend):
+    """Base of the backends that take a pool of asyncmy or an engine over it."""
+
+    scheme: ClassVar[str]
+
+    def __init__(
+        self,
+        pool: Any,  # noqa: ANN401 - asyncmy.pool.Pool or AsyncEngine
+        *,
+        database: str = "",
+        call_timeout: float = 5.0,
+    ) -> None:
+        from aiorwlock_remote.backends.mariadb.store import STORES  # noqa: PLC0415 - an extra
+
+        options = Options(
+            tables=check_name(self.scheme, database),
+            call_timeout=check_timeout(self.scheme, call_timeout),
+        )
+        tables = database or "the database of the pool"
+        super().__init__(STORES[self.scheme], options, pool, tables)
 
 
 @final
-class MariadbBackend(ExternalPoolBackend):
+class MariadbBackend(AsyncmyBackend):
     """A user's connection pool or engine, passed to ``connect`` in place of a URL.
 
     Use it as ``connect(MariadbBackend(pool))``. The pool belongs to the running asyncio
@@ -27,17 +50,4 @@ class MariadbBackend(ExternalPoolBackend):
         ConfigurationError: The pool is neither of these, or an option has a bad value.
     """
 
-    def __init__(
-        self,
-        pool: Any,  # noqa: ANN401 - asyncmy.pool.Pool or AsyncEngine
-        *,
-        database: str = "",
-        call_timeout: float = 5.0,
-    ) -> None:
-        from aiorwlock_remote.backends.mariadb.store import MariadbStore  # noqa: PLC0415 - an extra
-
-        options = Options(
-            tables=check_name(database), call_timeout=check_timeout(call_timeout)
-        )
-        tables = database or "the database of the pool"
-        super().__init__(MariadbStore, options, pool, tables)
+    scheme = "mariadb"

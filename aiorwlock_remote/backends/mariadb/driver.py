@@ -15,7 +15,11 @@ from asyncmy import connection as connections
 from asyncmy import cursors, pool
 
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.backends.mariadb.dialect import MARIADB, MariadbDialect
+from aiorwlock_remote.backends.mariadb.dialect import (
+    MARIADB,
+    MYSQL,
+    ServerDialect,
+)
 from aiorwlock_remote.backends.mariadb.errors import Error, Failure
 from aiorwlock_remote.backends.mariadb.options import Options
 from aiorwlock_remote.backends.mariadb.schema import statements_of
@@ -51,7 +55,7 @@ class MariadbDriver(Driver[Connection]):
         "MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
         "create_async_engine('mariadb+asyncmy://…')"
     )
-    dialect: MariadbDialect = MARIADB
+    dialect: ServerDialect = MARIADB
     # Set once, so a narrower type is safe.
     options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -78,12 +82,24 @@ class MariadbDriver(Driver[Connection]):
         )
         session = self.dialect.session(SERVER_TIMEOUT_SHARE * options.call_timeout)
         try:
-            await run(connection, *session)
+            await self._set_up(connection, *session)
         except BaseException:
             # Nothing else would close it (test_opening.py).
             self.abort(connection)
             raise
         return connection
+
+    async def _set_up(self, connection: Connection, *session: str) -> None:
+        try:
+            await run(connection, *session)
+        except Error as exc:
+            # Each product lacks a variable that the other one has. The version in the
+            # handshake may be that of a proxy.
+            if errors.code_of(exc) == errors.UNKNOWN_VARIABLE:
+                (result,) = await run(connection, "SELECT VERSION()")
+                ((version,),) = result.rows
+                self.dialect.check_version(version, self.options.where)
+            raise
 
     async def close(self, connection: Connection) -> None:
         await connection.ensure_closed()
@@ -103,19 +119,29 @@ class MariadbDriver(Driver[Connection]):
         return errors.is_broken(error)
 
     def map_error(self, error: BaseException) -> Failure:
-        return errors.from_driver(error, self.options.where)
+        return errors.from_driver(error, self.options.where, self.dialect)
 
     def map_connect_error(self, error: BaseException) -> Failure:
-        return errors.from_connecting(error, self.options.where)
+        return errors.from_connecting(error, self.options.where, self.dialect)
 
     def schema_statements(self) -> Iterable[str]:
-        return statements_of(self.options.tables)
+        return statements_of(self.dialect, self.options.tables)
 
     async def execute(self, statement: str, connection: Connection) -> None:
         await run(connection, statement)
 
     def lend(self, given: object) -> ExternalPool[Connection]:
         return pool_over(given, self, (POOL, partial(AsyncmyPool, driver=self)))
+
+
+class MysqlDriver(MariadbDriver):
+    """The same, for servers of MySQL."""
+
+    pool_hint = (
+        "MysqlBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
+        "create_async_engine('mysql+asyncmy://…')"
+    )
+    dialect = MYSQL
 
 
 class AsyncmyPool:
@@ -199,20 +225,25 @@ async def _first_row(connection: Connection, statement: str) -> Row | None:
         return row
 
 
-def _map_join_error(error: BaseException, where: str) -> Failure:
-    # Servers before MariaDB 11.6.2 do not raise this error: they find no row.
-    if errors.code_of(error) == errors.CHANGED:
-        return lock_not_visible()
-    return errors.from_driver(error, where)
+def transactions_of(dialect: ServerDialect) -> TransactionDriver:
+    """Return how to lock a row in a user's open transaction at such a server."""
 
+    def map_error(error: BaseException, where: str) -> Failure:
+        # Servers before MariaDB 11.6.2 do not raise this error: they find no row.
+        if errors.code_of(error) == errors.CHANGED:
+            return lock_not_visible()
+        return errors.from_driver(error, where, dialect)
 
-TRANSACTIONS = TransactionDriver(
-    connections=(CONNECTION,),
-    package="asyncmy",
-    dialects=("mariadb", "mysql"),
-    first_row=_first_row,
-    in_transaction=lambda connection: cast("bool", connection.get_transaction_status()),
-    is_own=lambda error: bool(errors.code_of(error)),
-    map_error=_map_join_error,
-    begin_hint="await connection.begin()",
-)
+    return TransactionDriver(
+        connections=(CONNECTION,),
+        package="asyncmy",
+        # SQLAlchemy's engines for MariaDB are of either.
+        dialects=tuple(dict.fromkeys((dialect.scheme, "mysql"))),
+        first_row=_first_row,
+        in_transaction=lambda connection: cast(
+            "bool", connection.get_transaction_status()
+        ),
+        is_own=lambda error: bool(errors.code_of(error)),
+        map_error=map_error,
+        begin_hint="await connection.begin()",
+    )

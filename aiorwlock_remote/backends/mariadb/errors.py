@@ -1,7 +1,8 @@
-"""Maps what MariaDB and asyncmy raise to this library's errors, by the server's code.
+"""Maps what servers and asyncmy raise to this library's errors, by the server's code.
 
-A statement that fails has changed nothing, unless the error is about the connection.
-``run`` rolls its transaction back. Only 1020 and 1969 are MariaDB's own codes.
+A statement that fails has changed nothing, unless the error is about the connection or
+the commit. ``run`` rolls its transaction back. MariaDB's own codes are 1020, 1927, 1969
+and 4025; those from 3000 to 4024 and 4031 are MySQL's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ssl
 from asyncmy import errors as asyncmy_errors
 
 from aiorwlock_remote._util.tls import certificate_not_trusted
-from aiorwlock_remote.backends.mariadb.options import EXAMPLE, SCHEMA
+from aiorwlock_remote.backends.mariadb.dialect import ServerDialect
 from aiorwlock_remote.cas import CasContention, RowLocked
 from aiorwlock_remote.errors import (
     BackendError,
@@ -27,34 +28,37 @@ DUPLICATE = 1062
 """Code of an insert whose row exists already."""
 CHANGED = 1020
 """Code for a row newer than the transaction's snapshot: MariaDB 11.6.2 and later."""
+UNKNOWN_VARIABLE = 1193
+"""Code for a session variable that the server does not have."""
 
 # The driver has lost the connection, or the server has ended it: the outcome of the
 # request is not known.
 _CLIENT = range(2000, 3000)
-_GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927}
-_CONTENTION = {1213, CHANGED}
-_LOCKED = {1205, 1969}  # the time to wait for a row was over
+_GONE = {1053, 1152, 1156, 1157, 1158, 1159, 1160, 1161, 1184, 1927, 3169, 4031}
+# The commit failed: it may have been done in part, as by the other members of a group.
+_COMMIT_FAILED = {1180, 3100}
+# 3101: a member of the group has changed the row first, and all have rolled this back.
+_CONTENTION = {1213, CHANGED, 3101}
+_LOCKED = {1205, 1969, 3024, 3572}  # the time to wait for a row was over
+_NOT_LET_IN = {1044, 1045, 1049, 1698, 1130, 1862, 1820, 3118}
+_BAD_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 3098, 3819, 4025}
 _LACKING = (
-    ({1044, 1045, 1049, 1698, 1130, 1862, 1820}, EXAMPLE),
-    ({1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 4025}, SCHEMA),
     (
         {1142, 1143, 1227},
         "GRANT SELECT, INSERT, UPDATE, DELETE ON mutex_locks, and on doormans",
     ),
     ({1665}, "SET GLOBAL binlog_format = 'MIXED'"),
+    ({3159}, "?tls=yes"),
 )
 """Codes for what the server or the user lacks, each with the hint for the user."""
-_TOO_LONG = (
-    "the column is shorter than `rwlock schema mariadb` makes it: widen it by ALTER "
-    "TABLE … MODIFY; if it is resource_type, a shorter name for the resource fits, too"
-)
+OTHER_NAME = "another name for the resource"
 _UNUSABLE = (
     ({1104}, "SET SESSION sql_big_selects = ON"),
     ({1175}, "SET SESSION sql_safe_updates = OFF"),
-    ({1406}, _TOO_LONG),
-    ({1366, 1300, 1264, 1153}, "another name for the resource"),
+    ({1366, 1300, 1264, 1153}, OTHER_NAME),
 )
 """Codes of a bad request or session, each with what to change."""
+_TOO_LONG = 1406
 # Any other one, such as a replica's 1290 or 1040 of a full server, is a server that is
 # not available now and has done nothing.
 
@@ -73,7 +77,7 @@ def is_contention(exc: BaseException) -> bool:
 def is_broken(exc: BaseException) -> bool:
     """Return True if the connection cannot be used again after this error."""
     code = code_of(exc)
-    return not code or code in _CLIENT or code in _GONE
+    return not code or code in _CLIENT or code in _GONE or code in _COMMIT_FAILED
 
 
 def message_of(exc: BaseException) -> str:
@@ -82,7 +86,7 @@ def message_of(exc: BaseException) -> str:
     return " ".join(str(text).split()) or type(exc).__name__
 
 
-def from_driver(exc: BaseException, where: str) -> Failure:
+def from_driver(exc: BaseException, where: str, dialect: ServerDialect) -> Failure:
     """Convert an exception of a request to this library's; ``where``: the server."""
     if isinstance(exc, BackendError | ConfigurationError):
         return exc
@@ -94,23 +98,35 @@ def from_driver(exc: BaseException, where: str) -> Failure:
         return CasContention(what=what, nothing_done=True)
     if code in _LOCKED:
         return RowLocked(what=what, nothing_done=True)
-    for codes, hint in _LACKING:
+    for codes, hint in (
+        (_NOT_LET_IN, dialect.example_url),
+        (_BAD_TABLES, dialect.schema_hint),
+        *_LACKING,
+    ):
         if code in codes:
             return Unsupported(what=what, hint=hint, nothing_done=True)
-    for codes, hint in _UNUSABLE:
+    for codes, hint in (*_UNUSABLE, ({_TOO_LONG}, _too_long(dialect))):
         if code in codes:
             return ConfigurationError(what=what, hint=hint)
     return BackendUnavailable(what=what, nothing_done=True)
 
 
-def from_connecting(exc: BaseException, where: str) -> Failure:
+def _too_long(dialect: ServerDialect) -> str:
+    return (
+        f"the column is shorter than `rwlock schema {dialect.scheme}` makes it: widen "
+        "it by ALTER TABLE … MODIFY; if it is resource_type, a shorter name for the "
+        "resource fits, too"
+    )
+
+
+def from_connecting(exc: BaseException, where: str, dialect: ServerDialect) -> Failure:
     """Convert an exception of connecting to this library's; ``where``: the server."""
     cause: BaseException | None = exc
     while cause is not None:  # asyncmy wraps what TLS raises
         if isinstance(cause, ssl.SSLCertVerificationError):
             return certificate_not_trusted(where, cause.verify_message)
         cause = cause.__cause__ or cause.__context__
-    error = from_driver(exc, where)
+    error = from_driver(exc, where, dialect)
     if isinstance(error, BackendError):
         error.nothing_done = True
     return error

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from aiorwlock_remote.backends.mariadb import errors
-from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT, MariadbDialect
+from aiorwlock_remote.backends.mariadb.dialect import NO_ROW_LIMIT
 from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, Row, run
 from aiorwlock_remote.backends.mariadb.errors import Error
-from aiorwlock_remote.backends.mariadb.options import SCHEMA
 from aiorwlock_remote.backends.mariadb.schema import check_tables
 from aiorwlock_remote.backends.mariadb.statements import (
     ROLLBACK,
@@ -21,19 +20,24 @@ from aiorwlock_remote.backends.mariadb.statements import (
 from aiorwlock_remote.cas.backoff import retry_on_conflict
 from aiorwlock_remote.cas.driver.executor import DriverExecutor, mutex_change_of
 from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
-from aiorwlock_remote.core.row import CONSTRAINT_HINT, Statement, StatementResult
+from aiorwlock_remote.core.row import (
+    CONSTRAINT_HINT,
+    MARKS,
+    Statement,
+    StatementResult,
+)
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
 
 MIN_ROW_LIMIT = 500
 """Most rows that one statement of this package returns, see ``scan``."""
 
-_BAD_MARK = 1292
-"""Server code: the user's column cannot hold a word that a row lock writes there."""
-_CONSTRAINTS = {1048, 1062, 1451, 1452, 4025}
+_NO_NUMBER = 1292
+"""Server code: a text is compared with a number, or stored in its column."""
+_CONSTRAINTS = {1048, 1062, 1451, 1452, 3819, 4025}
 
 
 class MariadbExecutor(DriverExecutor):
-    """Carries out requests on MariaDB, by statements of ``statements.sql``."""
+    """Carries out requests on MariaDB or MySQL, by statements of ``statements.sql``."""
 
     driver: MariadbDriver
 
@@ -41,7 +45,7 @@ class MariadbExecutor(DriverExecutor):
         server = await self.server()
         logged_in()
         check_answers(server, self._where)
-        check_version(self.driver.dialect, server["version"], self._where)
+        self.driver.dialect.check_version(server["version"], self._where)
         check_session(server, self._where)
         owner = self.driver.options.tables or self.driver.options.database
         if not owner:
@@ -49,7 +53,7 @@ class MariadbExecutor(DriverExecutor):
         if not owner:
             raise ConfigurationError(
                 what=f"{self._where}: its connections are in no database",
-                hint="MariadbBackend(pool, database=…)",
+                hint=f"{self.driver.dialect.backend}(pool, database=…)",
             )
         columns = await self.rows("columns", owner=owner)
         keys = await self.rows("keys", owner=owner)
@@ -91,11 +95,11 @@ class MariadbExecutor(DriverExecutor):
             "number": values["i_number"],
             "latest": micros_of(str(values["i_latest"])),
         }
-        statements = step_statements(
+        texts, index = step_statements(
             doorman, mutex, known, self.driver.options.tables, self.driver.dialect
         )
         try:
-            results = await run(connection, *statements)
+            results = await run(connection, *texts)
         except Error as exc:
             if errors.is_broken(exc):
                 raise
@@ -105,10 +109,10 @@ class MariadbExecutor(DriverExecutor):
                 raise
             # Another program has the mutex: the rollback and the look are one request.
             return await self.look(values, connection, ROLLBACK)
-        first = results[0] if mutex == "stay" else results[1]
+        first = results[index]
         # A release counts as done even if another program took the mutex row just
         # before: our grant has ended.
-        if not first.changed or (mutex == "move" and not results[2].changed):
+        if not first.changed or (mutex == "move" and not results[index + 1].changed):
             return await self.look(values, connection)
         # ``last_id`` is the server's clock when the statement began: the answer carries
         # it without a further request.
@@ -136,16 +140,25 @@ class MariadbExecutor(DriverExecutor):
         limited = self.driver.dialect.limit_time(
             text, self.driver.options.call_timeout / 2
         )
+        before, after = limited.before, limited.after
         try:
-            (result, *_) = await run(connection, limited)
+            results = await run(connection, *before, limited.statement, *after)
         except Error as exc:
+            if after and not errors.is_broken(exc):
+                await run(connection, *after)
             code = errors.code_of(exc)
-            if code == _BAD_MARK:
-                raise Unsupported(what=str(exc), hint=SCHEMA) from exc
+            if code == _NO_NUMBER:
+                what = errors.message_of(exc)
+                if any(mark in what for mark in MARKS):
+                    hint = self.driver.dialect.schema_hint
+                    raise Unsupported(what=what, hint=hint) from exc
+                # MySQL refuses the key; to MariaDB it is the number 0.
+                raise ConfigurationError(what=what, hint=errors.OTHER_NAME) from exc
             if code in _CONSTRAINTS:
                 what = errors.message_of(exc)
                 raise ConfigurationError(what=what, hint=CONSTRAINT_HINT) from exc
             raise
+        result = results[len(before)]
         if statement.tells:
             return StatementResult(rows=tuple(result.rows))
         return StatementResult(result.changed)
@@ -184,17 +197,6 @@ def check_answers(server: Mapping[str, str], where: str) -> None:
         raise ConfigurationError(
             what=f"{where}: sql_select_limit keeps rows back",
             hint=f"SET SESSION sql_select_limit = {NO_ROW_LIMIT}",
-        )
-
-
-def check_version(dialect: MariadbDialect, version: str, where: str) -> None:
-    """Raise ``Unsupported`` if the server is too old or of another product."""
-    if not dialect.is_supported(version):
-        least = ".".join(map(str, dialect.min_version))
-        raise Unsupported(
-            what=f"{where}: version {version}",
-            hint=f"{dialect.name} {least} or later is needed; "
-            "MySQL has never been tried",
         )
 
 

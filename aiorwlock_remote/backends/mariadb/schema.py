@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from aiorwlock_remote.backends.mariadb.dialect import MariadbDialect
-from aiorwlock_remote.backends.mariadb.options import SCHEMA
-from aiorwlock_remote.backends.mariadb.statements import statement
+from aiorwlock_remote.backends.mariadb.dialect import ServerDialect
+from aiorwlock_remote.backends.mariadb.statements import schema_statement
 from aiorwlock_remote.cas.driver.schema import TABLES, ExpectedTables, grants
 from aiorwlock_remote.errors import Unsupported
 
 KEY = ["resource_id", "resource_type"]
 _NAME, _INTEGER, _TIME = ("varchar",), ("int",), ("datetime",)
 _TEXT = "longtext", "mediumtext", "text", "varchar"
-_EXPECTED = ExpectedTables(
-    types={
-        "resource_type": _NAME,
-        "resource_id": _INTEGER,
-        "ticket": _TEXT,
-        "acquired_at": _TIME,
-        "active_readers": _TEXT,
-        "has_pending_writer": ("tinyint",),
-        "pending_writer": _TEXT,
-        "updated_at": _TIME,
-        "created_at": _TIME,
-        "version": _TEXT,
-        "record": ("longtext", "mediumtext"),
-    },
-    added_columns={"version": "varchar(32)", "record": "mediumtext"},
-    add_column="ADD COLUMN {} {}",
-    hint=SCHEMA,
-)
+_TYPES = {
+    "resource_type": _NAME,
+    "resource_id": _INTEGER,
+    "ticket": _TEXT,
+    "acquired_at": _TIME,
+    "active_readers": _TEXT,
+    "has_pending_writer": ("tinyint",),
+    "pending_writer": _TEXT,
+    "updated_at": _TIME,
+    "created_at": _TIME,
+    "version": _TEXT,
+    "record": ("longtext", "mediumtext"),
+}
 _EXACT = {"resource_type", "ticket"}
 """Columns whose texts must be equal only if they are the same, byte by byte."""
 
@@ -49,7 +43,7 @@ def check_tables(
     columns: Iterable[tuple[Any, ...]],
     keys: Iterable[tuple[Any, ...]],
     where: str,
-    dialect: MariadbDialect,
+    dialect: ServerDialect,
 ) -> None:
     """Check the columns and unique keys of the two lock tables.
 
@@ -66,13 +60,20 @@ def check_tables(
     for column in (_Column(*row) for row in columns):
         found.setdefault(column.table, {})[column.name] = column
     unique = _unique_keys(keys)
+    expected = ExpectedTables(
+        types=_TYPES,
+        added_columns={"version": "varchar(32)", "record": "mediumtext"},
+        add_column="ADD COLUMN {} {}",
+        hint=dialect.schema_hint,
+    )
     for table, names in TABLES.items():
-        _EXPECTED.check_table(found.get(table), table, where)
+        expected.check_table(found.get(table), table, where)
         engine = next(iter(found[table].values())).engine
         if engine is None:
             raise Unsupported(
                 what=f"{where}: {table} is a view, which cannot be locked row by row",
-                hint=f"rename it, or name the database of the table itself; {SCHEMA}",
+                hint="rename it, or name the database of the table itself; "
+                f"{dialect.schema_hint}",
             )
         if engine != "InnoDB":
             raise Unsupported(
@@ -87,7 +88,7 @@ def check_tables(
             )
         for name in names:
             known = found[table].get(name)
-            _EXPECTED.check_column(table, name, known and known.kind, where)
+            expected.check_column(table, name, known and known.kind, where)
             if known is not None:
                 _check_column(known, where, dialect.collation)
 
@@ -119,9 +120,11 @@ def _unique_keys(keys: Iterable[tuple[Any, ...]]) -> list[tuple[str, list[str]]]
     return [(table, sorted(columns)) for (table, _), columns in found.items()]
 
 
-def statements_of(tables: str = "", user: str = "") -> Iterator[str]:
+def statements_of(
+    dialect: ServerDialect, tables: str = "", user: str = ""
+) -> Iterator[str]:
     """Yield CREATE TABLE for the database ``tables``, and GRANTs to ``user`` if any."""
-    yield statement("schema_locks", tables)
-    yield statement("schema_doormans", tables)
+    yield schema_statement("schema_locks", tables, dialect)
+    yield schema_statement("schema_doormans", tables, dialect)
     if user:
         yield from grants(f"`{tables}`." if tables else "", f"`{user}`@`%`")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from aiorwlock_remote._util.statements import load_statements
-from aiorwlock_remote.backends.mariadb.dialect import MariadbDialect
+from aiorwlock_remote.backends.mariadb.dialect import ServerDialect
 from aiorwlock_remote.cas.driver.executor import MutexChange
 
 DoormanChange = Literal["change", "make", "adopt"]
@@ -14,6 +14,17 @@ DoormanChange = Literal["change", "make", "adopt"]
 # Whatever ``completion_type`` the session has: no new transaction, no disconnect.
 COMMIT = "COMMIT AND NO CHAIN NO RELEASE"
 ROLLBACK = "ROLLBACK AND NO CHAIN NO RELEASE"
+
+
+class StepStatements(NamedTuple):
+    """The statements of one step, to be sent as one request.
+
+    ``doorman`` is the index of the one that changes the doormans row; the next one
+    changes the mutex row, if any does.
+    """
+
+    texts: tuple[str, ...]
+    doorman: int
 
 
 def statement(name: str, tables: str = "", **values: object) -> str:
@@ -24,19 +35,26 @@ def statement(name: str, tables: str = "", **values: object) -> str:
     return _fill(name, tables, {key: literal(value) for key, value in values.items()})
 
 
+def schema_statement(name: str, tables: str, dialect: ServerDialect) -> str:
+    """Return the statement ``name`` of ``statements.sql``, which creates a table.
+
+    ``tables``: database of the table; empty for that of the connection.
+    """
+    return _fill(name, tables, {"collation": dialect.collation})
+
+
 def step_statements(
     doorman: DoormanChange,
     mutex: MutexChange,
     values: Mapping[str, object],
     tables: str,
-    dialect: MariadbDialect,
-) -> tuple[str, ...]:
+    dialect: ServerDialect,
+) -> StepStatements:
     """Return the SQL of a swap: it changes both rows of a resource, or neither.
 
-    Rows are changed only if they are as the swap expects. A single statement if the
-    mutex row stays as it is, else a transaction. ``doorman`` and ``mutex`` name the
-    change of each row, ``values`` are the swap's parameters, and ``tables`` is the
-    database of the tables; empty for that of the connection.
+    Rows are changed only if they are as the swap expects. ``doorman`` and ``mutex``
+    name the change of each row, ``values`` are the swap's parameters, and ``tables`` is
+    the database of the tables; empty for that of the connection.
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)
@@ -47,12 +65,17 @@ def step_statements(
     else:
         free = values["i_ticket"] is None
         known["seat"] = _fill("free" if free else "taken", tables, known)
-    first = _fill(doorman, tables, known)
-    if "wait" in values and doorman == "change":
-        first = dialect.limit_lock_wait(first, values["wait"])
-    if mutex == "stay":
-        return (first,)
-    return "START TRANSACTION", first, _fill(mutex, tables, known), COMMIT
+    changes: tuple[str, ...] = (_fill(doorman, tables, known),)
+    wait = values.get("wait")
+    if isinstance(wait, int | float) and doorman == "change":
+        lock = _fill("lock", tables, known)
+        changes = dialect.limit_lock_wait(changes[0], lock, wait)
+    index = len(changes) - 1
+    if mutex != "stay":
+        changes = *changes, _fill(mutex, tables, known)
+    if len(changes) == 1:
+        return StepStatements(changes, index)
+    return StepStatements(("START TRANSACTION", *changes, COMMIT), index + 1)
 
 
 def literal(value: object) -> str:

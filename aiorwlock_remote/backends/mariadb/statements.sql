@@ -1,6 +1,7 @@
--- The statements of the MariaDB store, by name. {schema} stands for nothing, or for the
--- database of the tables and a dot; the other names for values, as `statements.py`
--- writes them: texts as X'…', so that no mode of the server changes what they mean.
+-- The statements of MariaDB and MySQL, by name. {schema} stands for nothing, or for the
+-- database of the tables and a dot, {collation} for its name; the other names for
+-- values, as `statements.py` writes them: texts as X'…', so that no mode of the server
+-- changes what they mean.
 --
 -- A step is one request: one statement, or a few between START TRANSACTION and COMMIT.
 -- The doormans row is changed first: it is the lock between programs of this library;
@@ -24,6 +25,11 @@ SET active_readers = {n_readers}, has_pending_writer = {n_waits},
   version = {n_version}, record = {record}
 WHERE resource_type = {kind} AND resource_id = {number} AND version = {i_version}
   AND {in_time} AND {seat}
+
+-- Before a change whose wait for the row has a limit of its own, where only reads can.
+-- name: lock
+SELECT 1 FROM {schema}doormans
+WHERE resource_type = {kind} AND resource_id = {number} FOR UPDATE
 
 -- name: make
 INSERT INTO {schema}doormans (
@@ -117,13 +123,13 @@ SELECT CAST(k.resource_type AS BINARY), k.resource_id,
 FROM (
   (
     SELECT resource_type, resource_id FROM {schema}doormans
-    WHERE resource_type >= {kind}
-      AND (resource_type > {kind} OR resource_id > {number})
+    WHERE resource_type > {kind}
+      OR (resource_type = {kind} AND resource_id > {number})
     ORDER BY resource_type, resource_id LIMIT 500
   ) UNION (
     SELECT resource_type, resource_id FROM {schema}mutex_locks
-    WHERE resource_type >= {kind}
-      AND (resource_type > {kind} OR resource_id > {number})
+    WHERE resource_type > {kind}
+      OR (resource_type = {kind} AND resource_id > {number})
     ORDER BY resource_type, resource_id LIMIT 500
   )
   ORDER BY resource_type, resource_id LIMIT 500
@@ -136,22 +142,26 @@ ORDER BY k.resource_type, k.resource_id
 -- name: portion
 SELECT CAST(resource_type AS BINARY), resource_id FROM (
   SELECT resource_type, resource_id FROM {schema}doormans
-  WHERE resource_type >= {kind}
-    AND (resource_type > {kind} OR resource_id > {number})
+  WHERE resource_type > {kind}
+    OR (resource_type = {kind} AND resource_id > {number})
   ORDER BY resource_type, resource_id LIMIT {most}
 ) AS k
 ORDER BY k.resource_type DESC, k.resource_id DESC LIMIT 1
 
 -- Deletes, of the doormen between two keys, those not used for so many seconds whose
 -- mutex is free. The keys bound what is read and, whatever the isolation, what is locked.
+-- They are compared as MySQL understands, too: it would read all of a type. For NOT EXISTS
+-- it would read all of mutex_locks.
 -- name: forget
 DELETE FROM {schema}doormans
-WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {number})
-  AND resource_type <= {last_kind}
-  AND (resource_type < {last_kind} OR resource_id <= {last_number})
+WHERE (resource_type > {kind} OR (resource_type = {kind} AND resource_id > {number}))
+  AND (
+    resource_type < {last_kind}
+    OR (resource_type = {last_kind} AND resource_id <= {last_number})
+  )
   AND updated_at < UTC_TIMESTAMP(6) - INTERVAL {seconds} SECOND
-  AND NOT EXISTS (
-    SELECT 1 FROM {schema}mutex_locks AS m
+  AND 0 = (
+    SELECT count(*) FROM {schema}mutex_locks AS m
     WHERE m.resource_type = doormans.resource_type
       AND m.resource_id = doormans.resource_id
   )
@@ -159,7 +169,8 @@ WHERE resource_type >= {kind} AND (resource_type > {kind} OR resource_id > {numb
 -- name: server
 SHOW VARIABLES WHERE variable_name IN (
   'version', 'tx_isolation', 'transaction_isolation', 'sql_mode', 'sql_select_limit',
-  'read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on'
+  'read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on',
+  'group_replication_group_name', 'group_replication_single_primary_mode'
 )
 
 -- name: owner
@@ -187,7 +198,7 @@ CREATE TABLE IF NOT EXISTS {schema}mutex_locks (
   ticket varchar(512) NOT NULL,
   acquired_at datetime(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   PRIMARY KEY (resource_type, resource_id)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}
 
 -- name: schema_doormans
 CREATE TABLE IF NOT EXISTS {schema}doormans (
@@ -201,4 +212,4 @@ CREATE TABLE IF NOT EXISTS {schema}doormans (
   version varchar(32),
   record mediumtext,
   PRIMARY KEY (resource_type, resource_id)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}

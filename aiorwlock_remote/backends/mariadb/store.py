@@ -1,4 +1,4 @@
-"""``mariadb://`` — locks in two tables of a MariaDB database."""
+"""``mariadb://``, ``mysql://`` — locks in two tables of a MariaDB or MySQL database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any, ClassVar
 import anyio
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
-from aiorwlock_remote.backends.mariadb.driver import TRANSACTIONS, MariadbDriver
+from aiorwlock_remote.backends.mariadb.driver import (
+    MariadbDriver,
+    MysqlDriver,
+    transactions_of,
+)
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.backends.mariadb.statements import statement
@@ -60,7 +64,8 @@ class MariadbStore(TableStore):
         values = self._mutex_row(resource, ticket)
         # ``seen`` does not lock: it shows whether the snapshot has our mutex row.
         texts = (statement(name, tables, **values) for name in ("seen", "join"))
-        await lock_row(TRANSACTIONS, transaction, *texts)
+        transactions = transactions_of(self._driver.dialect)
+        await lock_row(transactions, transaction, *texts)
 
     async def joined(self, resource: Resource, ticket: str) -> bool:
         values = self._mutex_row(resource, ticket)
@@ -90,6 +95,13 @@ class MariadbStore(TableStore):
         if server.get("wsrep_on") == "ON":
             meaning = "let all programs lock at one node: nodes lag behind each other"
             yield Finding("cluster", "Galera", meaning, "note")
+        if server.get("group_replication_group_name"):
+            single = server["group_replication_single_primary_mode"] == "ON"
+            meaning = "a failover may lose what its successor has not yet received"
+            if not single:
+                meaning = "let all programs lock at one primary: others lag behind"
+            mode = "single" if single else "multi"
+            yield Finding("cluster", f"group, {mode}-primary", meaning, "note")
         yield await clock_finding(self._executor, self._event_loop.clock)
 
     async def forget(self, seconds: float, after: Key = FIRST_KEY) -> Key | None:
@@ -107,4 +119,15 @@ class MariadbStore(TableStore):
         return {"kind": kind, "number": number, "ticket": ticket}
 
 
-open_store: Opener = MariadbStore.open_url
+class MysqlStore(MariadbStore):
+    """The same tables and steps in a MySQL database."""
+
+    scheme = "mysql"
+    driver_type = MysqlDriver
+
+
+STORES: dict[str, type[MariadbStore]] = {
+    store.scheme: store for store in (MariadbStore, MysqlStore)
+}
+open_mariadb: Opener = MariadbStore.open_url
+open_mysql: Opener = MysqlStore.open_url

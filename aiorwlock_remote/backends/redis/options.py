@@ -1,4 +1,7 @@
-"""Connection options of the Redis store, read from a URL (``redis+cluster://``, …)."""
+"""Connection options of the Redis store, read from a URL (``redis+cluster://``, …).
+
+``valkey://`` and ``valkeys://`` mean the same as ``redis://`` and ``rediss://``.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ def options_of(
         ConfigurationError: A part of the URL is invalid, or it contradicts an argument.
     """
     kind, _, found_by = address.scheme.partition("+")
-    local, secured = kind == "unix", kind == "rediss"
+    local, secured = kind == "unix", kind in {"rediss", "valkeys"}
     asked, cluster = found_by == "sentinel", found_by == "cluster"
     address.only(
         *(*_COMMON, *(TLS_OPTIONS if secured else ()), *(_SENTINEL if asked else ()))

@@ -308,6 +308,8 @@ async def open_store(
 ) -> RedisStore:
     """Open the store of a URL: ``redis``, ``rediss``, ``unix``, +sentinel or +cluster.
 
+    ``valkey`` and ``valkeys`` are other names of ``redis`` and ``rediss``.
+
     ``wake(resource, 0.0)`` is called in ``loop`` when a waiter for the resource may be
     granted now.
 

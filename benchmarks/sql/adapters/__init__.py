@@ -18,11 +18,16 @@ MARIADB_OURS = "aiorwlock-remote, MariaDB"
 MARIADB_ROWS = "row lock, MariaDB"
 GET_LOCK = "GET_LOCK"
 MARIADB_DLOCK = "sqlalchemy-dlock, MariaDB"
+MYSQL_FLOOR = "MySQL floor"
+MYSQL_OURS = "aiorwlock-remote, MySQL"
+MYSQL_ROWS = "row lock, MySQL"
+MYSQL_GET_LOCK = "GET_LOCK, MySQL"
 SQLITE_FLOOR = "SQLite floor"
 SQLITE_OURS = "aiorwlock-remote, SQLite"
 
 POSTGRESQL = (FLOOR, PSYCOPG, OURS, ROWS, ADVISORY, DLOCK)
 MARIADB = (MARIADB_FLOOR, MARIADB_OURS, MARIADB_ROWS, GET_LOCK, MARIADB_DLOCK)
+MYSQL = (MYSQL_FLOOR, MYSQL_OURS, MYSQL_ROWS, MYSQL_GET_LOCK)
 SQLITE = (SQLITE_FLOOR, SQLITE_OURS)
 
 _PLACES = {
@@ -38,6 +43,10 @@ _PLACES = {
     GET_LOCK: ("sql.adapters.by_asyncmy", "connect_get_lock"),
     MARIADB_DLOCK: ("sql.adapters.dlock", "connect"),
     MARIADB_OURS: ("harness.ours", "connect"),
+    MYSQL_FLOOR: ("sql.adapters.by_asyncmy", "connect_floor"),
+    MYSQL_OURS: ("harness.ours", "connect"),
+    MYSQL_ROWS: ("sql.adapters.rows", "connect"),
+    MYSQL_GET_LOCK: ("sql.adapters.by_asyncmy", "connect_get_lock"),
     SQLITE_FLOOR: ("sql.adapters.by_sqlite3", "connect_floor"),
     SQLITE_OURS: ("harness.ours", "connect"),
 }

@@ -1,4 +1,4 @@
-"""MariaDB by asyncmy: the floor, and the session locks of ``GET_LOCK``."""
+"""MariaDB and MySQL by asyncmy: the floor, and the session locks of ``GET_LOCK``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _SessionClient:
 
 
 class _SessionLock:
-    """A lock of a session of MariaDB: it writes nothing and ends with the session."""
+    """A lock of a session: it writes nothing and ends with the session."""
 
     def __init__(self, pool: Connections[Any], key: str) -> None:
         self._pool = pool

@@ -15,7 +15,8 @@ from tests.servers.proxy import Proxy
 def through(server: MariadbServer, url: str) -> Iterator[tuple[Proxy, str]]:
     """The proxy, and the URL of that database that leads through it."""
     with Proxy(server.port) as proxy:
-        yield proxy, f"mariadb://{OWNER}@{IP}:{proxy.port}/{url.rpartition('/')[2]}"
+        scheme, database = url.partition(":")[0], url.rpartition("/")[2]
+        yield proxy, f"{scheme}://{OWNER}@{IP}:{proxy.port}/{database}"
 
 
 async def quiet(proxy: Proxy) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import asyncmy
 
-from aiorwlock_remote.backends.mariadb import MariadbBackend
+from aiorwlock_remote.backends.mariadb import AsyncmyBackend
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
+from tests.backends.mariadb.products import product_of
 
 STRICT = "SET SESSION sql_mode = 'STRICT_ALL_TABLES'"
 FOUND_ROWS = 2
@@ -26,7 +27,7 @@ async def pool_of(
     database: str | None = None,
     patience: float = 2,
     **more: Any,  # noqa: ANN401 - of asyncmy.connect
-) -> AsyncIterator[MariadbBackend]:
+) -> AsyncIterator[AsyncmyBackend]:
     """Autocommit is off, as is usual with this driver."""
     options = options_of(parse(url))
     pool = await asyncmy.create_pool(
@@ -39,7 +40,8 @@ async def pool_of(
         **{"init_command": STRICT, **more},
     )
     try:
-        yield MariadbBackend(pool, database=database or "", call_timeout=patience)
+        backend = product_of(url).backend
+        yield backend(pool, database=database or "", call_timeout=patience)
     finally:
         pool.close()
         await asyncio.wait_for(pool.wait_closed(), 30)

@@ -6,11 +6,11 @@ import pymysql
 import pytest
 
 from aiorwlock_remote._util.driver_loop import DriverLoop
-from aiorwlock_remote.backends.mariadb.driver import MariadbDriver
 from aiorwlock_remote.backends.mariadb.executor import MariadbExecutor
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.cas.driver.pool import ConnectionPool
 from aiorwlock_remote.core.url import parse
+from tests.backends.mariadb.products import product_of
 from tests.cas.differential import Comparison, compare
 from tests.servers.mariadb import connected
 
@@ -21,7 +21,7 @@ class MariadbTables:
     """See ``Database``."""
 
     def __init__(self, url: str) -> None:
-        self._driver = MariadbDriver(options_of(parse(url)))
+        self._driver = product_of(url).driver(options_of(parse(url)))
         self._foreign: pymysql.Connection = connected(url)
 
     def desk(self, side: DriverLoop) -> MariadbExecutor:
@@ -43,13 +43,13 @@ class MariadbTables:
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_stories(mariadb_tables: str, seed: int) -> None:
-    seen = await compare(MariadbTables(mariadb_tables), 2_500, seed)
+async def test_stories(db_tables: str, seed: int) -> None:
+    seen = await compare(MariadbTables(db_tables), 2_500, seed)
     assert len(seen) > 12, seen
 
 
-async def test_a_wrong_expectation_is_found(mariadb_tables: str) -> None:
-    tables = MariadbTables(mariadb_tables)
+async def test_a_wrong_expectation_is_found(db_tables: str) -> None:
+    tables = MariadbTables(db_tables)
     async with Comparison(tables, 7, forgets=True) as comparison:
         with pytest.raises(AssertionError):
             await comparison.run(20_000)

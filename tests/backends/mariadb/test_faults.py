@@ -6,7 +6,6 @@ from contextlib import suppress
 from functools import partial
 
 import anyio
-import pymysql
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, connect
@@ -22,6 +21,7 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Store
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
+from tests.backends.mariadb.products import kill, product_of, sessions, waiting
 from tests.cas.open_stores import ORDER, acquire, opened
 from tests.renewals import renewed
 from tests.servers.mariadb import MariadbServer, connected, run
@@ -43,10 +43,10 @@ def lose(proxy: Proxy, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_an_acquire_whose_answer_is_lost(
-    mariadb_tables: str, mariadb_server: MariadbServer, when: str
+    db_tables: str, db_server: MariadbServer, when: str
 ) -> None:
     """It holds, or nothing does; who asks again gets the truth."""
-    with through(mariadb_server, mariadb_tables) as (proxy, url):
+    with through(db_server, db_tables) as (proxy, url):
         async with opened(url) as store:
             await quiet(proxy)
             lose(proxy, when)
@@ -55,15 +55,15 @@ async def test_an_acquire_whose_answer_is_lost(
             assert not caught.value.nothing_done
             taken = Withdraw("g", Mode.WRITE, ("t1",))
             assert isinstance(await store.step(ORDER, taken), Withdrawn)
-            assert run(mariadb_tables, SEATS) == []
+            assert run(db_tables, SEATS) == []
             assert isinstance(await store.step(ORDER, acquire("t2")), Granted)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_release_whose_answer_is_lost(
-    mariadb_tables: str, mariadb_server: MariadbServer, when: str
+    db_tables: str, db_server: MariadbServer, when: str
 ) -> None:
-    with through(mariadb_server, mariadb_tables) as (proxy, url):
+    with through(db_server, db_tables) as (proxy, url):
         async with opened(url) as store:
             await quiet(proxy)
             await store.step(ORDER, acquire("t1"))
@@ -73,12 +73,12 @@ async def test_a_release_whose_answer_is_lost(
                     lose(proxy, when)
                 else:  # its first byte leaves before the transaction has ended
                     proxy.mute()
-                    await wait_until(partial(nobody_holds, mariadb_tables), 20)
+                    await wait_until(partial(nobody_holds, db_tables), 20)
                     proxy.cut()
             reply = await store.step(ORDER, Release("t1"))
             assert isinstance(reply, Released)
             assert reply.held == (when == "before")
-            assert run(mariadb_tables, SEATS) == []
+            assert run(db_tables, SEATS) == []
 
 
 async def refused(store: Store, command: Command) -> None:
@@ -90,29 +90,29 @@ async def nobody_holds(tables: str) -> bool:
     return run(tables, SEATS) == []
 
 
-async def test_a_row_that_is_locked_for_long(mariadb_tables: str) -> None:
+async def test_a_row_that_is_locked_for_long(db_tables: str) -> None:
     """The server gives up before we do: so it is known that nothing was done."""
-    async with opened(f"{mariadb_tables}?call_timeout=1") as store:
+    async with opened(f"{db_tables}?call_timeout=2") as store:
         await store.step(ORDER, acquire("t1"))
-        with connected(mariadb_tables, autocommit=False) as foreign:
+        with connected(db_tables, autocommit=False) as foreign:
             foreign.query("UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)")
             with pytest.raises(BackendUnavailable) as caught:
                 await store.step(ORDER, Release("t1"))
             assert caught.value.nothing_done
-            assert "max_statement_time" in str(caught.value)
+            assert product_of(db_tables).too_long in str(caught.value)
         reply = await store.step(ORDER, Release("t1"))
         assert isinstance(reply, Released)
         assert reply.held
-        assert run(mariadb_tables, SEATS) == []
+        assert run(db_tables, SEATS) == []
 
 
-async def test_a_seat_that_is_locked_for_long(mariadb_tables: str) -> None:
+async def test_a_seat_that_is_locked_for_long(db_tables: str) -> None:
     """The doorman was changed by then, and is as it was."""
-    async with opened(f"{mariadb_tables}?call_timeout=1") as store:
+    async with opened(f"{db_tables}?call_timeout=2") as store:
         await store.step(ORDER, acquire("t1"))
         await store.step(ORDER, Release("t1"))
-        version = run(mariadb_tables, "SELECT version FROM doormans")
-        with connected(mariadb_tables, autocommit=False) as foreign:
+        version = run(db_tables, "SELECT version FROM doormans")
+        with connected(db_tables, autocommit=False) as foreign:
             foreign.query(
                 "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
                 " VALUES ('order', 42, 'theirs')"
@@ -120,14 +120,14 @@ async def test_a_seat_that_is_locked_for_long(mariadb_tables: str) -> None:
             with pytest.raises(BackendUnavailable) as caught:
                 await store.step(ORDER, acquire("t2"))
             assert caught.value.nothing_done
-            assert run(mariadb_tables, "SELECT version FROM doormans") == version
+            assert run(db_tables, "SELECT version FROM doormans") == version
         assert isinstance(await store.step(ORDER, acquire("t2")), Granted)
 
 
-async def test_a_session_that_is_killed_while_it_waits(mariadb_tables: str) -> None:
-    async with opened(mariadb_tables) as store:
+async def test_a_session_that_is_killed_while_it_waits(db_tables: str) -> None:
+    async with opened(db_tables) as store:
         await store.step(ORDER, acquire("t1"))
-        with connected(mariadb_tables, autocommit=False) as foreign:
+        with connected(db_tables, autocommit=False) as foreign:
             foreign.query("UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)")
             failed: list[BaseException] = []
             async with anyio.create_task_group() as group:
@@ -138,16 +138,16 @@ async def test_a_session_that_is_killed_while_it_waits(mariadb_tables: str) -> N
                     failed.append(caught.value)
 
                 group.start_soon(release)
-                await wait_until(lambda: killed(mariadb_tables), 30)
+                await wait_until(lambda: killed(db_tables), 30)
             assert failed
         reply = await store.step(ORDER, Release("t1"))
         assert isinstance(reply, Released)
         assert reply.held
 
 
-async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
-    first = connect(mariadb_tables, lease=3)
-    async with first as locks, connect(mariadb_tables) as others:
+async def test_a_waiter_survives_lost_connections(db_tables: str) -> None:
+    first = connect(db_tables, lease=3)
+    async with first as locks, connect(db_tables) as others:
         held = await locks.mutex("order", 42).acquire()
         entered = anyio.Event()
         async with anyio.create_task_group() as group:
@@ -162,7 +162,7 @@ async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
             group.start_soon(wait)
             await wait_until(queued, 30)
             for _ in range(5):
-                kill(mariadb_tables, "TRUE")
+                kill(db_tables, *sessions(db_tables))
                 await anyio.sleep(0.05)
             with suppress(BackendError):  # then its lease ends
                 await held.release()
@@ -173,10 +173,10 @@ async def test_a_waiter_survives_lost_connections(mariadb_tables: str) -> None:
 @pytest.mark.only_on("asyncio", "the keeper has a loop of its own")
 @pytest.mark.usefixtures("renewed_often")
 async def test_a_silent_server_ends_no_lease(
-    mariadb_tables: str, mariadb_server: MariadbServer
+    db_tables: str, db_server: MariadbServer
 ) -> None:
     """Renewals are tried again until the deadline."""
-    with through(mariadb_server, mariadb_tables) as (proxy, url):
+    with through(db_server, db_tables) as (proxy, url):
         hurried = connect(f"{url}?call_timeout=0.3", connect_timeout=1)
         async with hurried as locks, locks.mutex("order", 42) as held:
             await renewed(held)
@@ -186,18 +186,7 @@ async def test_a_silent_server_ends_no_lease(
             await renewed(held)
 
 
-def kill(url: str, which: str) -> int:
-    """Sessions in that database; how many."""
-    query = "SELECT id FROM information_schema.processlist"
-    ours = f"db = DATABASE() AND id <> CONNECTION_ID() AND {which}"
-    with connected(url) as connection, connection.cursor() as cursor:
-        cursor.execute(f"{query} WHERE {ours}")
-        ids = [number for (number,) in cursor.fetchall()]
-        for number in ids:
-            with suppress(pymysql.OperationalError):  # gone by itself
-                cursor.execute(f"KILL {number}")
-    return len(ids)
-
-
 async def killed(url: str) -> bool:
-    return kill(url, "command = 'Query' AND time_ms > 100") > 0
+    found = waiting(url)
+    kill(url, *found)
+    return bool(found)

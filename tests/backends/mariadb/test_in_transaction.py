@@ -12,6 +12,7 @@ from aiorwlock_remote import ConfigurationError, connect
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.pools import pool_of
+from tests.backends.mariadb.products import MARIADB_PRODUCT
 from tests.cas.in_transaction_suite import (
     BOOK,
     BOOKED,
@@ -41,7 +42,8 @@ class Asyncmy(User):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.engine = url.replace("mariadb:", "mariadb+asyncmy:")
+        scheme, _, rest = url.partition(":")
+        self.engine = f"{scheme}+asyncmy:{rest}"
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Connection]:
@@ -70,9 +72,9 @@ class Asyncmy(User):
 
 
 @pytest.fixture
-def user(mariadb_tables: str) -> Asyncmy:
-    run(mariadb_tables, "CREATE TABLE booked (n integer)")
-    return Asyncmy(mariadb_tables)
+def user(db_tables: str) -> Asyncmy:
+    run(db_tables, "CREATE TABLE booked (n integer)")
+    return Asyncmy(db_tables)
 
 
 class TestMariadb(JoinSuite):
@@ -85,6 +87,7 @@ class TestMariadb(JoinSuite):
             await user.ask(connection, "COMMIT")
             assert await user.free() == 1
 
+    @pytest.mark.parametrize("product", [MARIADB_PRODUCT], ids=str, indirect=True)
     async def test_a_server_that_refuses_old_snapshots(self, user: Asyncmy) -> None:
         """As it is from MariaDB 11.6.2 on: an error instead of no row."""
         async with connect(user.url) as locks, user.opened() as connection:

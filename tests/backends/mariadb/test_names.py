@@ -10,6 +10,7 @@ import pytest
 
 from aiorwlock_remote import Locks, connect
 from tests.backends.mariadb.pools import pool_of
+from tests.backends.mariadb.products import MYSQL_PRODUCT, Product
 from tests.servers.mariadb import connected, run
 from tests.servers.plain_mariadb import PlainMariadb
 
@@ -41,9 +42,9 @@ async def all_held(locks: Locks) -> AsyncIterator[None]:
         assert await held.release()
 
 
-async def test_all_are_locks_of_their_own(mariadb_tables: str) -> None:
+async def test_all_are_locks_of_their_own(db_tables: str) -> None:
     assert len({*NAMES}) == len(NAMES)
-    async with connect(mariadb_tables) as locks, connect(mariadb_tables) as others:
+    async with connect(db_tables) as locks, connect(db_tables) as others:
         async with all_held(locks):
             for name in NAMES:
                 assert await others.mutex(name, 1).try_acquire() is None
@@ -54,14 +55,14 @@ async def test_all_are_locks_of_their_own(mariadb_tables: str) -> None:
             pass
 
 
-async def test_a_foreign_ticket_that_looks_like_ours(mariadb_tables: str) -> None:
-    plain = PlainMariadb(mariadb_tables, "")
+async def test_a_foreign_ticket_that_looks_like_ours(db_tables: str) -> None:
+    plain = PlainMariadb(db_tables, "")
     tickets = ("t", "t ", "T", "t\\", "t'")
     for one, other in combinations(tickets, 2):
         assert plain.take(("order", 1), one)
         assert not plain.free(("order", 1), other)
         assert plain.free(("order", 1), one)
-    async with connect(mariadb_tables) as locks:
+    async with connect(db_tables) as locks:
         assert await locks.acquire_mutex_lock("order", 1, "t")
         plain.put(("order", 1), "t ")
         assert not await locks.release_mutex_lock("order", 1, "t")
@@ -69,13 +70,17 @@ async def test_a_foreign_ticket_that_looks_like_ours(mariadb_tables: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_whatever_mode_the_server_has(mariadb_tables: str, mode: str) -> None:
+async def test_whatever_mode_the_server_has(
+    db_tables: str, product: Product, mode: str
+) -> None:
     """Over a pool of somebody else's, whose sessions begin like that."""
+    if product is MYSQL_PRODUCT:
+        mode = mode.replace(",ORACLE", "")
     begin = f"SET SESSION sql_mode = '{mode}', time_zone = '-11:00'"
     async with (
-        pool_of(mariadb_tables, init_command=begin) as backend,
+        pool_of(db_tables, init_command=begin) as backend,
         connect(backend) as locks,
-        connect(mariadb_tables) as others,
+        connect(db_tables) as others,
     ):
         async with all_held(locks):
             assert await others.mutex("'", 1).try_acquire() is None
@@ -85,18 +90,18 @@ async def test_whatever_mode_the_server_has(mariadb_tables: str, mode: str) -> N
             assert held.fence > before
 
 
-async def test_times_are_in_utc_whatever_the_zone(mariadb_tables: str) -> None:
+async def test_times_are_in_utc_whatever_the_zone(db_tables: str) -> None:
     """A published INSERT leaves ``acquired_at`` to the table."""
-    with connected(mariadb_tables, init_command="SET time_zone = '+13:00'") as far:
+    with connected(db_tables, init_command="SET time_zone = '+13:00'") as far:
         far.query(
             "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
             " VALUES ('order', 1, 'theirs')"
         )
     ((age,),) = run(
-        mariadb_tables,
+        db_tables,
         "SELECT TIMESTAMPDIFF(SECOND, acquired_at, UTC_TIMESTAMP()) FROM mutex_locks",
     )
     assert abs(age) < 60
-    async with connect(mariadb_tables) as locks:
+    async with connect(db_tables) as locks:
         (found,) = [d async for d in locks.stale(older_than=0)]
         assert abs(found.holders[0].age) < 60

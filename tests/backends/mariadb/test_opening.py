@@ -8,9 +8,20 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, Unsupported, connect
-from aiorwlock_remote.backends.mariadb.dialect import MARIADB, MariadbDialect
-from aiorwlock_remote.backends.mariadb.executor import check_version
+from aiorwlock_remote.backends.mariadb.dialect import (
+    MARIADB,
+    MYSQL,
+    ServerDialect,
+    product_of,
+)
 from aiorwlock_remote.backends.mariadb.schema import statements_of
+from tests.backends.mariadb.pools import pool_of
+from tests.backends.mariadb.products import (
+    MARIADB_PRODUCT,
+    MYSQL_PRODUCT,
+    Product,
+    sessions,
+)
 from tests.servers.mariadb import OWNER, MariadbServer, run
 from tests.servers.process import IP, free_port
 
@@ -20,7 +31,7 @@ pytestmark = [
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 NAME = "varchar(512) CHARACTER SET utf8mb4 COLLATE utf8mb4"
-SHORT = NAME.replace("512", "200") + "_nopad_bin NOT NULL"
+SHORT = "varchar(200) CHARACTER SET utf8mb4 COLLATE {exact} NOT NULL"
 one_loop = pytest.mark.only_on("asyncio", "what the server says is the same on both")
 
 
@@ -47,25 +58,20 @@ async def mended(url: str, said: str, error: str) -> None:
 
 
 async def test_a_session_that_cannot_be_set_up_is_left(
-    mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
+    db_tables: str, product: Product, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logged in, and refused or cut off before it is of any use."""
     unfit = ("SET SESSION sql_mode = 'NONE SUCH'",)
-    monkeypatch.setattr(MariadbDialect, "session", lambda *_: unfit)
-    await refused(mariadb_tables, BackendError, "NONE SUCH")
-    ours = (
-        "SELECT id FROM information_schema.processlist"
-        " WHERE db = DATABASE() AND id <> CONNECTION_ID()"
-    )
+    monkeypatch.setattr(type(product.dialect), "session", lambda *_: unfit)
+    await refused(db_tables, BackendError, "NONE SUCH")
     with anyio.fail_after(10):
-        while run(mariadb_tables, ours):  # noqa: ASYNC110 - the server tells nobody
+        while sessions(db_tables):  # noqa: ASYNC110 - the server tells nobody
             await anyio.sleep(0.01)
 
 
-async def test_no_tables(mariadb_empty: str) -> None:
-    await refused(
-        mariadb_empty, Unsupported, "mutex_locks", "rwlock schema mariadb prints"
-    )
+async def test_no_tables(db_empty: str, product: Product) -> None:
+    prints = f"rwlock schema {product.scheme} prints"
+    await refused(db_empty, Unsupported, "mutex_locks", prints)
 
 
 @one_loop
@@ -74,7 +80,10 @@ async def test_no_tables(mariadb_empty: str) -> None:
     [
         ("doormans DROP COLUMN version", "doormans has no column version"),
         (f"mutex_locks MODIFY resource_type {SHORT}, ENGINE = MyISAM", "is MyISAM"),
-        ("doormans ENGINE = Aria", "doormans is Aria"),
+        (
+            f"doormans MODIFY resource_type {SHORT}, ENGINE = {{engine}}",
+            "doormans is {engine}",
+        ),
         ("mutex_locks DROP PRIMARY KEY", "several rows for one resource"),
         (
             "mutex_locks DROP PRIMARY KEY, ADD UNIQUE (resource_type(9), resource_id)",
@@ -88,16 +97,21 @@ async def test_no_tables(mariadb_empty: str) -> None:
             f"doormans MODIFY resource_type {NAME}_bin NOT NULL",
             "utf8mb4_bin",
         ),
+        (
+            "mutex_locks MODIFY ticket varchar(512) CHARACTER SET latin1 NOT NULL",
+            "latin1_swedish_ci",
+        ),
         ("mutex_locks MODIFY acquired_at datetime NOT NULL", "no microseconds"),
         ("doormans MODIFY created_at datetime(3) NOT NULL", "no microseconds"),
     ],
 )
 async def test_tables_that_are_not_fit(
-    mariadb_tables: str, harm: str, says: str
+    db_tables: str, product: Product, harm: str, says: str
 ) -> None:
-    run(mariadb_tables, f"ALTER TABLE {harm}")
-    said = await refused(mariadb_tables, Unsupported, says)
-    await mended(mariadb_tables, said, "; ")
+    words = {"exact": product.dialect.collation, "engine": product.without_rows}
+    run(db_tables, f"ALTER TABLE {harm.format(**words)}")
+    said = await refused(db_tables, Unsupported, says.format(**words))
+    await mended(db_tables, said, "; ")
 
 
 @one_loop
@@ -110,98 +124,139 @@ async def test_tables_that_are_not_fit(
     ],
 )
 async def test_a_column_of_another_type(
-    mariadb_tables: str, column: str, kind: str
+    db_tables: str, product: Product, column: str, kind: str
 ) -> None:
-    run(mariadb_tables, f"ALTER TABLE {column} {kind}")
+    run(db_tables, f"ALTER TABLE {column} {kind}")
     table, _, name = column.split()
     what = f"{table}.{name} is {kind.partition('(')[0]}"
-    await refused(mariadb_tables, Unsupported, what, "rwlock schema mariadb")
+    await refused(db_tables, Unsupported, what, f"rwlock schema {product.scheme}")
 
 
 @one_loop
-async def test_a_column_that_we_know_nothing_of(mariadb_tables: str) -> None:
-    run(mariadb_tables, "ALTER TABLE mutex_locks ADD COLUMN owner varchar(9) NOT NULL")
+async def test_a_column_that_we_know_nothing_of(db_tables: str) -> None:
+    run(db_tables, "ALTER TABLE mutex_locks ADD COLUMN owner varchar(9) NOT NULL")
     with pytest.raises(Unsupported, match="owner"):
-        await locks_at(mariadb_tables)
-    run(mariadb_tables, "ALTER TABLE mutex_locks MODIFY owner varchar(9)")
-    await locks_at(mariadb_tables)
+        await locks_at(db_tables)
+    run(db_tables, "ALTER TABLE mutex_locks MODIFY owner varchar(9)")
+    await locks_at(db_tables)
 
 
 @one_loop
-async def test_no_such_database(mariadb_empty: str) -> None:
-    await refused(f"{mariadb_empty}x", Unsupported, "Unknown database")
+async def test_no_such_database(db_empty: str) -> None:
+    await refused(f"{db_empty}x", Unsupported, "Unknown database")
 
 
 @one_loop
-async def test_no_such_user(mariadb_empty: str) -> None:
-    url = mariadb_empty.replace("root@", "nobody:wröng@")
-    said = await refused(url, Unsupported, "Access denied", "mariadb://user:password@")
+async def test_no_such_user(db_empty: str, product: Product) -> None:
+    url = db_empty.replace("root@", "nobody:wröng@")
+    example = f"{product.scheme}://user:password@"
+    said = await refused(url, Unsupported, "Access denied", example)
     assert "wröng" not in said
 
 
-async def test_the_least_rights(mariadb_empty: str) -> None:
-    """Those that ``rwlock schema mariadb --user`` gives are enough."""
-    name = mariadb_empty.rpartition("/")[2]
+async def test_the_least_rights(db_empty: str, product: Product) -> None:
+    """Those that ``rwlock schema … --user`` gives are enough."""
+    name = db_empty.rpartition("/")[2]
     user = f"u_{name[2:]}"
-    run(mariadb_empty, f"CREATE USER {user}@'%' IDENTIFIED BY 'pässword'")
+    run(db_empty, f"CREATE USER {user}@'%' IDENTIFIED BY 'pässword'")
     try:
-        url = mariadb_empty.replace("root@", f"{user}:p%C3%A4ssword@")
-        *tables, locks, doormans = statements_of(name, user)
-        run(mariadb_empty, *tables)
+        url = db_empty.replace("root@", f"{user}:p%C3%A4ssword@")
+        *tables, locks, doormans = statements_of(product.dialect, name, user)
+        run(db_empty, *tables)
         await refused(url, Unsupported, "Access denied")
-        run(mariadb_empty, f"GRANT SELECT ON {name}.* TO {user}@'%'")
+        run(db_empty, f"GRANT SELECT ON {name}.* TO {user}@'%'")
         with pytest.raises(Unsupported, match="GRANT SELECT, INSERT"):
             await locks_at(url)
-        run(mariadb_empty, f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}@'%'")
-        run(mariadb_empty, locks, doormans)
+        run(db_empty, f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {user}@'%'")
+        run(db_empty, locks, doormans)
         await locks_at(url)
     finally:
-        run(mariadb_empty, f"DROP USER {user}@'%'")
+        run(db_empty, f"DROP USER {user}@'%'")
 
 
 async def test_by_its_socket(
-    mariadb_tables: str, mariadb_server: MariadbServer
+    db_tables: str, product: Product, db_server: MariadbServer
 ) -> None:
-    name = mariadb_tables.rpartition("/")[2]
-    await locks_at(f"mysql://{OWNER}@/{name}?socket={mariadb_server.socket}")
+    name = db_tables.rpartition("/")[2]
+    await locks_at(f"{product.scheme}://{OWNER}@/{name}?socket={db_server.socket}")
 
 
 @one_loop
 @pytest.mark.parametrize(
-    ("version", "fit"),
+    ("dialect", "version"),
     [
-        ("10.11.19-MariaDB-0+deb12u1", True),
-        ("10.6.2-MariaDB", True),
-        ("11.8.3-MariaDB-ubu2404", True),
-        ("10.5.29-MariaDB", False),
-        ("8.0.40", False),
-        ("8.4.3-Percona", False),
-        ("?", False),
+        (MARIADB, "10.11.19-MariaDB-0+deb12u1"),
+        (MARIADB, "10.6.2-MariaDB"),
+        (MARIADB, "11.8.3-MariaDB-ubu2404"),
+        (MYSQL, "9.7.4-2"),
+        (MYSQL, "8.4.3-Percona"),
+        (MYSQL, "8.0.17"),
+        (MYSQL, "26.1"),
     ],
 )
-async def test_versions(version: str, fit: bool) -> None:
-    if fit:
-        check_version(MARIADB, version, "db")
-        return
-    with pytest.raises(Unsupported, match=r"MariaDB 10\.6 or later"):
-        check_version(MARIADB, version, "db")
+async def test_versions(dialect: ServerDialect, version: str) -> None:
+    dialect.check_version(version, "db")
+
+
+@one_loop
+@pytest.mark.parametrize(
+    ("dialect", "version", "hint"),
+    [
+        (MARIADB, "10.5.29-MariaDB", ""),
+        (MARIADB, "8.0.40", "; this is MySQL: use mysql://, or MysqlBackend"),
+        (MARIADB, "9.7.4-2", "; this is MySQL: use mysql://, or MysqlBackend"),
+        (MARIADB, "?", "; this is MySQL: use mysql://, or MysqlBackend"),
+        (MYSQL, "8.0.16", ""),
+        (MYSQL, "5.7.44-log", ""),
+        (MYSQL, "?", ""),
+        (MYSQL, "8.0.11-TiDB-v8.5.0", ""),
+        (
+            MYSQL,
+            "11.8.3-MariaDB",
+            "; this is MariaDB: use mariadb://, or MariadbBackend",
+        ),
+    ],
+)
+async def test_versions_that_are_refused(
+    dialect: ServerDialect, version: str, hint: str
+) -> None:
+    least = "MariaDB 10.6" if dialect is MARIADB else "MySQL 8.0.17"
+    with pytest.raises(Unsupported) as caught:
+        dialect.check_version(version, "db")
+    told = f"db: version {version}; {least} or later is needed{hint}"
+    assert str(caught.value) == told
+
+
+@one_loop
+async def test_a_server_of_the_other_product(db_tables: str, product: Product) -> None:
+    """Named, although each lacks a variable that sessions of the other are given."""
+    other = MARIADB_PRODUCT if product is MYSQL_PRODUCT else MYSQL_PRODUCT
+    wrong = db_tables.replace(product.scheme, other.scheme, 1)
+    hint = f"this is {product.dialect.name}: use {product.scheme}://"
+    await refused(wrong, Unsupported, hint)
+    async with pool_of(db_tables) as backend:
+        pool = backend._pool._pool  # type: ignore[attr-defined]
+        with pytest.raises(Unsupported, match=hint):
+            async with connect(other.backend(pool)):
+                pass
 
 
 async def test_nobody_listens() -> None:
-    await refused(f"mariadb://me@{IP}:{free_port()}/app", BackendUnavailable)
+    await refused(f"mysql://me@{IP}:{free_port()}/app", BackendUnavailable)
 
 
 async def test_silence_ends_in_time() -> None:
     with socket.create_server((IP, 0)) as silent:
-        url = f"mariadb://me@{IP}:{silent.getsockname()[1]}/app"
+        url = f"mysql://me@{IP}:{silent.getsockname()[1]}/app"
         await refused(url, BackendUnavailable)
 
 
 @one_loop
-async def test_what_the_doctor_finds(mariadb_tables: str) -> None:
-    async with connect(mariadb_tables) as locks:
+async def test_what_the_doctor_finds(db_tables: str, product: Product) -> None:
+    async with connect(db_tables) as locks:
         found = {finding.name: finding async for finding in locks.examine()}
-    assert "MariaDB" in found["server"].value
+    version = found["server"].value
+    assert product.dialect.name == product_of(version)
     assert found["innodb_flush_log_at_trx_commit"].rating == "note"  # of this one
     assert found["clock"].rating == "good"
     assert "role" not in found

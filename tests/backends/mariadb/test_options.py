@@ -1,4 +1,4 @@
-"""What a ``mariadb://`` URL says, and what it must not."""
+"""What a ``mariadb://`` or ``mysql://`` URL says, and what it must not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from aiorwlock_remote import ConfigurationError
 from aiorwlock_remote._util.tls import TlsOptions
-from aiorwlock_remote.backends.mariadb import MariadbBackend
+from aiorwlock_remote.backends.mariadb import AsyncmyBackend, MariadbBackend
 from aiorwlock_remote.backends.mariadb.options import Options, check_name, options_of
+from aiorwlock_remote.backends.mysql import MysqlBackend
 from aiorwlock_remote.core.url import parse
 
 URL = "mariadb://me:s%40cret@db.example/app"
@@ -65,7 +66,7 @@ def test_bad_urls(url: str) -> None:
 @pytest.mark.parametrize("name", ["a`b", "a b", "1a", "a;b", "x" * 65])
 def test_names_that_cannot_stand_in_a_statement(name: str) -> None:
     with pytest.raises(ConfigurationError):
-        check_name(name)
+        check_name("mysql", name)
 
 
 def test_certificates_that_are_none(tmp_path: Path) -> None:
@@ -75,6 +76,9 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
         options(f"{URL}?tls=yes&ca_file={file}").tls_context()
 
 
-def test_what_is_no_pool() -> None:
-    with pytest.raises(ConfigurationError, match="not an asyncio pool of asyncmy"):
-        MariadbBackend(object())
+@pytest.mark.parametrize("backend", [MariadbBackend, MysqlBackend])
+def test_what_is_no_pool(backend: type[AsyncmyBackend]) -> None:
+    with pytest.raises(ConfigurationError, match="an asyncio pool of asyncmy") as told:
+        backend(object())
+    assert f"{backend.__name__}(await asyncmy.create_pool(" in str(told.value)
+    assert f"'{backend.scheme}+asyncmy://" in str(told.value)

@@ -10,6 +10,7 @@ import pytest
 
 from aiorwlock_remote.backends.mariadb import store as mariadb
 from aiorwlock_remote.backends.mariadb.statements import statement
+from tests.backends.mariadb.products import numbers, waiting
 from tests.backends.redis.connections import eventually
 from tests.cas.open_stores import opened
 from tests.cas.purged import forgets_all, goes_by_keys, often
@@ -26,10 +27,6 @@ OLD = (
     " SELECT 'order', seq, '{}', UTC_TIMESTAMP(6) - INTERVAL 7200 SECOND FROM "
 )
 USED = "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6) WHERE resource_id = "
-WAITING = (
-    "SELECT 1 FROM information_schema.processlist"
-    " WHERE db = DATABASE() AND info LIKE 'DELETE%' AND time_ms > 100"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -42,78 +39,78 @@ def left(url: str) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def test_a_portion_at_a_time(mariadb_tables: str) -> None:
+async def test_a_portion_at_a_time(db_tables: str) -> None:
     """It is a portion of all there are: one statement takes as long in any table."""
-    run(mariadb_tables, f"{OLD}seq_1_to_8")
+    run(db_tables, f"{OLD}{numbers(8)}")
 
     def use(number: int) -> None:
-        run(mariadb_tables, f"{USED}{number}")
+        run(db_tables, f"{USED}{number}")
 
-    await goes_by_keys(mariadb_tables, partial(left, mariadb_tables), use)
+    await goes_by_keys(db_tables, partial(left, db_tables), use)
 
 
 async def test_a_name_with_a_space_behind_it_is_another_one(
-    mariadb_tables: str,
+    db_tables: str,
 ) -> None:
     """Portions end between the two."""
     spaced = OLD.replace("order", "order ")
-    run(mariadb_tables, f"{OLD}seq_1_to_3", f"{spaced}seq_1_to_3")
-    async with opened(mariadb_tables) as store:
+    run(db_tables, f"{OLD}{numbers(3)}", f"{spaced}{numbers(3)}")
+    async with opened(db_tables) as store:
         assert await store.forget(99) == ("order", 3)
-        assert len(left(mariadb_tables)) == 3
+        assert len(left(db_tables)) == 3
         assert await store.forget(99, ("order", 3)) == ("order ", 3)
-    assert left(mariadb_tables) == []
+    assert left(db_tables) == []
 
 
-def test_no_more_is_looked_at_than_a_portion(mariadb_tables: str) -> None:
+def test_no_more_is_looked_at_than_a_portion(db_tables: str) -> None:
     """The key leads to both ends of it, in the midst of a type as well."""
-    run(mariadb_tables, f"{OLD}seq_1_to_9000")
+    run(db_tables, f"{OLD}{numbers(9000)}")
     begin: dict[str, Any] = {"kind": "order", "number": 6_000}
     find = statement("portion", **begin, most=100)
     begin |= {"last_kind": "order", "last_number": 6_100}
     delete = statement("forget", **begin, seconds=99)
-    with connected(mariadb_tables) as connection, connection.cursor() as cursor:
+    with connected(db_tables) as connection, connection.cursor() as cursor:
         for text in (find, delete):
             cursor.execute("FLUSH STATUS")
             cursor.execute(text)
             cursor.execute("SHOW STATUS LIKE 'Handler_read_%'")
             assert sum(int(count) for _, count in cursor.fetchall()) < 1_000
-    assert len(left(mariadb_tables)) == 8_900
+    assert len(left(db_tables)) == 8_900
 
 
-async def test_what_was_used_just_before_is_seen(mariadb_tables: str) -> None:
+async def test_what_was_used_just_before_is_seen(db_tables: str) -> None:
     """Who has to wait for a row finds it changed, and leaves it."""
-    run(mariadb_tables, f"{OLD}seq_1_to_3")
-    async with opened(mariadb_tables) as store:
-        with connected(mariadb_tables, autocommit=False) as step:
+    run(db_tables, f"{OLD}{numbers(3)}")
+    async with opened(db_tables) as store:
+        with connected(db_tables, autocommit=False) as step:
             step.cursor().execute(f"{USED}2")
             async with anyio.create_task_group() as group:
                 group.start_soon(store.forget, 99)
-                await eventually(lambda: len(run(mariadb_tables, WAITING)) > 0, "waits")
+                await eventually(lambda: len(waiting(db_tables)) > 0, "waits")
                 step.commit()
-    assert left(mariadb_tables) == [2]
+    assert left(db_tables) == [2]
 
 
-async def test_after_a_deadlock_it_is_asked_again(mariadb_tables: str) -> None:
+async def test_after_a_deadlock_it_is_asked_again(db_tables: str) -> None:
     """The server ends the transaction that has changed fewer rows: ours."""
-    run(mariadb_tables, f"{OLD}seq_1_to_3", "CREATE TABLE many (n integer)")
+    run(db_tables, f"{OLD}{numbers(3)}", "CREATE TABLE many (n integer)")
     by_key = "AND resource_type = 'order'"  # else the server locks all rows
-    async with opened(mariadb_tables) as store:
-        with connected(mariadb_tables, autocommit=False) as other:
+    async with opened(db_tables) as store:
+        with connected(db_tables, autocommit=False) as other:
             cursor = other.cursor()
-            cursor.execute("INSERT INTO many SELECT seq FROM seq_1_to_1000")
+            cursor.execute(f"INSERT INTO many SELECT seq FROM {numbers(1000)}")  # noqa: S608 - no input
             cursor.execute(f"{USED}2 {by_key}")
             async with anyio.create_task_group() as group:
                 group.start_soon(store.forget, 99)
-                await eventually(lambda: len(run(mariadb_tables, WAITING)) > 0, "waits")
+                await eventually(lambda: len(waiting(db_tables)) > 0, "waits")
                 cursor.execute(f"{USED}1 {by_key}")
                 other.commit()
-    assert left(mariadb_tables) == [1, 2]
+    assert left(db_tables) == [1, 2]
 
 
 async def test_all_of_them_in_a_while(
-    mariadb_tables: str, monkeypatch: pytest.MonkeyPatch
+    db_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     often(monkeypatch)
-    run(mariadb_tables, f"{OLD}seq_1_to_100")
-    await forgets_all(mariadb_tables, partial(left, mariadb_tables))
+    run(db_tables, f"{OLD}{numbers(100)}")
+    await forgets_all(db_tables, partial(left, db_tables))

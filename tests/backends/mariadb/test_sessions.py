@@ -48,10 +48,10 @@ async def used(url: str) -> None:
 
 
 async def test_sessions_of_our_own_are_what_we_need(
-    start_mariadb: StartMariadb,
+    start_db: StartMariadb,
 ) -> None:
     """The server begins those of everybody who is no superuser like that."""
-    server = start_mariadb()
+    server = start_db()
     invoices(server.url)
     run(server.url, "CREATE USER app", "GRANT ALL ON app.* TO app")
     failed = {}
@@ -75,20 +75,20 @@ async def test_sessions_of_our_own_are_what_we_need(
     ],
 )
 async def test_a_pool_is_told_what_its_sessions_need(
-    mariadb_tables: str, setting: str, says: str
+    db_tables: str, setting: str, says: str
 ) -> None:
     begin = f"{STRICT}; SET {setting}"
-    async with pool_of(mariadb_tables, init_command=begin) as backend:
+    async with pool_of(db_tables, init_command=begin) as backend:
         with pytest.raises(ConfigurationError, match=says):
             await connect(backend)
 
 
-async def test_safe_updates_of_a_pool(mariadb_tables: str) -> None:
+async def test_safe_updates_of_a_pool(db_tables: str) -> None:
     """Locks have a key; a table of the user's may have none."""
-    invoices(mariadb_tables)
+    invoices(db_tables)
     begin = f"{STRICT}; SET sql_safe_updates = 1"
     async with (
-        pool_of(mariadb_tables, init_command=begin) as backend,
+        pool_of(db_tables, init_command=begin) as backend,
         connect(backend) as locks,
         locks.mutex("order", 1),
     ):

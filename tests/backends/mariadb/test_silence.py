@@ -10,19 +10,21 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from aiorwlock_remote import BackendUnavailable, LockError, connect
-from aiorwlock_remote.backends.mariadb import MariadbBackend, errors
-from aiorwlock_remote.backends.mariadb.driver import Connection, MariadbDriver, run
+from aiorwlock_remote.backends.mariadb import AsyncmyBackend, errors
+from aiorwlock_remote.backends.mariadb.driver import Connection, run
 from aiorwlock_remote.backends.mariadb.options import options_of
 from aiorwlock_remote.cas.driver.pool import ConnectionPool, PooledRunner
 from aiorwlock_remote.core.url import parse
 from tests.backends.mariadb.conftest import speaking_tls
 from tests.backends.mariadb.pools import pool_of
+from tests.backends.mariadb.products import Product, product_of
 from tests.cas.delayed_schema import is_not_cut_off
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
@@ -39,13 +41,13 @@ AT_ONCE = 10.0
 
 
 @pytest.fixture
-def server(start_mariadb: StartMariadb, files: Certificates) -> Mariadb:
+def server(start_db: StartMariadb, files: Certificates) -> Mariadb:
     """It speaks TLS to those who want to."""
-    return start_mariadb(config=speaking_tls(files))
+    return start_db(config=speaking_tls(files))
 
 
 def opened(url: str) -> tuple[PooledRunner[Connection], ConnectionPool[Connection]]:
-    driver = MariadbDriver(options_of(parse(url)))
+    driver = product_of(url).driver(options_of(parse(url)))
     own = ConnectionPool(driver, 1)
     return PooledRunner(own, driver), own
 
@@ -59,10 +61,9 @@ async def ask_much(connection: Connection) -> object:
     return (await run(connection, f"SELECT '{'x' * 12_000_000}'"))[0].rows
 
 
-async def ask_in_parts(connection: Connection) -> object:
+async def ask_in_parts(unlimited: str, connection: Connection) -> object:
     """The first answer comes; the server must not give up by itself."""
-    texts = "SET SESSION max_statement_time = 0", "SELECT SLEEP(2)"
-    return (await run(connection, *texts))[0].rows
+    return (await run(connection, unlimited, "SELECT SLEEP(2)"))[0].rows
 
 
 @contextmanager
@@ -81,18 +82,19 @@ def swallowing(proxy: Proxy) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", ["tcp", "tls", "socket"])
 async def test_a_late_call_is_ended_by_the_driver(
-    server: Mariadb, files: Certificates, way: str
+    server: Mariadb, product: Product, files: Certificates, way: str
 ) -> None:
     """With an error, at once, and not by a cancellation."""
     with Proxy(server.port) as proxy:
-        base = f"mariadb://{OWNER}@localhost:{proxy.port}/app?call_timeout=0.5"
+        base = f"{product.scheme}://{OWNER}@localhost:{proxy.port}/app?call_timeout=0.5"
         more = {
             "tcp": "",
             "tls": f"&tls=yes&ca_file={files.authority}",
             "socket": f"&socket={server.socket}",
         }
         carrier, own = opened(base + more[way])
-        await late(carrier, ask_in_parts, nullcontext())
+        in_parts = partial(ask_in_parts, product.unlimited)
+        await late(carrier, in_parts, nullcontext())
         for work in (ask, ask_much):
             await late(carrier, work, stopped(server))
             if way != "socket":
@@ -116,8 +118,8 @@ async def late(
     assert await carrier.carry(ask) == [(1,)]
 
 
-async def test_a_call_costs_no_task(mariadb_tables: str) -> None:
-    carrier, own = opened(mariadb_tables)
+async def test_a_call_costs_no_task(db_tables: str) -> None:
+    carrier, own = opened(db_tables)
     await carrier.carry(ask)
     loop = asyncio.get_running_loop()
     with patch.object(loop, "create_task", wraps=loop.create_task) as task:
@@ -128,16 +130,16 @@ async def test_a_call_costs_no_task(mariadb_tables: str) -> None:
 
 
 @asynccontextmanager
-async def lent(kind: str, url: str) -> AsyncIterator[MariadbBackend]:
+async def lent(kind: str, url: str) -> AsyncIterator[AsyncmyBackend]:
     """A pool or an engine of two connections at most."""
     if kind == "pool":
         async with pool_of(url, most=2, patience=0.4) as backend:
             yield backend
         return
-    driven = url.replace("mariadb://", "mysql+asyncmy://")
+    driven = f"mysql+asyncmy:{url.partition(':')[2]}"
     engine = create_async_engine(driven, pool_size=2, max_overflow=0)
     try:
-        yield MariadbBackend(engine, call_timeout=0.4)
+        yield product_of(url).backend(engine, call_timeout=0.4)
         assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     finally:
         await engine.dispose()
@@ -145,10 +147,10 @@ async def lent(kind: str, url: str) -> AsyncIterator[MariadbBackend]:
 
 @pytest.mark.parametrize("kind", ["pool", "engine"])
 async def test_it_costs_a_pool_no_place(
-    mariadb_tables: str, mariadb_server: MariadbServer, kind: str
+    db_tables: str, db_server: MariadbServer, kind: str
 ) -> None:
-    with Proxy(mariadb_server.port) as proxy:
-        url = mariadb_tables.replace(f":{mariadb_server.port}/", f":{proxy.port}/")
+    with Proxy(db_server.port) as proxy:
+        url = db_tables.replace(f":{db_server.port}/", f":{proxy.port}/")
         async with lent(kind, url) as backend, connect(backend) as locks:
             async with locks.mutex("order", 1):
                 pass
@@ -162,10 +164,10 @@ async def test_it_costs_a_pool_no_place(
 
 
 async def test_making_the_tables_is_not_cut_off(
-    mariadb_tables: str, mariadb_server: MariadbServer
+    db_tables: str, db_server: MariadbServer
 ) -> None:
     """Whoever is cancelled has the answer to what was asked; the connection is well."""
-    with Proxy(mariadb_server.port) as proxy:
-        url = mariadb_tables.replace(f":{mariadb_server.port}/", f":{proxy.port}/")
+    with Proxy(db_server.port) as proxy:
+        url = db_tables.replace(f":{db_server.port}/", f":{proxy.port}/")
         async with pool_of(url, most=1) as backend:
             await is_not_cut_off(backend.create_schema, proxy)

@@ -10,6 +10,7 @@ from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
+from tests.backends.mariadb.products import foreign_mutexes, waiting
 from tests.cas.open_stores import ORDER, acquire, opened, orders
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer, connected, run
@@ -29,10 +30,8 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)
 
 
-async def test_a_step_is_one_request(
-    mariadb_tables: str, mariadb_server: MariadbServer
-) -> None:
-    with through(mariadb_server, mariadb_tables) as (proxy, url):
+async def test_a_step_is_one_request(db_tables: str, db_server: MariadbServer) -> None:
+    with through(db_server, db_tables) as (proxy, url):
         async with connect(url) as locks:
             await quiet(proxy)
             asked = len(proxy.chunks)
@@ -54,9 +53,9 @@ async def test_a_step_is_one_request(
 
 @one_loop
 @pytest.mark.only_on("asyncio", "the server counts")
-async def test_a_thousand_tasks_wait_quietly(start_mariadb: StartMariadb) -> None:
+async def test_a_thousand_tasks_wait_quietly(start_db: StartMariadb) -> None:
     """Five statements a second for all of them, by the server's own count."""
-    server = start_mariadb()
+    server = start_db()
 
     def statements() -> int:
         ((_, number),) = run(server.root, "SHOW GLOBAL STATUS LIKE 'Questions'")
@@ -87,12 +86,12 @@ async def test_a_thousand_tasks_wait_quietly(start_mariadb: StartMariadb) -> Non
 
 
 @one_loop
-async def test_a_foreign_insert_under_way_is_waited_for(mariadb_tables: str) -> None:
+async def test_a_foreign_insert_under_way_is_waited_for(db_tables: str) -> None:
     """Its outcome decides, and nothing of ours is left behind if it wins."""
-    plain = PlainMariadb(mariadb_tables, "")
-    async with connect(mariadb_tables) as locks:
+    plain = PlainMariadb(db_tables, "")
+    async with connect(db_tables) as locks:
         for used in (False, True):  # the doorman's row is made, or changed
-            with connected(mariadb_tables, autocommit=False) as foreign:
+            with connected(db_tables, autocommit=False) as foreign:
                 foreign.query(
                     "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
                     " VALUES ('order', 1, 'theirs')"
@@ -104,11 +103,11 @@ async def test_a_foreign_insert_under_way_is_waited_for(mariadb_tables: str) -> 
                         results.append(await locks.mutex("order", 1).try_acquire())
 
                     group.start_soon(attempt)
-                    await wait_until(lambda: waits(mariadb_tables), 30)
+                    await wait_until(lambda: waits(db_tables), 30)
                     foreign.commit()
                 assert results == [None]
             fresh = "SELECT count(*) FROM doormans WHERE version IS NOT NULL"
-            assert run(mariadb_tables, fresh) == [(int(used),)]
+            assert run(db_tables, fresh) == [(int(used),)]
             assert plain.read(("order", 1)) == "theirs"
             assert plain.free(("order", 1), "theirs")
             async with locks.mutex("order", 1):
@@ -116,10 +115,10 @@ async def test_a_foreign_insert_under_way_is_waited_for(mariadb_tables: str) -> 
 
 
 @one_loop
-async def test_a_doorman_made_at_the_same_time(mariadb_tables: str) -> None:
+async def test_a_doorman_made_at_the_same_time(db_tables: str) -> None:
     """The seat was free, the doorman's row was not there, and then it was."""
-    async with connect(mariadb_tables) as locks:
-        with connected(mariadb_tables, autocommit=False) as foreign:
+    async with connect(db_tables) as locks:
+        with connected(db_tables, autocommit=False) as foreign:
             foreign.query(
                 "INSERT INTO doormans (resource_type, resource_id, active_readers)"
                 " VALUES ('order', 1, '{}')"
@@ -132,21 +131,21 @@ async def test_a_doorman_made_at_the_same_time(mariadb_tables: str) -> None:
                         fences.append(held.fence)
 
                 group.start_soon(attempt)
-                await wait_until(lambda: waits(mariadb_tables), 30)
+                await wait_until(lambda: waits(db_tables), 30)
                 foreign.commit()
         assert len(fences) == 1
-        assert PlainMariadb(mariadb_tables, "").read(("order", 1)) is None
+        assert PlainMariadb(db_tables, "").read(("order", 1)) is None
 
 
 @one_loop
-async def test_a_published_doorman_is_taken_over(mariadb_tables: str) -> None:
+async def test_a_published_doorman_is_taken_over(db_tables: str) -> None:
     """Its row has nothing in our columns; its age says nothing of our fences."""
     run(
-        mariadb_tables,
+        db_tables,
         "INSERT INTO doormans (resource_type, resource_id, active_readers,"
         " created_at) VALUES ('order', 1, '{}', '2001-01-01 00:00:00')",
     )
-    async with connect(mariadb_tables) as locks, connect(mariadb_tables) as others:
+    async with connect(db_tables) as locks, connect(db_tables) as others:
         fences: list[int] = []
         for one in (locks, others, locks):
             async with one.mutex("order", 1) as held:
@@ -158,12 +157,12 @@ async def test_a_published_doorman_is_taken_over(mariadb_tables: str) -> None:
 @one_loop
 @pytest.mark.parametrize("after", ["CHAIN", "RELEASE"])
 async def test_a_commit_is_no_more_than_that(
-    start_mariadb: StartMariadb, after: str
+    start_db: StartMariadb, after: str
 ) -> None:
     """Whatever else it is there: nobody would end another transaction that it begins,
     and nothing of that would stand.
     """
-    url = start_mariadb(config={"completion-type": after}).url
+    url = start_db(config={"completion-type": after}).url
     async with opened(f"{url}?connections=1") as store:
         await store.step(ORDER, acquire("t1", Mode.READ))  # a transaction
         await store.step(ORDER, acquire("t2", Mode.READ))  # no more than a statement
@@ -181,16 +180,13 @@ def recorded(url: str) -> str:
 
 
 @one_loop
-async def test_a_deadlock_is_nobodys_business(mariadb_tables: str) -> None:
+async def test_a_deadlock_is_nobodys_business(db_tables: str) -> None:
     """Somebody else's transaction locks both rows the other way round and wins."""
-    async with connect(mariadb_tables) as locks:
+    async with connect(db_tables) as locks:
         async with locks.mutex("order", 1):
             pass
-        with connected(mariadb_tables, autocommit=False) as foreign:
-            foreign.query(
-                "INSERT INTO mutex_locks (resource_type, resource_id, ticket)"
-                " SELECT 'order', seq, 'theirs' FROM seq_1_to_500"
-            )
+        with connected(db_tables, autocommit=False) as foreign:
+            foreign.query(foreign_mutexes(500))
             results: list[object] = []
             async with anyio.create_task_group() as group:
 
@@ -198,25 +194,22 @@ async def test_a_deadlock_is_nobodys_business(mariadb_tables: str) -> None:
                     results.append(await locks.mutex("order", 1).try_acquire())
 
                 group.start_soon(attempt)
-                await wait_until(lambda: waits(mariadb_tables), 30)
+                await wait_until(lambda: waits(db_tables), 30)
                 # Ours waits for the seat and has the doorman's row; it is the smaller.
                 await anyio.to_thread.run_sync(
                     foreign.query, "UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)"
                 )
                 foreign.rollback()
         assert results[0] is not None
-        assert deadlocks(mariadb_tables) > 0
+        assert deadlocks(db_tables) > 0
 
 
 async def waits(url: str) -> bool:
-    """For a lock; innodb_trx tells nothing new to those who ask often."""
-    query = (
-        "SELECT count(*) FROM information_schema.processlist"
-        " WHERE db = DATABASE() AND command = 'Query' AND time_ms > 100"
-    )
-    return bool(run(url, query)[0][0])
+    """For a lock."""
+    return bool(waiting(url))
 
 
 def deadlocks(url: str) -> int:
-    ((_, number),) = run(url, "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
+    metrics = "information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+    ((number,),) = run(url, f"SELECT count FROM {metrics}")  # noqa: S608 - no input
     return int(number)

@@ -65,3 +65,13 @@ async def test_sentinel(start_redis: StartRedis, tmp_path: Path) -> None:
         await client.aclose()
         for asked in sentinel.sentinels:
             await asked.aclose()
+
+
+@pytest.mark.parametrize("name", ["GlideClient", "GlideClusterClient"])
+async def test_a_client_of_glide_is_told_to_use_a_url(name: str) -> None:
+    """It has no pool. The real ones are of these names (valkey-glide 2.6)."""
+    client = type(name, (), {"__module__": "glide.glide_client"})()
+    with pytest.raises(ConfigurationError) as refused:
+        RedisBackend(client)
+    assert str(refused.value).startswith(f"glide's {name} is not a client of")
+    assert "valkey://host/0" in str(refused.value)

@@ -42,6 +42,16 @@ def test_all_that_a_url_can_say() -> None:
     assert options.where == "[::1]:7000"
 
 
+@pytest.mark.parametrize("tls", ["", "s"])
+@pytest.mark.parametrize(
+    "rest", ["://bob:pw@h:7000/3", "+sentinel://h1,h2/name/3", "+cluster://h1,h2:7000"]
+)
+def test_valkey_means_the_same(tls: str, rest: str) -> None:
+    options = read(f"valkey{tls}{rest}")
+    assert options == read(f"redis{tls}{rest}")
+    assert (options.tls is not None) == bool(tls)
+
+
 def test_unix_socket() -> None:
     options = read("unix://:secret@/run/redis%20.sock?db=2")
     assert (options.path, options.db, options.host) == ("/run/redis .sock", 2, "")

@@ -20,6 +20,10 @@ pytestmark = [
     pytest.mark.no_uvloop("other programs are nothing new to it"),
 ]
 
+FREE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
 QUEUE = f"{{{SEAT}}}.queue"
 
 Kind = Literal["mutex", "reader", "writer"]
@@ -64,6 +68,27 @@ async def test_theirs_keeps_ours_out(
         held = await lock.try_acquire()
         assert held is not None
         assert await held.release()
+
+
+async def test_theirs_is_released_by_one_command_if_the_server_has_one(
+    fresh_redis: RedisServer,
+) -> None:
+    """``DELIFEQ`` of Valkey 9 or ``DELEX`` of Redis 8.4; the script everywhere else."""
+    known = {name.upper() for name in fresh_redis.ask("COMMAND", "LIST")}
+    free: tuple[str | int, ...] = ("EVAL", FREE, 1, SEAT, "gluww,1795649333")
+    if b"DELIFEQ" in known:
+        free = ("DELIFEQ", SEAT, "gluww,1795649333")
+    elif b"DELEX" in known:
+        free = ("DELEX", SEAT, "IFEQ", "gluww,1795649333")
+    async with connect(fresh_redis.url) as locks:
+        async with lock_of(locks, "mutex") as held:
+            assert fresh_redis.ask(*free) == 0
+            held.check()
+        assert fresh_redis.ask("SET", SEAT, "gluww,1795649333", "NX") == b"OK"
+        assert await lock_of(locks, "mutex").try_acquire() is None
+        assert fresh_redis.ask(*free) == 1
+        async with lock_of(locks, "mutex").acquire(timeout=10):
+            pass
 
 
 async def test_ours_keeps_theirs_out(

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from aiorwlock_remote.backends.redis.store import RedisStore
 
 
+_ACCEPTED = "RedisBackend(redis.asyncio.Redis(…))"
+# Its connections are made, shared and repeated inside of the library: locks could have
+# none of their own, and would not know which command was sent twice.
+_GLIDE = "give connect() a URL: valkey://host/0, valkeys:// or valkey+cluster://"
+
+
 class AsyncClient(Protocol):
     """A client of ``redis.asyncio`` or ``valkey.asyncio``; only its pool is used."""
 
@@ -101,15 +107,13 @@ def _checked(client: object) -> object:
     ):
         raise ConfigurationError(
             what=f"{kind} is not a client of redis-py or valkey-py",
-            hint="RedisBackend(redis.asyncio.Redis(…))",
+            hint=_GLIDE if kind.startswith("glide") else _ACCEPTED,
         )
     from inspect import iscoroutinefunction  # noqa: PLC0415 - slow, rarely needed
 
     is_async = iscoroutinefunction(getattr(made, "connect", None))
     if not hasattr(made, "read_response") or not is_async:
-        raise ConfigurationError(
-            what=f"{kind} blocks", hint="RedisBackend(redis.asyncio.Redis(…))"
-        )
+        raise ConfigurationError(what=f"{kind} blocks", hint=_ACCEPTED)
     if not getattr(pool, "is_master", True):
         raise ConfigurationError(
             what=f"{kind} reads from replicas", hint="use sentinel.master_for(…)"
