@@ -17,7 +17,10 @@ FENCED_GET = _SCRIPTS.joinpath("fenced_get.lua").read_text("utf-8")
 
 
 class RedisClient(Protocol):
-    """A client for scripts: ``redis.asyncio.Redis``, ``RedisCluster``, or Valkey's."""
+    """What is needed of the user's Redis client: a method that runs a Lua script.
+
+    ``redis.asyncio.Redis`` and ``RedisCluster`` have it, and those of valkey-py.
+    """
 
     def eval(self, script: str, numkeys: int, /, *args: Any) -> Any: ...  # noqa: ANN401 - awaitable
 

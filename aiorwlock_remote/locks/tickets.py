@@ -33,8 +33,15 @@ _DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class TransferTicket:
-    """Value object: a decoded ticket, from which its grant can be taken over or shared.
-    ``lease`` and ``lock_delay`` are seconds; ``shared``: its holder keeps the grant.
+    """Value object: a grant as one process describes it to another.
+
+    Attributes:
+        resource, mode, ticket: What identifies the grant in the store.
+        lease: Seconds until the grant expires unless renewed; None: it never expires.
+        lock_delay: Seconds for which the resource stays closed after the grant expired.
+        reason: Why the lock is held, shown to people.
+        shared: True if the process that wrote the ticket keeps the grant, and both use
+            it; False if the reader takes the grant over.
     """
 
     resource: Resource

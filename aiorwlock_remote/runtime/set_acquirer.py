@@ -369,7 +369,10 @@ def _too_few_replicas(error: BaseException) -> bool:
 
 
 class SetAcquirer(LockAcquirer):
-    """Gets mutexes of one ``MutexSet`` for the tasks of this process."""
+    """Acquires mutexes of one ``MutexSet`` for the tasks of this process.
+
+    A task asks for one mutex by its name, or for any free one of the set.
+    """
 
     def __init__(
         self,

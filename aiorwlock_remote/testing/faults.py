@@ -151,16 +151,16 @@ class FaultyStore:
         self,
         inner: Store,
         link: FaultyLink,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         pace: PollPolicy | None = None,
     ) -> None:
         self.capabilities: Capability = inner.capabilities
         self.pace: PollPolicy = pace or inner.pace
         self._inner = inner
         self._link = link
-        self._host = host
-        self._bell = bell
+        self._loop = loop
+        self._wake = wake
         self._watched: set[Resource] = set()
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
@@ -177,7 +177,7 @@ class FaultyStore:
     def wake(self) -> None:
         """Wake the waiters of all watched resources, as the store or link changed."""
         for resource in self._watched:
-            self._host.call_soon(self._bell, resource, 0.0)
+            self._loop.call_soon(self._wake, resource, 0.0)
 
     async def look(self, resource: Resource) -> Snapshot:
         self._link.check()

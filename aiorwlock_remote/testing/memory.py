@@ -44,11 +44,11 @@ class FaultyMemory:
         self._sessions: list[Session] = []
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
         """Open the store, or raise ``BackendUnavailable`` if the link is down."""
         self.link.check()
-        return self._open(host, bell, settings, self.link)
+        return self._open(loop, wake, settings, self.link)
 
     @asynccontextmanager
     async def connect(self, **options: Unpack[OptionArgs]) -> AsyncIterator[Locks]:
@@ -140,14 +140,14 @@ class FaultyMemory:
 
     def _open(
         self,
-        host: EventLoop,
-        bell: WakeCallback,
+        loop: EventLoop,
+        wake: WakeCallback,
         settings: StoreSettings,
         link: FaultyLink,
     ) -> FaultyStore:
-        there = _HostAhead(host, self._clock)
-        inner = MemoryStore(self._shelf, there, bell, settings)
-        store = FaultyStore(inner, link, host, bell, self._pace)
+        there = _LoopAhead(loop, self._clock)
+        inner = MemoryStore(self._shelf, there, wake, settings)
+        store = FaultyStore(inner, link, loop, wake, self._pace)
         self._stores.append(store)
         return store
 
@@ -176,9 +176,9 @@ class _Rival:
         self._memory = memory
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        return self._memory._open(host, bell, settings, FaultyLink())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+        return self._memory._open(loop, wake, settings, FaultyLink())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 @final
@@ -195,13 +195,13 @@ class _Ahead:
 
 
 @final
-class _HostAhead:
-    def __init__(self, host: EventLoop, clock: Clock) -> None:
+class _LoopAhead:
+    def __init__(self, loop: EventLoop, clock: Clock) -> None:
         self.clock: Clock = clock
-        self._host = host
+        self._loop = loop
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
-        self._host.call_soon(function, *args)
+        self._loop.call_soon(function, *args)
 
     def spawn(self, function: Callable[[], Awaitable[None]]) -> None:
-        self._host.spawn(function)
+        self._loop.spawn(function)

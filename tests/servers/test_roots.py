@@ -102,5 +102,5 @@ def test_root_s_folder_is_open_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert roots.cache_folder().parent == Path("/var/cache")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/home/user/own")
-    assert roots.cache_folder().parent == Path("/home/user/own")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/own")
+    assert roots.cache_folder().parent == Path("/somewhere/own")

@@ -92,15 +92,15 @@ class CassandraBackend:
         return f"<CassandraBackend of {self._options.quoted}>"
 
     def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Awaitable[CassandraStore]:
         from aiorwlock_remote.backends.cassandra import opening, store  # noqa: PLC0415 - they need the driver
 
         options = replace(self._options, connect_timeout=settings.connect_timeout)
 
         async def opened() -> CassandraStore:
-            table = await opening.use_session(self._session, options, host)
-            return store.CassandraStore(table, host, bell, settings)
+            table = await opening.use_session(self._session, options, loop)
+            return store.CassandraStore(table, loop, wake, settings)
 
         return opened()
 

@@ -83,30 +83,30 @@ class CassandraCas:
     """
 
     def __init__(
-        self, table: Table, host: EventLoop, memory: VersionClock | None = None
+        self, table: Table, loop: EventLoop, memory: VersionClock | None = None
     ) -> None:
-        """Create the store over ``table``; its replies come in the event loop ``host``.
+        """Create the store over ``table``; its replies come in the event loop ``loop``.
 
         ``memory``: cache of when versions of rows were seen, to share by all such
         stores of a process; None: a new one.
         """
         self._table = table
-        self._host = host
+        self._loop = loop
         skew = table.options.clock_skew
         self._skew = micros(skew) if skew < float("inf") else None
         self._memory = memory or VersionClock()
-        self._ballots = Ballots(table, host)
+        self._ballots = Ballots(table, loop)
         self._under_way = 0
 
     def guess(self) -> StoredState:
         return _FREE
 
     def clock(self) -> int:
-        return micros(self._host.clock.now())
+        return micros(self._loop.clock.now())
 
     def times(self, state: StoredState) -> StepTimes:
         found: CassandraRow = state.mark.found
-        at, wall = self.clock(), micros(self._host.clock.wall())
+        at, wall = self.clock(), micros(self._loop.clock.wall())
         if found.record is None:
             return StepTimes(wall, 0, wall, at)  # a new frame starts at our wall clock
         written = self._memory.get(_clock_key(found))
@@ -116,12 +116,12 @@ class CassandraCas:
 
     def load(self, resource: Resource) -> Pending[StoredState]:
         request = self._table.request("load", *resource.row)
-        return map_pending(self._table.ask(self._host, request), self._loaded)
+        return map_pending(self._table.ask(self._loop, request), self._loaded)
 
     def peek(self, resource: Resource) -> Pending[StoredState]:
         """Read the committed state by a plain read, which delays no transaction."""
         request = self._table.request("peek", *resource.row)
-        return map_pending(self._table.ask(self._host, request), self._loaded)
+        return map_pending(self._table.ask(self._loop, request), self._loaded)
 
     def read(self, row: Row) -> StoredState:
         """Return the state in a row of a table scan; do not cache its version."""
@@ -164,7 +164,7 @@ class CassandraCas:
         # the transaction (test_a_foreign_seat_that_cannot_be_removed).
         foreign = found.seat is not None and not found.ours and new.seat is None
         swap = _Swap(resource, found, new, outcome, unseen, foreign)
-        asked = self._table.ask(self._host, self._table.request(name, *values))
+        asked = self._table.ask(self._loop, self._table.request(name, *values))
         # Only if nothing else is under way: other requests would take the read along
         # before the transaction is answered.
         if unseen and new.version is not None and not self._under_way:
@@ -226,7 +226,7 @@ class CassandraCas:
     def _look(self, swap: _Swap) -> None:
         swap.looks += 1
         request = self._table.request("load_written", *swap.resource.row)
-        asked = self._table.ask(self._host, request)
+        asked = self._table.ask(self._loop, request)
         asked.add_done_callback(lambda _: self._looked(swap, asked))
 
     def _looked(self, swap: _Swap, asked: PendingRows) -> None:
@@ -234,7 +234,7 @@ class CassandraCas:
             # As above: the error is that of the read.
             swap.outcome.set_exception(without_proof(asked.error))
             return
-        found, wall = asked.result(), micros(self._host.clock.wall())
+        found, wall = asked.result(), micros(self._loop.clock.wall())
         row = found[0] if found else None
         if swap.foreign:
             seat = None if row is None else read_back.condition_of(row)[1:]
@@ -274,7 +274,7 @@ class CassandraCas:
         if row["ticket"] in (None, new.ticket):  # otherwise another program's seat
             micros_left = rows.placeholder_until(new.record) - new.frame
             _, name, values = rows.removal(key, condition, micros_left)
-        asked = self._table.ask(self._host, self._table.request(name, *values))
+        asked = self._table.ask(self._loop, self._table.request(name, *values))
 
         def undone(_: Pending[Rows]) -> None:
             if asked.error is not None:

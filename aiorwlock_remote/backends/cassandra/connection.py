@@ -124,7 +124,7 @@ class ReadConnection(Connection):
         self._send(data)
         if in_loop:
             self._gathering = True
-            self.reader.host.at_end(self._turn_ended)
+            self.reader.loop.at_end(self._turn_ended)
 
     def read(self) -> None:
         if not self._reading.acquire(blocking=False):

@@ -44,7 +44,7 @@ RETRY_INTERVALS = (0.5, 2.0)
 PROTOCOL = 5
 
 
-async def connect(options: Options, host: EventLoop) -> Table:
+async def connect(options: Options, loop: EventLoop) -> Table:
     """Connect a new session, and return the lock table after checking it.
 
     Closing the table closes the session. Raises ``ConfigurationError`` for a wrong
@@ -52,21 +52,21 @@ async def connect(options: Options, host: EventLoop) -> Table:
     within ``connect_timeout`` seconds or the table is not fit for locks.
     """
     context = options.tls_context()
-    until = host.clock.now() + options.connect_timeout
-    reads, loop = socket_loop(host), threading.get_ident()
+    until = loop.clock.now() + options.connect_timeout
+    reads, thread = socket_loop(loop), threading.get_ident()
 
     def opened() -> Table:
         while True:
             try:
-                reader = None if reads is None else SocketReader(reads, loop)
+                reader = None if reads is None else SocketReader(reads, thread)
                 return _open(options, context, reader)
             except driver.NoHostAvailable as exc:
                 # A busy node accepts connections before it answers, so it is tried
                 # again (test_a_node_that_says_nothing_at_first_is_tried_again).
-                if not _was_silent(exc) or host.clock.now() >= until:
+                if not _was_silent(exc) or loop.clock.now() >= until:
                     raise
 
-    return await _open_in_thread(opened, options, host)
+    return await _open_in_thread(opened, options, loop)
 
 
 def _open(
@@ -95,7 +95,7 @@ def _was_silent(exc: Exception) -> bool:
 
 
 async def use_session(
-    session: driver.Session, options: Options, host: EventLoop
+    session: driver.Session, options: Options, loop: EventLoop
 ) -> Table:
     """Return the lock table after checking it through a user's session.
 
@@ -125,11 +125,11 @@ async def use_session(
         client = SessionClient(session, profile, options)
         return open_table(client, options, lambda: None)
 
-    return await _open_in_thread(opened, options, host)
+    return await _open_in_thread(opened, options, loop)
 
 
 async def _open_in_thread(
-    function: Callable[[], Table], options: Options, host: EventLoop
+    function: Callable[[], Table], options: Options, loop: EventLoop
 ) -> Table:
     # If the function takes longer than ``connect_timeout`` or the caller is cancelled,
     # its thread continues, and another thread closes the table (test_opening.py).
@@ -143,9 +143,9 @@ async def _open_in_thread(
             error = errors.from_driver(exc, options.where)
             # An error that needs no mapping must not become its own cause.
             error.__cause__ = None if error is exc else exc
-            host.call_soon(pending.set_exception, error)
+            loop.call_soon(pending.set_exception, error)
         else:
-            host.call_soon(pending.set_result, table)
+            loop.call_soon(pending.set_result, table)
 
     def unwanted(pending: Pending[Table]) -> None:
         if pending.error is None:

@@ -64,7 +64,10 @@ class Options(TlsOptionsMixin):
 
 
 def options_of(address: Address, *, connect_timeout: float = 5.0) -> Options:
-    """Return the options in a ``cassandra:`` URL, or raise ``ConfigurationError``."""
+    """Return the options of a ``cassandra:`` URL, or raise ``ConfigurationError``.
+
+    ``connect_timeout``, in seconds, is an argument of ``connect`` and no part of it.
+    """
     tls = address.yes("tls", default=False)
     address.only(*_KNOWN, *(TLS_OPTIONS if tls else ()))
     hosts, port = _contact_points(address)

@@ -105,13 +105,13 @@ class Ballots:
     first.
     """
 
-    def __init__(self, table: Table, host: EventLoop) -> None:
+    def __init__(self, table: Table, loop: EventLoop) -> None:
         self.early_reads: EarlyReadHeuristic = EarlyReadHeuristic()
         self._table = table
-        self._host = host
+        self._loop = loop
         # At the end of a turn all grants of the turn are known.
         self._soon = (
-            host.at_end if isinstance(host, SocketEventLoop) else host.call_soon
+            loop.at_end if isinstance(loop, SocketEventLoop) else loop.call_soon
         )
         self._wanted: dict[object, list[BallotRequest]] = {}  # by node
         self._together = True
@@ -160,7 +160,7 @@ class Ballots:
     def _read_one(self, wanted: BallotRequest, *, behind: bool = False) -> None:
         request = self._table.request("read_ballot", *wanted.key)
         request = replace(request, behind=behind)
-        self._table.ask(self._host, request).add_done_callback(
+        self._table.ask(self._loop, request).add_done_callback(
             partial(_settle_requests, (wanted,))
         )
 
@@ -172,7 +172,7 @@ class Ballots:
         numbers = sorted({one.key[1] for one in wanted})
         request = self._table.request("read_ballots", types, numbers)
         request = replace(request, node=node)
-        self._table.ask(self._host, request).add_done_callback(
+        self._table.ask(self._loop, request).add_done_callback(
             partial(self._group_read, wanted)
         )
 

@@ -137,7 +137,7 @@ class SessionClient:
         self._callbacks: dict[EventLoop, CallbackQueue] = {}
         self._reader = reader
         if reader is not None:
-            self._callbacks[reader.callbacks.host] = reader.callbacks
+            self._callbacks[reader.callbacks.loop] = reader.callbacks
 
     def prepare(self, cql: str, level: str) -> driver.Statement:
         """Prepare CQL for a consistency level, given by name. Blocks."""
@@ -164,21 +164,21 @@ class SessionClient:
             raise errors.from_driver(exc, self._where) from exc
         return list(rows)
 
-    def ask(self, host: EventLoop, request: Request) -> PendingRows:
-        """Send a request without blocking; settle its rows in the event loop ``host``.
+    def ask(self, loop: EventLoop, request: Request) -> PendingRows:
+        """Send a request without blocking; settle its rows in the event loop ``loop``.
 
         The result fails with ``BackendError``. Cancelling a task that awaits the result
         does not withdraw the request.
         """
-        answer = self._answer(host)
+        answer = self._answer(loop)
         self._send(request, answer)
         return answer.pending
 
-    async def pages(self, host: EventLoop, request: Request) -> AsyncIterator[Rows]:
+    async def pages(self, loop: EventLoop, request: Request) -> AsyncIterator[Rows]:
         """Yield the rows of a large result in pages, each requested when needed."""
         page: bytes | None = None
         while True:
-            answer = self._answer(host)
+            answer = self._answer(loop)
             # Each page is a request of its own: the driver's own paging has a time
             # limit for the first page only, and waits for ever at a stopped node.
             future = self._send(request, answer, page)
@@ -214,8 +214,8 @@ class SessionClient:
         future.add_callbacks(answer.came, answer.failed)
         return future
 
-    def _answer(self, host: EventLoop) -> ReplyHandler:
-        queue = self._callbacks.get(host)
+    def _answer(self, loop: EventLoop) -> ReplyHandler:
+        queue = self._callbacks.get(loop)
         if queue is None:
-            queue = self._callbacks.setdefault(host, CallbackQueue(host))
+            queue = self._callbacks.setdefault(loop, CallbackQueue(loop))
         return ReplyHandler(queue, self._where)

@@ -57,14 +57,14 @@ class ReadableEventLoop(EventLoop, SocketEventLoop, Protocol):
     """An event loop that can call back when a socket can be read."""
 
 
-def socket_loop(host: EventLoop) -> ReadableEventLoop | None:
-    """Return ``host`` if it can watch sockets, else None. For the loop's thread."""
-    if not isinstance(host, SocketEventLoop):
+def socket_loop(loop: EventLoop) -> ReadableEventLoop | None:
+    """Return ``loop`` if it can watch sockets, else None. For the loop's thread."""
+    if not isinstance(loop, SocketEventLoop):
         return None
     one, other = socketpair()
     with one, other, suppress(NotImplementedError):
-        host.reads(one, int)()
-        return host
+        loop.reads(one, int)()
+        return loop
     return None
 
 
@@ -85,18 +85,18 @@ class SocketReader:
       be used again at once (test_a_socket_is_closed_once_the_loop_has_turned_away).
     """
 
-    def __init__(self, host: ReadableEventLoop, loop: int) -> None:
-        """Start the helper thread; ``loop`` is the id of the thread that runs ``host``.
+    def __init__(self, loop: ReadableEventLoop, thread: int) -> None:
+        """Start the helper thread; ``thread`` is the id of the loop's thread.
 
         Raises ``BackendUnavailable`` if no thread can be started.
         """
-        self.callbacks: CallbackQueue = CallbackQueue(host)
+        self.callbacks: CallbackQueue = CallbackQueue(loop)
         # Set by the loop while it sends a request that may wait for the answer of the
         # one before, see `ReadConnection`.
         self.behind: bool = False
-        self.host: ReadableEventLoop = host
-        self._now = host.clock.now
-        self._loop = loop
+        self.loop: ReadableEventLoop = loop
+        self._now = loop.clock.now
+        self._thread_of_loop = thread
         self._lock = threading.Lock()
         self._connections: dict[ReadableConnection, Callable[[], object] | None] = {}
         self._timers = Timers()
@@ -108,18 +108,18 @@ class SocketReader:
 
     @property
     def in_loop(self) -> bool:
-        return threading.get_ident() == self._loop
+        return threading.get_ident() == self._thread_of_loop
 
     # ------------------------------------------------------- from any thread
 
     def add(self, connection: ReadableConnection, sock: socket) -> None:
         with self._lock:
             self._connections[connection] = None
-        self.host.call_soon(self._watch, connection, sock)
+        self.loop.call_soon(self._watch, connection, sock)
 
     def remove(self, connection: ReadableConnection) -> None:
         """Stop reading a connection; the loop then closes its socket."""
-        self.host.call_soon(self._unwatch, connection)
+        self.loop.call_soon(self._unwatch, connection)
 
     def expect(self, within: float = READ_GRACE) -> None:
         """Make the helper thread check all connections in ``within`` seconds.
@@ -147,7 +147,7 @@ class SocketReader:
     def _watch(self, connection: ReadableConnection, sock: socket) -> None:
         with self._lock:
             if connection in self._connections:
-                ended = self.host.reads(
+                ended = self.loop.reads(
                     sock, lambda: self.callbacks.gather(connection.read)
                 )
                 self._connections[connection] = ended
@@ -206,8 +206,8 @@ class CallbackQueue:
     lock. With one for each answer, it would wait for the loop's thread each time.
     """
 
-    def __init__(self, host: EventLoop) -> None:
-        self.host: EventLoop = host
+    def __init__(self, loop: EventLoop) -> None:
+        self.loop: EventLoop = loop
         self._calls: deque[tuple[Callable[[Any], object], object]] = deque()
         self._woken = False
 
@@ -227,7 +227,7 @@ class CallbackQueue:
 
     def _wake(self) -> None:
         self._woken = True
-        self.host.call_soon(self._empty)
+        self.loop.call_soon(self._empty)
 
     def _empty(self) -> None:
         self._woken = False

@@ -41,13 +41,13 @@ class CassandraStore(CasLockStore):
     _log = log
 
     def __init__(
-        self, table: Table, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, table: Table, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> None:
-        super().__init__(host, bell, settings)
+        super().__init__(loop, wake, settings)
         self._table = table
         self._memory = VersionClock()
         self._local_grants = LocalGrants()
-        self._cas = CassandraCas(table, host, self._memory)
+        self._cas = CassandraCas(table, loop, self._memory)
         self._steps = CassandraStepper(
             self._cas, self._local_grants, self._wake_clients, self._call_later
         )
@@ -98,11 +98,11 @@ class CassandraStore(CasLockStore):
 
 
 async def open_store(
-    address: Address, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+    address: Address, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
 ) -> CassandraStore:
-    """Open ``cassandra://host1,host2:9042/keyspace``, for the event loop ``host``.
+    """Open ``cassandra://host1,host2:9042/keyspace``, for the event loop ``loop``.
 
-    ``bell(resource, seconds)`` is called in ``host`` when a waiter may be granted after
+    ``wake(resource, seconds)`` is called in ``loop`` when a waiter may be granted after
     so many seconds.
 
     Raises:
@@ -110,5 +110,5 @@ async def open_store(
         BackendError: No node answers, or the table does not exist or is not fit.
     """
     options = options_of(address, connect_timeout=settings.connect_timeout)
-    table = await opening.connect(options, host)
-    return CassandraStore(table, host, bell, settings)
+    table = await opening.connect(options, loop)
+    return CassandraStore(table, loop, wake, settings)

@@ -198,34 +198,34 @@ def _layout_of_keys(found: Mapping[str, Mapping[str, Any]], options: Options) ->
 # ----------------------------------------------------------------- for rwlock doctor
 
 
-async def examine(table: Table, host: EventLoop) -> AsyncIterator[Finding]:
+async def examine(table: Table, loop: EventLoop) -> AsyncIterator[Finding]:
     """Yield what settings of cluster and table mean for locks (``rwlock doctor``)."""
-    yield await _version_finding(table, host)
-    yield await _paxos_finding(table, host)
-    yield await _replication_finding(table, host)
+    yield await _version_finding(table, loop)
+    yield await _paxos_finding(table, loop)
+    yield await _replication_finding(table, loop)
     yield _layout_finding(table.layout)
     yield _gc_grace_finding(table.gc_grace)
-    yield await _commit_log_finding(table, host)
+    yield await _commit_log_finding(table, loop)
 
 
-async def _ask(table: Table, host: EventLoop, cql: str) -> list[Any]:
+async def _ask(table: Table, loop: EventLoop, cql: str) -> list[Any]:
     # Returns no rows if the role may not ask, or the server lacks the table.
     one_node = driver.SimpleStatement(cql, consistency_level=LEVELS["ONE"])
     try:
-        return list(await table.ask(host, Request(one_node, None)))
+        return list(await table.ask(loop, Request(one_node, None)))
     except BackendUnavailable:
         raise
     except BackendError:
         return []
 
 
-async def _setting(table: Table, host: EventLoop, name: str) -> str | None:
-    rows = await _ask(table, host, "SELECT name, value FROM system_views.settings")
+async def _setting(table: Table, loop: EventLoop, name: str) -> str | None:
+    rows = await _ask(table, loop, "SELECT name, value FROM system_views.settings")
     return next((str(row["value"]) for row in rows if row["name"] == name), None)
 
 
-async def _version_finding(table: Table, host: EventLoop) -> Finding:
-    rows = await _ask(table, host, "SELECT release_version FROM system.local")
+async def _version_finding(table: Table, loop: EventLoop) -> Finding:
+    rows = await _ask(table, loop, "SELECT release_version FROM system.local")
     if not rows:
         return _unknown("version", "the role may not ask")
     version = str(rows[0]["release_version"])
@@ -234,8 +234,8 @@ async def _version_finding(table: Table, host: EventLoop) -> Finding:
     return Finding("version", version, "fit for locks")
 
 
-async def _paxos_finding(table: Table, host: EventLoop) -> Finding:
-    variant = await _setting(table, host, "paxos_variant")
+async def _paxos_finding(table: Table, loop: EventLoop) -> Finding:
+    variant = await _setting(table, loop, "paxos_variant")
     if variant is None:
         return _unknown("paxos", "v2 needs fewer round trips")
     if variant.startswith("v2"):
@@ -243,8 +243,8 @@ async def _paxos_finding(table: Table, host: EventLoop) -> Finding:
     return Finding("paxos", variant, "v2 needs half the round trips", "note")
 
 
-async def _replication_finding(table: Table, host: EventLoop) -> Finding:
-    rows = await _ask(table, host, "SELECT * FROM system_schema.keyspaces")
+async def _replication_finding(table: Table, loop: EventLoop) -> Finding:
+    rows = await _ask(table, loop, "SELECT * FROM system_schema.keyspaces")
     ours = [r for r in rows if r["keyspace_name"] == table.options.keyspace]
     if not ours:
         return _unknown("replicas", "the role may not ask")
@@ -272,8 +272,8 @@ def _gc_grace_finding(gc_grace: int) -> Finding:
     return Finding("memory", value, meaning, "good" if enough else "bad")
 
 
-async def _commit_log_finding(table: Table, host: EventLoop) -> Finding:
-    sync = await _setting(table, host, "commitlog_sync")
+async def _commit_log_finding(table: Table, loop: EventLoop) -> Finding:
+    sync = await _setting(table, loop, "commitlog_sync")
     if sync is None:
         return _unknown("commit log", "batch or group forget nothing")
     if sync in _SAFE_LOGS:

@@ -50,7 +50,10 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL contains, or raise ``ConfigurationError``."""
+    """Return the options of a URL, or raise ``ConfigurationError`` for an invalid part.
+
+    ``connect_timeout``, in seconds, is an argument of ``connect`` and no part of it.
+    """
     common = common_options(address, address.scheme, PORT, connect_timeout, "socket")
     database, socket = address.path.removeprefix("/"), address.query.get("socket", "")
     host = address.host or ("localhost" if socket else "")

@@ -339,7 +339,10 @@ class OracleExecutor(DriverExecutor):
         return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """Return the server's version, or raise if the user may not run swaps."""
+        """Return the server's version, if the user may change doormen and mutex records.
+
+        Raises ``ConfigurationError`` with the missing right, or the missing table.
+        """
         text = statement("swap", self.driver.options.schema)
 
         async def work(connection: Connection) -> str:

@@ -55,7 +55,10 @@ class Options(ConnectionOptions):
 
 
 def options_of(address: Address, connect_timeout: float = 5.0) -> Options:
-    """Return the options that a URL contains, or raise ``ConfigurationError``."""
+    """Return the options of a URL, or raise ``ConfigurationError`` for an invalid part.
+
+    ``connect_timeout``, in seconds, is an argument of ``connect`` and no part of it.
+    """
     common = common_options(address, "postgresql", PORT, connect_timeout, *_KNOWN)
     query, database = address.query, address.path.removeprefix("/")
     host = query.get("host") or address.host

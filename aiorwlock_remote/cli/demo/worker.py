@@ -129,7 +129,10 @@ class Ledger:
 
 
 def read_book(path: Path) -> list[BookEntry]:
-    """Return all accesses in the ledgers' file, sorted by ledger and serial number."""
+    """Return each access that a worker of the demo wrote to the file ``path``.
+
+    Sorted by ledger (the accounts that one lock protects), then by serial number.
+    """
     with closing(_open(path)) as db:
         rows = db.execute(
             "SELECT ledger, holder, mode, balances FROM book ORDER BY ledger, serial"

@@ -199,7 +199,10 @@ class PublishedStrategy(Generic[S]):
         return RowOutcome(step, step.done)
 
     def give(self, attempt: RowAttempt[S], reason: str) -> Plan[S, RowOutcome]:
-        """Return a plan that undoes the attempt's lock and stores ``reason``."""
+        """Return a plan that unlocks the row, and stores ``reason`` in it for people.
+
+        The row must still be locked in the attempt's mode.
+        """
         step = yield from unlock_plan(self.statements, attempt.mode, reason)
         return RowOutcome(step, step.done)
 

@@ -85,8 +85,9 @@ class Harness(ABC):
 
     Attributes:
         capabilities: What the store must declare; decides which cases apply.
-        has_foreigner: Whether its locations have a ``foreigner``; True if the
-            capabilities include ``PUBLISHED_LAYOUT`` (published mutex records).
+        has_foreigner: Whether its ``Location``s have a ``foreigner``: a program without
+            this library that writes the published mutex record itself. True if the
+            capabilities include ``PUBLISHED_LAYOUT``.
         patience: Seconds that a case waits for a promised event before it fails.
         answers_in: Seconds within which a request is answered, even on a busy machine.
         kept: Lease in seconds that can be renewed in time, even on a busy machine.
@@ -157,18 +158,18 @@ class StoreUnderTest:
 
 async def open_location(
     location: StoreLocation,
-    host: EventLoop,
-    bell: WakeCallback,
+    loop: EventLoop,
+    wake: WakeCallback,
     settings: StoreSettings,
 ) -> Store:
-    """Open the store of a location for the event loop ``host``.
+    """Open the store of a location for the event loop ``loop``.
 
     The store calls ``bell(resource, seconds)`` if a waiter may soon get the resource.
     """
     if location.backend is not None:
-        return await location.backend.open(host, bell, settings)
+        return await location.backend.open(loop, wake, settings)
     address = parse(location.url)
-    return await registry.find(address.scheme)(address, host, bell, settings)
+    return await registry.find(address.scheme)(address, loop, wake, settings)
 
 
 @dataclass(frozen=True)
@@ -177,10 +178,10 @@ class _Behind:
     link: FaultyLink
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        inner = await open_location(self.site, host, bell, settings)
-        return FaultyStore(inner, self.link, host, bell)
+        inner = await open_location(self.site, loop, wake, settings)
+        return FaultyStore(inner, self.link, loop, wake)
 
 
 MODES = ("mutex", "writer", "reader")

@@ -51,7 +51,7 @@ class Contender:
         self.sent: list[str] = []
         self.between: Callable[[], Awaitable[object]] | None = None
         self._ask = table.ask
-        self._host = current_event_loop()
+        self._loop = current_event_loop()
         table.ask = self._asked
         request = table.request
 
@@ -80,7 +80,7 @@ class Contender:
             await between()
             answer.set_result(await self._ask(host, request))
 
-        self._host.spawn(apart)
+        self._loop.spawn(apart)
         return answer
 
     def write(self, ticket: str, *, queue: bool = False) -> Acquire:

@@ -101,7 +101,7 @@ async def test_a_version_that_was_forgotten_is_not_taken_for_new(table: Table) -
 
 def replace_clock(cas: CassandraCas, ahead: int) -> CassandraCas:
     """The same with a wall clock that is ahead."""
-    host = cas._host
+    host = cas._loop
 
     class Ahead:
         now = staticmethod(host.clock.now)
@@ -113,5 +113,5 @@ def replace_clock(cas: CassandraCas, ahead: int) -> CassandraCas:
     class Elsewhere:
         clock = Ahead()
 
-    cas._host = Elsewhere()  # type: ignore[assignment]
+    cas._loop = Elsewhere()  # type: ignore[assignment]
     return cas

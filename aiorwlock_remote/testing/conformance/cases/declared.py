@@ -20,9 +20,9 @@ class Probe:
         self._site = site
 
     async def open(
-        self, host: EventLoop, bell: WakeCallback, settings: StoreSettings
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> Port:
-        store = await open_location(self._site, host, bell, settings)
+        store = await open_location(self._site, loop, wake, settings)
         self.opened.append(store)
         return store
 

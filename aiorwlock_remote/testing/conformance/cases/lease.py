@@ -278,7 +278,10 @@ class LossCases(Cases):
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_an_awaited_grant_is_not_cancelled(self) -> None:
-        """Losing an awaited grant cancels no task; its methods raise ``LockLost``."""
+        """The loss of a grant that was acquired by ``await``, not ``async with``.
+
+        It cancels no task; the grant's methods raise ``LockLost``.
+        """
         lock = self.locks.mutex("order", 1)
         held = await lock.acquire()
         await self.force(lock)
