@@ -339,7 +339,7 @@ class OracleExecutor(DriverExecutor):
         return await self.begin(partial(_retried, work))
 
     async def version(self) -> str:
-        """Return the server's version, if the user may change doormen and mutex records.
+        """Return the server's version, if the user may change the library's tables.
 
         Raises ``ConfigurationError`` with the missing right, or the missing table.
         """
