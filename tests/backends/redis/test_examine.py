@@ -19,12 +19,14 @@ async def findings(url: str) -> dict[str, Finding]:
 
 
 async def test_a_plain_server(start_redis: StartRedis) -> None:
-    found = await findings(start_redis().url)
+    server = start_redis()
+    is_valkey = b"valkey_version" in server.ask("INFO", "server")
+    found = await findings(server.url)
     assert list(found) == [
         *("latency", "waiting", "version", "role", "clock"),
         *("persistence", "memory", "events", "rights"),
     ]
-    assert found["version"].value.startswith("Redis ")
+    assert found["version"].value.startswith("Valkey " if is_valkey else "Redis ")
     assert found["role"].value == "primary"
     assert found["clock"].rating == "good"
     assert found["persistence"].value == "no AOF"
