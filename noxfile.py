@@ -225,7 +225,7 @@ ROUNDS_OF_TODAY = {
     "valkey-8": "redis=trixie/valkey-server",
     "databases": (
         "postgresql=sid/postgresql-18 mariadb=trixie/mariadb-server"
-        " java=trixie/openjdk-21-jre-headless"
+        " mysql=sid/mysql-server-core java=trixie/openjdk-21-jre-headless"
     ),
     "postgresql-17": "postgresql=trixie/postgresql-17",
 }
