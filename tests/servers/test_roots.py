@@ -97,10 +97,12 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
         Root(tmp_path).program("mysqld")
 
 
-def test_root_s_folder_is_open_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_s_folder_is_open_to_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Servers run as other users, who cannot enter root's home."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert roots.cache_folder().parent == Path("/var/cache")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/own")
-    assert roots.cache_folder().parent == Path("/somewhere/own")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert roots.cache_folder().parent == tmp_path
