@@ -51,10 +51,11 @@ async def run_plan(
 def run_plan_autocommit(
     carry: Callable[[Plan[S, T]], Pending[T]], plan: Plan[S, T]
 ) -> Pending[T]:
-    """Run the statements that a generator yields, each committed at once, by ``carry``.
+    """Run ``plan``, a generator that yields statements, outside of a transaction.
 
-    Return the generator's result. If a statement fails after an earlier one has changed
-    rows, the error does not have ``nothing_done``.
+    ``carry`` runs a plan and commits each statement at once. Return the plan's result.
+    If a statement fails after an earlier one has changed rows, the error's attribute
+    ``nothing_done`` is False, so that the caller does not repeat the plan.
     """
     changed = False
     result: Pending[T] = Pending()

@@ -7,7 +7,7 @@ import math
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class CommandDecorator(Protocol):
+    """Decorator of a command that adds an option or argument to the command."""
+
+    def __call__(self, function: F, /) -> F: ...
 
 
 class FloatRange(click.FloatRange):
@@ -184,7 +190,9 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return kind, number
 
 
-resource_argument = click.argument("target", metavar="TYPE/ID", callback=_split)
+resource_argument: CommandDecorator = click.argument(
+    "target", metavar="TYPE/ID", callback=_split
+)
 """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
 
 
@@ -202,7 +210,7 @@ def _type(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     return None if value is None else type_from_label(value)
 
 
-type_argument = click.argument(
+type_argument: CommandDecorator = click.argument(
     "resource_type", metavar="[TYPE]", required=False, callback=_type
 )
 """Decorator of a command: adds ``[TYPE]``, passed as ``resource_type`` or None."""
@@ -211,7 +219,9 @@ type_argument = click.argument(
 # ---------------------------------------------------------------- output and loops
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+as_json: CommandDecorator = click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout."
+)
 """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
 
 
@@ -224,7 +234,7 @@ def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-loop_option = click.option(
+loop_option: CommandDecorator = click.option(
     "--loop",
     type=click.Choice(["asyncio", "trio"]),
     default="asyncio",

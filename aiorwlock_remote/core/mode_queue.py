@@ -60,9 +60,10 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """What to do after a reply or failure: a request to send, if not None, and tasks.
+    """What to do after a reply or failure: send a request, if any, and wake tasks.
 
-    ``served`` have a grant; ``turned_away`` stop waiting without one.
+    The tasks in ``served`` have a grant; those in ``turned_away`` stop waiting without
+    one.
     """
 
     served: list[Waiter] = field(default_factory=list[Waiter])

@@ -12,6 +12,7 @@ of a wrong type, or not valid Unicode.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple, Self
@@ -98,7 +99,7 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
 
 
 # ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
-cached_resource = lru_cache(CACHE_SIZE, typed=True)(resource)
+cached_resource: Callable[..., Resource] = lru_cache(CACHE_SIZE, typed=True)(resource)
 """``resource`` with a cache; ``TypeError`` for a type or id that is not hashable."""
 
 

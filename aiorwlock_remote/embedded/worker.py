@@ -67,7 +67,11 @@ class PutBack:
 
 
 class RenewalsFirst:
-    """Makes the worker thread wait during renewals of leases, if both need one lock."""
+    """Gives renewals of leases precedence over the steps of the worker thread.
+
+    While leases are renewed, the worker thread begins no step. Used by stores whose
+    steps and renewals all need the same lock of the system, as that of SQLite's file.
+    """
 
     # A lock that is polled for, as SQLite's, goes to the thread that asks first after
     # it is free. A worker with a full queue would take it again each time, until leases

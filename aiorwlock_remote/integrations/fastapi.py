@@ -419,7 +419,7 @@ class RequestLocks:
     ) -> None:
         self.app_locks = app_locks
         self._outer = outer
-        self.begun = False
+        self.begun: bool = False
         self._receive = receive
         self._send = send
         self._read_ahead: deque[Message | Exception] = deque()

@@ -165,7 +165,7 @@ class OccupancyStore(Protocol):
         """Return records of other attempts than ``who`` that want the object."""
 
     async def usings(self, thing: str, who: str) -> Sequence[ContenderRecord]:
-        """Return records of other attempts than ``who`` that have the object."""
+        """Return records of other attempts than ``who`` that use the object now."""
 
     async def drop(self, thing: str, record: ContenderRecord, *, using: bool) -> None:
         """Remove a record that was found, unless it has been written anew since.

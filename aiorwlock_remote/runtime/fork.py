@@ -8,6 +8,7 @@ request has to compare process ids.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -42,9 +43,11 @@ def _ignored(*_: Any, **__: Any) -> None:  # noqa: ANN401 - likewise
 class ForkedStore:
     """``Store`` of a forked child process: every request fails with ``Closed``."""
 
-    step = staticmethod(_refused)
-    watch = unwatch = staticmethod(_ignored)
-    scan = renewer = staticmethod(_raises)
+    step: Callable[..., Pending[Any]] = staticmethod(_refused)
+    watch: Callable[..., None] = staticmethod(_ignored)
+    unwatch: Callable[..., None] = staticmethod(_ignored)
+    scan: Callable[..., Any] = staticmethod(_raises)
+    renewer: Callable[..., Any] = staticmethod(_raises)
 
     def __init__(self, store: Store) -> None:
         self.capabilities: Capability = store.capabilities
@@ -60,9 +63,14 @@ class ForkedStore:
 class ForkedMembers:
     """``MutexSetMembers`` of a forked child process: requests fail with ``Closed``."""
 
-    ask = withdraw = create = remove = end = staticmethod(_refused)
-    watch = unwatch = staticmethod(_ignored)
-    names = staticmethod(_raises)
+    ask: Callable[..., Pending[Any]] = staticmethod(_refused)
+    withdraw: Callable[..., Pending[Any]] = staticmethod(_refused)
+    create: Callable[..., Pending[Any]] = staticmethod(_refused)
+    remove: Callable[..., Pending[Any]] = staticmethod(_refused)
+    end: Callable[..., Pending[Any]] = staticmethod(_refused)
+    watch: Callable[..., None] = staticmethod(_ignored)
+    unwatch: Callable[..., None] = staticmethod(_ignored)
+    names: Callable[..., Any] = staticmethod(_raises)
 
 
 # Weak: a ``Locks`` that was dropped without being closed must not live on by this.

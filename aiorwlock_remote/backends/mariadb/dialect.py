@@ -107,7 +107,7 @@ class MariadbDialect(ServerDialect):
     name = "MariaDB"
     scheme = "mariadb"
     backend = "MariadbBackend"
-    min_version = (10, 6)
+    min_version: ClassVar[tuple[int, ...]] = (10, 6)
     collation = "utf8mb4_nopad_bin"
 
     def session(self, seconds: float) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ class MysqlDialect(ServerDialect):
     name = "MySQL"
     scheme = "mysql"
     backend = "MysqlBackend"
-    min_version = (8, 0, 17)  # which has the collation
+    min_version: ClassVar[tuple[int, ...]] = (8, 0, 17)  # which has the collation
     collation = "utf8mb4_0900_bin"
 
     def session(self, seconds: float) -> tuple[str, ...]:

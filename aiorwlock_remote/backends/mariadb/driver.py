@@ -141,7 +141,7 @@ class MysqlDriver(MariadbDriver):
         "MysqlBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
         "create_async_engine('mysql+asyncmy://…')"
     )
-    dialect = MYSQL
+    dialect: ServerDialect = MYSQL
 
 
 class AsyncmyPool:

@@ -123,7 +123,7 @@ class MysqlStore(MariadbStore):
     """The same tables and steps in a MySQL database."""
 
     scheme = "mysql"
-    driver_type = MysqlDriver
+    driver_type: ClassVar[type[Driver[Any]]] = MysqlDriver
 
 
 STORES: dict[str, type[MariadbStore]] = {

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from typing import Any, ClassVar
 
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.oracle.driver import OracleDriver, OracleExecutor
 from aiorwlock_remote.backends.oracle.options import options_of
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import TableStore
 from aiorwlock_remote.cas.table_cas import clock_finding, state_of
 from aiorwlock_remote.core.row_dialects import ORACLE, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import Finding, Opener, Snapshot
 
 MAX_LOOKS_PER_REQUEST = 200
@@ -22,9 +27,11 @@ class OracleStore(TableStore):
     """Locks in Oracle tables: each step is one PL/SQL block, waiting tasks poll."""
 
     scheme = "oracle"
-    driver_type = OracleDriver
-    executor_type = OracleExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = OracleDriver
+    executor_type: ClassVar[type[DriverExecutor]] = OracleExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     # To claim a grant takes a read and a block, each of them a round trip.
     pace: PollPolicy = replace(TableStore.pace, claim_window=1.0)
     _driver: OracleDriver

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 
@@ -20,13 +20,17 @@ from aiorwlock_remote.backends.postgresql.driver import (
 from aiorwlock_remote.backends.postgresql.listener import ArrivalReader, Listener
 from aiorwlock_remote.backends.postgresql.options import options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
+from aiorwlock_remote.cas.driver.executor import DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections, lock_row
+from aiorwlock_remote.cas.driver.options import ConnectionOptions
+from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
@@ -45,9 +49,11 @@ class PostgresqlStore(TableStore):
     """Locks in PostgreSQL tables; ``NOTIFY`` wakes waiting tasks, else they poll."""
 
     scheme = "postgresql"
-    driver_type = PostgresqlDriver
-    executor_type = PostgresqlExecutor
-    options_of = staticmethod(options_of)
+    driver_type: ClassVar[type[Driver[Any]]] = PostgresqlDriver
+    executor_type: ClassVar[type[DriverExecutor]] = PostgresqlExecutor
+    options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
+        staticmethod(options_of)
+    )
     capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3
