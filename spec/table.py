@@ -277,15 +277,6 @@ CONFIGS = (
     row("PushedGrant", "push_bounded", MODULES["PushedGrant"].safe),
     row(
         "PushedGrant",
-        "push_twice",
-        MODULES["PushedGrant"].safe,
-        Attempts="2",
-        Margin="0",
-        Drift="0",
-        MaxTime="5",
-    ),
-    row(
-        "PushedGrant",
         "push_jump",
         MODULES["PushedGrant"].safe,
         StoreJump="1",
