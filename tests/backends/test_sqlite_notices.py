@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import pytest
 
-from aiorwlock_remote import connect
 from aiorwlock_remote.backends.sqlite import store
 from aiorwlock_remote.backends.sqlite.store import SqliteConnection
 from aiorwlock_remote.core.timing import PollPolicy
@@ -18,7 +16,7 @@ from aiorwlock_remote.embedded.watcher import WatchIntervals
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.test_sqlite_replaced import remove
-from tests.embedded.test_inotify import LONG, release_when_waited_for, waits
+from tests.embedded.test_inotify import LONG, hand_over, waits
 
 SELDOM = PollPolicy(poll_min=3600, poll_max=3600, entry_ttl=12_000)
 
@@ -98,21 +96,10 @@ async def test_a_waiter_is_woken_by_the_notice(
     hours = WatchIntervals(3600.0, 3600.0)
     monkeypatch.setattr(embedded_store, "WatchIntervals", lambda: hours)
     monkeypatch.setattr(embedded_store.EmbeddedStore, "pace", SELDOM)
-    await hand_over(path)
+    await hand_over(f"sqlite:///{path}")
 
 
 @pytest.mark.anyio
 async def test_without_notices(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "alarm", lambda _: PlainWakeEvent())
-    await hand_over(path)
-
-
-async def hand_over(path: Path) -> None:
-    url = f"sqlite:///{path}"
-    async with connect(url) as one, connect(url) as other:
-        held = await one.mutex("order", 42).acquire()
-        async with anyio.create_task_group() as group:
-            group.start_soon(release_when_waited_for, one.mutex("order", 42), held)
-            with anyio.fail_after(LONG):
-                async with other.mutex("order", 42):
-                    pass
+    await hand_over(f"sqlite:///{path}")

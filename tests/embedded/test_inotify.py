@@ -103,7 +103,11 @@ async def test_by_looking_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "alarm", lambda *_: PlainWakeEvent())
-    url = tmp_path.as_uri()
+    await hand_over(tmp_path.as_uri())
+
+
+async def hand_over(url: str) -> None:
+    """From one client to another that waits."""
     async with connect(url) as one, connect(url) as other:
         held = await one.mutex("order", 42).acquire()
         async with anyio.create_task_group() as group:

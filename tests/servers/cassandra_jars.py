@@ -5,15 +5,15 @@ There is no package of it for Debian; Maven Central has the jars.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.servers.process import needed
-from tests.servers.shared import file_lock
+from tests.servers.shared import fetched, user_cache
 
 VERSION = "5.0.9"
 
@@ -37,14 +37,7 @@ _POM = """\
 
 def jars(version: str = VERSION) -> Path:
     """The folder of Cassandra's jars, fetched if they are not there yet."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(home) / "aiorwlock-remote-tests"
-    cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / f"cassandra-{version}"
-    with file_lock(cache / f"cassandra-{version}.lock"):
-        if not folder.exists():
-            _fetch(version, folder)
-    return folder
+    return fetched(user_cache(), f"cassandra-{version}", partial(_fetch, version))
 
 
 def _fetch(version: str, folder: Path) -> None:

@@ -16,12 +16,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.servers.process import needed
-from tests.servers.shared import file_lock
+from tests.servers.shared import fetched, user_cache
 
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """They sign the newer suites as well."""
@@ -58,22 +59,14 @@ def root_of(suite: str, *packages: str) -> Root:
 
     They stay as they were fetched: delete the folder to fetch newer ones.
     """
-    cache = cache_folder()
-    cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / "-".join((suite, *packages))
-    with file_lock(folder.with_name(f"{folder.name}.lock")):
-        if not folder.exists():
-            _fetch(suite, packages, folder)
-    return Root(folder)
+    name = "-".join((suite, *packages))
+    return Root(fetched(cache_folder(), name, partial(_fetch, suite, packages)))
 
 
 def cache_folder() -> Path:
     """That of the user, open to other users if the user is root."""
-    if not os.geteuid():
-        home = _FOR_ALL
-    else:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "aiorwlock-remote-tests"
+    cache = user_cache()
+    return cache if os.geteuid() else _FOR_ALL / cache.name
 
 
 def _fetch(suite: str, packages: Sequence[str], folder: Path) -> None:

@@ -32,6 +32,22 @@ def file_lock(path: Path) -> Iterator[None]:
         yield
 
 
+def user_cache() -> Path:
+    """Where the user keeps what was fetched for the tests."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "aiorwlock-remote-tests"
+
+
+def fetched(cache: Path, name: str, fetch: Callable[[Path], None]) -> Path:
+    """The folder of this name, made by ``fetch`` if it is not there yet."""
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / name
+    with file_lock(cache / f"{name}.lock"):
+        if not folder.exists():
+            fetch(folder)
+    return folder
+
+
 def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
     """The same for all workers of this pytest run."""
     base = factory.getbasetemp()
