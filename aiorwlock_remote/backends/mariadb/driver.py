@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import asyncmy
 from asyncmy import connection as connections
@@ -47,14 +47,18 @@ SERVER_TIMEOUT_SHARE = 0.8
 """Part of ``call_timeout`` after which the server itself cancels a statement."""
 
 
+def _pool_hint(dialect: ServerDialect) -> str:
+    return (
+        f"{dialect.backend}(await asyncmy.create_pool(…)), or SQLAlchemy's "
+        f"create_async_engine('{dialect.scheme}+asyncmy://…')"
+    )
+
+
 class MariadbDriver(Driver[Connection]):
     """Adapter of asyncmy. Every connection has the same session settings."""
 
     package = "asyncmy"
-    pool_hint = (
-        "MariadbBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
-        "create_async_engine('mariadb+asyncmy://…')"
-    )
+    pool_hint: ClassVar[str] = _pool_hint(MARIADB)
     dialect: ServerDialect = MARIADB
     # Set once, so a narrower type is safe.
     options: Options  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -135,12 +139,9 @@ class MariadbDriver(Driver[Connection]):
 
 
 class MysqlDriver(MariadbDriver):
-    """The same, for servers of MySQL."""
+    """Adapter of asyncmy for servers of MySQL."""
 
-    pool_hint = (
-        "MysqlBackend(await asyncmy.create_pool(…)), or SQLAlchemy's "
-        "create_async_engine('mysql+asyncmy://…')"
-    )
+    pool_hint: ClassVar[str] = _pool_hint(MYSQL)
     dialect: ServerDialect = MYSQL
 
 
