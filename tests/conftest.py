@@ -227,6 +227,8 @@ def _left_out(item: pytest.Item) -> bool:
     name = item.nodeid
     if chosen.is_left_out(item):
         return True
+    if item.get_closest_marker("of_today") and not chosen.any_is():
+        return True
     only = item.get_closest_marker("only_on")
     on_a_loop = "anyio_backend" in getattr(item, "fixturenames", [])
     if only is not None and on_a_loop and not is_on(only.args[0], name):
