@@ -250,8 +250,10 @@ def _is_anothers_case(item: pytest.Item) -> bool:
     test = parametrized.partition("[")[0]
     if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
-    loops = turn_of(cases, test)
-    return in_turn is not None and not any(is_on(loop, item.nodeid) for loop in loops)
+    if in_turn is None:
+        return False
+    loops = turn_of(cases, test, *in_turn.args[1:])
+    return not any(is_on(loop, item.nodeid) for loop in loops)
 
 
 def pytest_collection_modifyitems(
