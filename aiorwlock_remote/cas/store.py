@@ -15,11 +15,13 @@ from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
+    WAKE_CHANNEL,
     Capability,
     EventLoop,
+    HintChannel,
     Snapshot,
     StoreSettings,
     WakeCallback,
@@ -57,6 +59,45 @@ class CasLockStore(ABC):
         self._event_loop = event_loop
         self._wake = wake
         self._settings = settings
+        self._channel: HintChannel | None = None
+        self._channel_tried = anyio.Event()
+        self._channel_error: Exception | None = None
+
+    def connections(self) -> dict[str, str]:
+        if self._channel is None:
+            return {}
+        state = "open" if self._watcher.hints_come else "lost: waiters poll"
+        return {WAKE_CHANNEL: f"{state} ({self._channel.where})"}
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        self._channel = connect()
+        self.capabilities |= Capability.NOTIFIES
+        # Without a limit of its own a channel that is away would cost the store's.
+        with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
+            await self._channel_tried.wait()
+        error = self._channel_error
+        if isinstance(error, ConfigurationError | Unsupported):
+            raise error
+
+    def channel_changed(self, error: Exception | None) -> None:
+        if self._channel is None:  # closed
+            return
+        works, where = error is None, self._channel.where
+        before, self._watcher.hints_come = self._watcher.hints_come, works
+        first, self._channel_error = not self._channel_tried.is_set(), error
+        self._channel_tried.set()
+        if works == before and not first:
+            return
+        if error is not None:
+            why = str(error)
+            log_event(self._log, "wake_channel_lost", server=where, error=why)
+        else:
+            level = logging.DEBUG if first else logging.INFO
+            log_event(self._log, "wake_channel_back", level, server=where)
+        self._watcher.look_at_all()
+
+    def hinted(self, kind: str, number: int) -> None:
+        self._watcher.look_now(resource_from_row(kind, number))
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         return self._steps.step(resource, command)
@@ -78,6 +119,7 @@ class CasLockStore(ABC):
             self._event_loop,
             self._wake,
             self.looks,
+            self._hint_missed,
         )
 
     def _saw(self, resource: Resource, state: StoredState) -> None:
@@ -113,10 +155,22 @@ class CasLockStore(ABC):
         while unanswered := self._steps.unanswered():
             for resource in unanswered:
                 await self._steps.answered(resource)
+        # Only now: the last releases sent hints.
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.aclose()
+
+    def _hint_missed(self) -> None:
+        if self._channel is not None:
+            self._channel.check()
 
     def _wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
-        if self._settings.client_id in client_ids:
+        own = self._settings.client_id
+        if own in client_ids:
             self._wake(resource, 0.0)
+        others = [client_id for client_id in client_ids if client_id != own]
+        if others and self._channel is not None:
+            self._channel.hint(resource, others)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         async def after() -> None:

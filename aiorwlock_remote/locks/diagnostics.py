@@ -15,6 +15,7 @@ from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import (
+    WAKE_CHANNEL,
     Capability,
     Clock,
     Diagnosable,
@@ -159,6 +160,15 @@ async def _set_back(store: Store) -> Finding | None:
 
 def _waiting(store: Store) -> Finding:
     pace = store.pace
+    states = store.connections() if isinstance(store, ReportsConnections) else {}
+    channel = states.get(WAKE_CHANNEL)
+    if channel is not None:
+        fine = channel.startswith("open")
+        meaning = "woken at once; cheap looks, some times a second, in case none came"
+        if not fine:
+            meaning = "cheap looks, some times a second, until it is back"
+        value = f"hinted, {WAKE_CHANNEL} {channel}"
+        return Finding("waiting", value, meaning, "good" if fine else "bad")
     if Capability.NOTIFIES in store.capabilities:
         meaning = f"woken at once; looks every {pace.poll_max:g} s in case none came"
         return Finding("waiting", "notified", meaning)

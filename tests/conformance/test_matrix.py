@@ -28,6 +28,24 @@ from tests.conformance.test_cassandra_published import (
 )
 from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_files import TestFiles as Files
+from tests.conformance.test_hinted import (
+    TestCutCassandra as CutCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestCutMariadb as CutMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestCutOracle as CutOracle,
+)
+from tests.conformance.test_hinted import (
+    TestHintedCassandra as HintedCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestHintedMariadb as HintedMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestHintedOracle as HintedOracle,
+)
 from tests.conformance.test_mariadb import TestMariadb as Mariadb
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_mysql import TestMysql as Mysql
@@ -87,6 +105,10 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Postgresql: EVERYWHERE | {"Process"},
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
+    **dict.fromkeys(
+        (HintedCassandra, HintedMariadb, HintedOracle), EVERYWHERE | {"Process"}
+    ),
+    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
     PooledPostgresql: EVERYWHERE | {"Process"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process"},
@@ -102,6 +124,8 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 TURNS: set[type[ConformanceSuite]] = {
     *(Cassandra, Cluster, Files, Mariadb, Mysql, PooledPostgresql),
     *(Oracle, Oracle122, Oracle23, OraclePool, RedisTls, Sentinel),
+    *(HintedCassandra, HintedMariadb, HintedOracle),
+    *(CutCassandra, CutMariadb, CutOracle),
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
@@ -109,6 +133,10 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys(
         (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
     ),
+    HintedMariadb: (0, 2),
+    CutMariadb: (1, 2),
+    **dict.fromkeys((HintedCassandra, HintedOracle), (1, 4)),
+    **dict.fromkeys((CutCassandra, CutOracle), (2, 4)),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.

@@ -232,7 +232,7 @@ class TableStore(CasLockStore):
             raise
 
     def connections(self) -> dict[str, str]:
-        found = {"requests": self._executor.connections}
+        found = {**super().connections(), "requests": self._executor.connections}
         if isinstance(self._renewals, RenewalLoop):
             found["renewals"] = self._renewals.connections.state
         return found
