@@ -15,7 +15,7 @@ from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.errors import BadRecord, ConfigurationError, Unsupported
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, LockError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     WAKE_CHANNEL,
@@ -76,7 +76,7 @@ class CasLockStore(ABC):
         with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
             await self._channel_tried.wait()
         error = self._channel_error
-        if isinstance(error, ConfigurationError | Unsupported):
+        if isinstance(error, LockError) and not isinstance(error, BackendUnavailable):
             raise error
 
     def channel_changed(self, error: Exception | None) -> None:
