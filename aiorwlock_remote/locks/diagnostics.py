@@ -67,8 +67,9 @@ class Statistics:
         wakeups: how often waiters asked the store again, by cause: ``message`` (the
             store sent a wake-up), ``timer`` (the lease of a holder was to end),
             ``poll`` (the poll interval was over).
-        connections: the state of each connection or pool by name, in words; empty if
-            the store does not report them (memory, Cassandra).
+        connections: the state of each connection or pool by name, in words, and of the
+            channel of ``connect(wake=…)``; empty if the store does not report them
+            (memory, Cassandra without such a channel).
     """
 
     waiting: Mapping[ModeName, int]
