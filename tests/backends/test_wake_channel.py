@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,11 +13,14 @@ import anyio
 import psycopg
 import pytest
 
-from aiorwlock_remote import BackendError, ConfigurationError, Locks, connect
+from aiorwlock_remote import BackendError, Closed, ConfigurationError, Locks, connect
 from aiorwlock_remote.backends.mariadb.store import MariadbStore
 from aiorwlock_remote.cas.poller import PollIntervals
+from aiorwlock_remote.core.commands import Release
+from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.ports import WAKE_CHANNEL
 from aiorwlock_remote.testing.conformance.actors import wait_until
+from tests.forked_children import exit_code, fork
 from tests.servers.certificates import Certificates
 from tests.servers.cluster import Cluster
 from tests.servers.fix_redis import StartRedis
@@ -271,6 +275,45 @@ async def test_whoever_writes_to_the_channel_costs_a_read(
             held.check()
         with anyio.fail_after(PATIENCE):
             await entered.wait()
+
+
+async def test_a_fork_leaves_the_channel_alone(
+    mariadb_tables: str, redis_server: RedisServer
+) -> None:
+    async with both(mariadb_tables, redis_server.url) as (one, other):
+        child = fork()
+        if child == 0:
+            store = one._session.client.store
+            refused = store.step(resource("order", 1), Release("x"))
+            is_idle = not hasattr(store, "hinted")
+            os._exit(7 if is_idle and isinstance(refused.error, Closed) else 1)
+        assert exit_code(child) == 7
+        await hand_over(one, other, 1)
+
+
+@pytest.mark.parametrize("kind", ["redis", "postgresql"])
+async def test_closing_closes_the_channel(
+    kind: str, mariadb_tables: str, database: str, start_redis: StartRedis
+) -> None:
+    server = start_redis()
+    wake = server.url if kind == "redis" else database
+    async with both(mariadb_tables, wake) as (one, _):
+        assert WAKE_CHANNEL in one.statistics().connections
+        assert connections(kind, server, database) == 2
+    await wait_until(lambda: connections(kind, server, database) == 0, PATIENCE)
+
+
+def connections(kind: str, server: RedisServer, database: str) -> int:
+    """How many clients are connected, except the one that asks."""
+    if kind == "redis":
+        found: int = server.ask("CLIENT", "LIST", "TYPE", "pubsub").count(b"id=")
+        return found
+    with psycopg.connect(database) as admin:
+        ((count,),) = admin.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid()"
+        )
+    return int(count)
 
 
 async def test_a_wrong_password_is_told_and_not_shown(

@@ -135,8 +135,10 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     ),
     HintedMariadb: (0, 2),
     CutMariadb: (1, 2),
-    **dict.fromkeys((HintedCassandra, HintedOracle), (1, 4)),
-    **dict.fromkeys((CutCassandra, CutOracle), (2, 4)),
+    HintedCassandra: (0, 4),
+    CutCassandra: (3, 4),
+    HintedOracle: (3, 8),
+    CutOracle: (4, 8),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.

@@ -10,6 +10,8 @@ from functools import partial
 from random import random
 from typing import Any
 
+import anyio
+
 from aiorwlock_remote._util.driver_loop import driver_loop_for, submit_and_wait
 from aiorwlock_remote.backends.postgresql.driver import (
     ASYNCPG,
@@ -67,8 +69,9 @@ class PostgresqlHints:
         self._driver_loop.begin(partial(self._send, [(self._own_channel, "")]))
 
     async def aclose(self) -> None:
-        await submit_and_wait(self._driver_loop, self._end)
-        await self._driver_loop.stop()
+        with anyio.CancelScope(shield=True):
+            await submit_and_wait(self._driver_loop, self._end)
+            await self._driver_loop.stop()
 
     async def _send(self, hints: list[tuple[str, str]]) -> None:
         # A hint that has to wait for a connection is worth nothing.
