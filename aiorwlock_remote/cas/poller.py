@@ -100,7 +100,7 @@ class StatePoller:
         """Whether hints of other clients come: then reads are seldom."""
         self._intervals = intervals
         self._on_missed = on_missed
-        self._read = read
+        self.read: Callable[[Resource], Pending[StoredState]] = read
         self._now_of = now_of
         self._saw = saw
         self._client_id = client_id
@@ -122,16 +122,17 @@ class StatePoller:
     def unwatch(self, resource: Resource) -> None:
         self._watched.pop(resource, None)
 
-    def look_now(self, resource: Resource) -> None:
-        """Read the resource at once, because of a hint, if it is watched."""
+    def look_now(self, resource: Resource) -> bool:
+        """Read the resource at once, because of a hint; False if it is not watched."""
         watch = self._watched.get(resource)
         if watch is None:
-            return
+            return False
         if watch.due is None:
             watch.again = True  # the read under way may be older than the hint
         else:
             watch.hinted = True
             self._look(resource, watch)
+        return True
 
     def look_at_all(self) -> None:
         """Read all resources at once: hints may have been lost."""
@@ -166,7 +167,7 @@ class StatePoller:
 
     def _look(self, resource: Resource, watch: _PolledResource) -> None:
         watch.due = None
-        self._read(resource).add_done_callback(partial(self._looked, resource, watch))
+        self.read(resource).add_done_callback(partial(self._looked, resource, watch))
 
     def _looked(
         self, resource: Resource, watch: _PolledResource, read: Pending[StoredState]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasStore, StoredState, newer_state
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
@@ -62,6 +64,8 @@ class CasLockStore(ABC):
         self._channel: HintChannel | None = None
         self._channel_tried = anyio.Event()
         self._channel_error: Exception | None = None
+        self._arrivals: ArrivalNotices | None = None
+        self._read_for_arrival: set[Resource] = set()
 
     def connections(self) -> dict[str, str]:
         if self._channel is None:
@@ -71,6 +75,9 @@ class CasLockStore(ABC):
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         self._channel = connect()
+        if self._arrivals is None:
+            self._arrivals = ArrivalNotices(self._settings.client_id)
+        self._steps.arrivals = self._arrivals
         self.capabilities |= Capability.NOTIFIES
         # Without a limit of its own a channel that is away would cost the store's.
         with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
@@ -84,6 +91,8 @@ class CasLockStore(ABC):
             return
         works, where = error is None, self._channel.where
         before, self._watcher.hints_come = self._watcher.hints_come, works
+        assert self._arrivals is not None
+        self._arrivals.hears = works
         first, self._channel_error = not self._channel_tried.is_set(), error
         self._channel_tried.set()
         if works == before and not first:
@@ -97,7 +106,22 @@ class CasLockStore(ABC):
         self._watcher.look_at_all()
 
     def hinted(self, kind: str, number: int) -> None:
-        self._watcher.look_now(resource_from_row(kind, number))
+        resource = resource_from_row(kind, number)
+        if self._watcher.look_now(resource):
+            return
+        # Another process has joined the queue of what this one holds. If the release
+        # did not start from the present state, its first swap would be refused, while
+        # others wait (test_wake_channel.py: test_a_release_is_not_refused).
+        known = self._steps.known(resource)
+        if known is None or known.seat is None or resource in self._read_for_arrival:
+            return
+        self._read_for_arrival.add(resource)
+        self._watcher.read(resource).add_done_callback(partial(self._arrived, resource))
+
+    def _arrived(self, resource: Resource, read: Pending[StoredState]) -> None:
+        self._read_for_arrival.discard(resource)
+        if read.error is None:  # else the release finds out by itself
+            self._saw(resource, read.result())
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         return self._steps.step(resource, command)

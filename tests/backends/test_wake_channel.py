@@ -168,6 +168,31 @@ async def test_all_readers_are_hinted(
         await has_queue(one)
 
 
+@pytest.mark.usefixtures("_no_polls")
+async def test_a_release_is_not_refused(
+    mariadb_tables: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The holder is told who joins the queue: then it knows the version to change."""
+    entered = anyio.Event()
+    async with (
+        both(mariadb_tables, redis_server.url) as (one, other),
+        anyio.create_task_group() as tasks,
+    ):
+        steps = one._session.client.store._steps
+
+        def knows_the_queue() -> bool:
+            known = steps.known(resource("order", 1))
+            return bool(known.record.queue)
+
+        async with one.mutex("order", 1):
+            tasks.start_soon(enter, other, entered)
+            await wait_until(knows_the_queue, PATIENCE)
+            caplog.set_level(logging.DEBUG, "aiorwlock_remote.store")
+        await entered.wait()
+    assert "turn_found" in caplog.text
+    assert "swap_retried" not in caplog.text
+
+
 async def test_a_channel_that_goes_and_comes(
     mariadb_tables: str,
     proxy: Proxy,
