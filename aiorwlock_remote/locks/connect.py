@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
@@ -15,6 +16,7 @@ from aiorwlock_remote import registry
 from aiorwlock_remote._util.random_ids import discard_random_ids
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import check_prefix
+from aiorwlock_remote.core.text import check_str
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -43,6 +45,7 @@ def connect(
     connect_timeout: float = 5.0,
     fence_memory: float = 3600.0,
     min_replicas: int = 0,
+    wake: str = "",
     observers: Sequence[Observer] = (),
     **options: Unpack[OptionArgs],
 ) -> Connecting:
@@ -62,6 +65,10 @@ def connect(
             kept, so that the next is greater.
         min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
             else it is given back, and ``BackendUnavailable`` raised.
+        wake: (Cassandra, MariaDB, MySQL, Oracle) URL of a Redis or PostgreSQL server
+            over which clients hint to each other that a lock may be free, so that
+            waiters need not poll for that; also as ``?wake=`` in the URL. Nothing
+            depends on the hints: without them waiters poll.
         observers: called with every request for a lock and its outcome, for metrics.
         options: the defaults of all locks; see ``OptionArgs``.
 
@@ -81,7 +88,8 @@ def connect(
         min_replicas=min_replicas,
     )
     resolved = Options().but(options)
-    return Connecting(store, settings, resolved, check_observers(observers))
+    check_str("wake", wake)
+    return Connecting(store, settings, wake, resolved, check_observers(observers))
 
 
 @final
@@ -92,11 +100,13 @@ class Connecting:
         self,
         store: str | Backend,
         settings: StoreSettings,
+        wake: str,
         options: Options,
         observers: tuple[Observer, ...],
     ) -> None:
         self._store = store
         self._settings = settings
+        self._wake = wake
         self._options = options
         self._observers = observers
         self._inside = SingleEntry("connect(…)")
@@ -182,7 +192,12 @@ class Connecting:
                     what=f"a store is a URL or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
-            return self._store.open(loop, wake, settings)
-        address, _ = parse(self._store).without_prefix(settings.prefix)
-        opener = registry.find(address.scheme)
-        return opener(address, loop, wake, settings)
+            opening, channel = self._store.open, self._wake
+        else:
+            address, _ = parse(self._store).without_prefix(settings.prefix)
+            address, channel = address.without_wake(self._wake)
+            opening = partial(registry.find(address.scheme), address)
+        open_store = partial(opening, loop, wake, settings)
+        if not channel:
+            return open_store()
+        return registry.with_hints(channel, open_store, loop, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.table_cas import (
+from aiorwlock_remote.cas.arrivals import (
     NOTIFIED_CLIENT_FIELD,
     ArrivalNotices,
     is_new_entry_only,
