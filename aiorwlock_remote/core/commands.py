@@ -18,8 +18,6 @@ from aiorwlock_remote.errors import LossReason
 ENTRY_TTL = 4_500_000
 # Microseconds for which a free resource is reserved for the head of the queue.
 CLAIM_WINDOW = 100_000
-# Grants passed on inside one process until the mutex record is deleted once.
-MAX_LOCAL_TURNS = 100
 
 
 class IllegalCommand(ValueError):
@@ -72,6 +70,12 @@ class Acquire:
         max_waiters: Refuse the acquire if so many tasks of all clients wait already.
         entry_ttl: Microseconds after which the entry is dropped unless refreshed.
         claim_window: Microseconds for which a free resource is reserved for the entry.
+        push: Whether the client can be granted its claim by a message, as long as the
+            entry has it; for writers only.
+        following: The claim of the client's next task, for the new entry that ``more``
+            asks for.
+        confirms: Whether the client already uses a pushed grant of this ticket. If it
+            is gone, the reply is ``NotHeld``, and nothing is granted or queued.
     """
 
     claims: tuple[Claim, ...]
@@ -84,6 +88,9 @@ class Acquire:
     max_waiters: int | None = None
     entry_ttl: int = ENTRY_TTL
     claim_window: int = CLAIM_WINDOW
+    push: bool = False
+    following: Claim | None = None
+    confirms: bool = False
 
     def __post_init__(self) -> None:
         if not self.claims:
@@ -94,6 +101,8 @@ class Acquire:
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("two claims have one ticket")
+        if self.mode is Mode.READ and (self.push or self.confirms):
+            raise IllegalCommand("only a writer's grant can be pushed")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")
 
@@ -109,6 +118,10 @@ class Release:
     ticket: str = field(repr=False)
     mode: Mode | None = None
     then: tuple[Acquire, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(acquire.confirms for acquire in self.then):
+            raise IllegalCommand("a task that waits has no grant to confirm")
 
 
 @value
@@ -195,7 +208,12 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
     """Return the command with each ``Claim`` in it replaced by ``change(claim)``."""
     match command:
         case Acquire():
-            return replace(command, claims=tuple(map(change, command.claims)))
+            following = command.following
+            return replace(
+                command,
+                claims=tuple(map(change, command.claims)),
+                following=None if following is None else change(following),
+            )
         case Downgrade() | Upgrade() | Adopt():
             return replace(command, claim=change(command.claim))
         case Release() if command.then:
@@ -223,12 +241,14 @@ class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
     ``retry_after``: microseconds until an expiry may let the client enter; None: not
-    known. ``holders``: a text about each holder, for people.
+    known. ``holders``: a text about each holder, for people. ``now``: the store's clock
+    in microseconds.
     """
 
     ahead: int
     retry_after: int | None
     holders: tuple[str, ...] = ()
+    now: int = 0
 
 
 @value

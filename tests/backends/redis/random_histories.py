@@ -114,7 +114,7 @@ class Teller(Asker):
             deaf = [g for g in step.wakes if g in DEAF and g != own]
             if not deaf:
                 break
-            step = skip_unreachable(step, deaf, self.now)
+            step = skip_unreachable(step, deaf, self.now, self.now)
         return step
 
     # ------------------------------------------------------------------ time
