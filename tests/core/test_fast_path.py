@@ -56,6 +56,7 @@ class Chance(Random):
             barred_until=self.choice((NOW - 1, NOW + 1)) if self.seldom() else 0,
             upgrader=PendingUpgrade("t1", "g", NOW + 9) if self.seldom() else None,
             upgraded=self.seldom(),
+            pushed=self.seldom() and len(grants) == 1 and grants[0].mode is Mode.WRITE,
             endings=(LossNote(1, "t0", "forced"),) if self.seldom() else (),
             created=self.choice((0, 5)),
             updated=self.choice((0, 6)),
