@@ -80,6 +80,7 @@ class Chance(Random):
 
     def command(self) -> Command:
         ticket = "t2" if self.seldom() else "t1"
+        mode = self.mode()
         acquire = Acquire(
             (
                 Claim(
@@ -89,14 +90,16 @@ class Chance(Random):
                     self.randrange(2),
                 ),
             ),
-            self.mode(),
+            mode,
             self.choice(list(Policy)),
             client_id="g",
             may_queue=self.random() < 0.5,
             more=3 if self.seldom() else 0,
+            push=mode is Mode.WRITE and self.random() < 0.5,
         )
         if self.random() < 0.4:
-            return acquire
+            confirms = mode is Mode.WRITE and self.seldom()
+            return replace(acquire, confirms=confirms)
         mode = self.choice((None, None, Mode.WRITE, self.mode()))
         then = (replace(acquire, claims=(Claim("t3", 30),)),) if self.seldom() else ()
         return Release(ticket, mode, then)

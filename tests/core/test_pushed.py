@@ -143,6 +143,9 @@ def test_a_late_confirmation_grants_nothing() -> None:
     door.wait(CLAIM_WINDOW)
     assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
     assert door.holders == []
+    door.leave("b", WRITE)
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.holders == [], "nor if nobody waits at all"
 
 
 def test_the_end_of_an_unconfirmed_grant_admits_no_readers() -> None:
