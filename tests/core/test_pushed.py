@@ -240,6 +240,8 @@ def test_nothing_is_pushed_to_a_reader() -> None:
         ask("r", READ, push=True)
     with pytest.raises(IllegalCommand):
         ask("r", READ, confirms=True)
+    with pytest.raises(IllegalCommand):
+        ask("r", READ, more=1, following="r2")
 
 
 def test_a_short_lease_bounds_the_pushed_grant() -> None:
