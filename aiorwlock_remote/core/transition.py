@@ -298,7 +298,9 @@ def fast_path(
 def _fast_acquire(
     before: Doorman, cmd: Acquire, now: int, floor: int, wall: int
 ) -> FastStep | None:
-    if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
+    if cmd.mode is not Mode.WRITE or cmd.more or cmd.confirms:
+        return None
+    if before.seat is not None:
         return None
     claim = cmd.claims[0]  # writers come one at a time
     fence = max(before.last + 1, floor)
