@@ -178,6 +178,7 @@ def _load_grant(data: object) -> Grant:
 
 def _load_entry(data: object) -> QueueEntry:
     fields = _object_of(data, "queue")
+    ticket, lease = _claim(fields)
     return QueueEntry(
         number=_typed(fields, "number", int),
         client_id=_typed(fields, "gate", str),
@@ -188,10 +189,23 @@ def _load_entry(data: object) -> QueueEntry:
         waiting=_typed(fields, "waiting", int),
         claim_until=_optional(fields, "claim_until", int),
         who=_load_who(fields),
-        ticket=_typed(fields, "ticket", str) if "ticket" in fields else "",
-        lease=_typed(fields, "lease", int) if "lease" in fields else 0,
+        ticket=ticket,
+        lease=lease,
         extra=_extra(fields, _ENTRY),
     )
+
+
+def _claim(fields: Fields) -> tuple[str, int]:
+    ticket = _typed(fields, "ticket", str) if "ticket" in fields else ""
+    lease = _typed(fields, "lease", int) if "lease" in fields else 0
+    # A step would grant what stands there (test_a_claim_that_no_step_can_push).
+    if ticket and lease <= 0:
+        raise ValueError("queue: a ticket without a lease")
+    if lease and not ticket:
+        raise ValueError("queue: a lease without a ticket")
+    if ticket and _mode(fields) is Mode.READ:
+        raise ValueError("queue: a reader's ticket")
+    return ticket, lease
 
 
 def _load_upgrader(fields: Fields) -> PendingUpgrade:
@@ -237,7 +251,9 @@ def _grants(fields: Fields) -> tuple[Grant, ...]:
 
 
 def _pushed(fields: Fields, grants: tuple[Grant, ...]) -> bool:
-    pushed = fields.get("pushed", False) is True
+    pushed: object = fields.get("pushed", False)
+    if not isinstance(pushed, bool):
+        raise TypeError(f"pushed: {type(pushed).__name__} instead of bool")
     if pushed and (not grants or grants[0].mode is not Mode.WRITE):
         raise ValueError("pushed: there is no writer")
     return pushed

@@ -110,7 +110,8 @@ class Acquire:
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("two claims have one ticket")
-        if self.mode is Mode.READ and (self.push or self.confirms):
+        pushes = self.push or self.confirms or self.following is not None
+        if pushes and self.mode is Mode.READ:
             raise IllegalCommand("only a writer's grant can be pushed")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")

@@ -302,6 +302,8 @@ def _fast_acquire(
         return None
     if before.seat is not None:
         return None
+    if cmd.confirms:
+        return None  # it grants nothing (test_a_late_confirmation_grants_nothing)
     claim = cmd.claims[0]  # writers come one at a time
     fence = max(before.last + 1, floor)
     grant = claim.grant(Mode.WRITE, fence, now)

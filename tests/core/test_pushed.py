@@ -143,6 +143,9 @@ def test_a_late_confirmation_grants_nothing() -> None:
     door.wait(CLAIM_WINDOW)
     assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
     assert door.holders == []
+    door.leave("b", WRITE)
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.holders == [], "nor if nobody waits at all"
 
 
 def test_a_late_confirmation_at_an_unused_resource_grants_nothing() -> None:
@@ -250,6 +253,8 @@ def test_nothing_is_pushed_to_a_reader() -> None:
         ask("r", READ, push=True)
     with pytest.raises(IllegalCommand):
         ask("r", READ, confirms=True)
+    with pytest.raises(IllegalCommand):
+        ask("r", READ, more=1, following="r2")
 
 
 def test_a_short_lease_bounds_the_pushed_grant() -> None:
