@@ -298,9 +298,7 @@ def fast_path(
 def _fast_acquire(
     before: Doorman, cmd: Acquire, now: int, floor: int, wall: int
 ) -> FastStep | None:
-    if cmd.mode is not Mode.WRITE or cmd.more or cmd.confirms:
-        return None
-    if before.seat is not None:
+    if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
         return None
     if cmd.confirms:
         return None  # it grants nothing (test_a_late_confirmation_grants_nothing)
