@@ -48,6 +48,15 @@ class Claim:
         """The lease in seconds; None if a grant of this claim never expires."""
         return None if self.lease is None else self.lease / MICROS
 
+    @property
+    def may_be_pushed(self) -> bool:
+        """Whether a queue entry may have this claim's ticket, to be granted by a step.
+
+        A grant without end cannot be given back by time, and a lock delay would let a
+        dead client cost more than one claim window.
+        """
+        return self.lease is not None and not self.lock_delay
+
     def grant(self, mode: Mode, fence: int, now: int) -> Grant:
         """Return the grant that this claim becomes if it is admitted at ``now``."""
         ends = None if self.lease is None else now + self.lease
@@ -229,12 +238,15 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
 class Granted:
     """Reply: these grants hold; the other claims of the command still wait.
 
-    ``placed``: whether the client has an entry in the queue after the step.
+    ``placed``: whether the client has an entry in the queue after the step. ``latest``:
+    microseconds that the store's clock had not passed when the command was sent; 0:
+    ``now`` is such a bound.
     """
 
     grants: tuple[Grant, ...]
     now: int
     placed: bool = False
+    latest: int = 0
 
 
 @value
@@ -242,8 +254,8 @@ class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
     ``retry_after``: microseconds until an expiry may let the client enter; None: not
-    known. ``holders``: a text about each holder, for people. ``now``: the store's clock
-    in microseconds.
+    known. ``holders``: a text about each holder, for people. ``now``: microseconds that
+    the store's clock had not passed when the command was sent.
     """
 
     ahead: int

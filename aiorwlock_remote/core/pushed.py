@@ -18,6 +18,7 @@ from dataclasses import field
 from hashlib import sha1
 from hmac import compare_digest
 
+from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import value
 
@@ -36,6 +37,14 @@ class PushedGrant:
     since: int
     expires: int
     proof: str = field(repr=False)
+
+    @classmethod
+    def of(cls, grant: Grant) -> PushedGrant:
+        """Return the message that tells a grant, which has an end, to its client."""
+        assert grant.expires is not None, "a pushed grant has an end"
+        since, expires = grant.since, grant.expires
+        proof = proof_of(grant.ticket, since, expires, grant.fence)
+        return cls(grant.fence, since, expires, proof)
 
     def proves(self, ticket: str) -> bool:
         """Return whether the sender knew this ticket when it granted it."""

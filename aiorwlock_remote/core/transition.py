@@ -450,9 +450,7 @@ def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
 
 
 def _with_claim(entry: QueueEntry, claim: Claim | None) -> QueueEntry:
-    # A grant without end cannot be given back by time, and a lock delay would let a
-    # dead client cost more than one claim window.
-    if claim is None or claim.lease is None or claim.lock_delay:
+    if claim is None or claim.lease is None or not claim.may_be_pushed:
         return replace(entry, ticket="", lease=0) if entry.ticket else entry
     return replace(entry, ticket=claim.ticket, lease=claim.lease, who=claim.who)
 

@@ -148,6 +148,19 @@ def test_a_late_confirmation_grants_nothing() -> None:
     assert door.holders == [], "nor if nobody waits at all"
 
 
+def test_a_late_confirmation_at_an_unused_resource_grants_nothing() -> None:
+    """No holder and no entry is left: the fast path must not take it for a new one."""
+    door = Door()
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert (door.holders, door.seat) == ([], None)
+    door = offered()
+    door.wait(ENTRY_TTL)
+    door.ask("c", WRITE)
+    door.release("c")
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert (door.holders, door.seat) == ([], None)
+
+
 def test_the_end_of_an_unconfirmed_grant_admits_no_readers() -> None:
     """It is no write phase: the writer behind the dead entry is next."""
     door = offered()
