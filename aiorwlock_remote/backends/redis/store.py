@@ -278,7 +278,7 @@ class RedisStore:
         self.step(resource, command).log_failure()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
-        reply, woken = decode_step(command, raw)
+        reply, woken, _pushed = decode_step(command, raw)
         if woken:  # a script sends no message to the client that called it
             self._wake(keys.resource, 0.0)
         for answer in reply.then if type(reply) is Released else (reply,):

@@ -15,7 +15,8 @@ from aiorwlock_remote.core.commands import (
     Release,
     Reply,
 )
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
+from aiorwlock_remote.core.pushed import PushedGrant, proof_of
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
 
@@ -25,12 +26,13 @@ THEFTS = ("thief,5", "readers,7", "thief", "a,b,5", "t1,5", "readers", ",", "\ud
 QUIETLY = (*PASSED[:5] * 6, 1200 * MS)
 KINDS = {
     "ask": 26,
+    "confirm": 8,
     "enter": 10,
     "release": 20,
     "withdraw": 6,
     "renew": 7,
     "downgrade": 5,
-    "upgrade": 9,
+    "upgrade": 12,
     "adopt": 5,
     "force": 3,
     "echo": 5,
@@ -60,7 +62,10 @@ class Told:
     rung: bool
     record: Doorman
     seat: MutexRecord | None
-    heard: list[str] = field(default_factory=list[str])
+    pushed: PushedGrant | None = None
+    heard: list[tuple[str, PushedGrant | None]] = field(
+        default_factory=list[tuple[str, PushedGrant | None]]
+    )
 
 
 class Teller(Asker):
@@ -109,8 +114,10 @@ class Teller(Asker):
 
     def _call(self, step: Step, own: str, told: Told) -> Step:
         while step.wakes:
-            told.rung = told.rung or own in step.wakes
-            told.heard += [g for g in step.wakes if g in HEARING and g != own]
+            pushed = None if step.pushed is None else message_of(step.pushed)
+            if own in step.wakes:
+                told.rung, told.pushed = True, pushed
+            told.heard += [(g, pushed) for g in step.wakes if g in HEARING and g != own]
             deaf = [g for g in step.wakes if g in DEAF and g != own]
             if not deaf:
                 break
@@ -187,6 +194,15 @@ class Teller(Asker):
         if self.record and self.record.last:
             self.record = replace(self.record, extra=(("future", "x"),))
             self._before.append(("HSET", self._state_key, "future", "x"))
+
+
+def message_of(grant: Grant) -> PushedGrant:
+    """What a message says of a pushed grant."""
+    assert grant.expires is not None
+    numbers = grant.since, grant.expires, grant.fence
+    return PushedGrant(
+        grant.fence, grant.since, grant.expires, proof_of(grant.ticket, *numbers)
+    )
 
 
 def _gate_of(command: Command) -> str:
