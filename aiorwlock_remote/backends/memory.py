@@ -116,7 +116,9 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class MemoryStore:
     """The store of one ``Locks``, as client of a database that others may share."""
 
-    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    capabilities: Capability = (
+        Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
+    )
     pace: PollPolicy = PollPolicy(claim_window=0.3, pushes=True)
 
     def __init__(

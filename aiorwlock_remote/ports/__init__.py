@@ -38,6 +38,7 @@ class Capability(Flag):
     NOTIFIES = auto()
     OFF_LOOP_RENEWAL = auto()
     PUBLISHED_LAYOUT = auto()
+    PUSHES = auto()
 
 
 class Clock(Protocol):

@@ -35,7 +35,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
-from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
@@ -313,6 +313,19 @@ class KeepsGrants(Fault):
         return answered
 
 
+class ForgetsConfirmations(NoRenewal):
+    """Replies to the confirmation of a pushed grant, which ends all the same."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        confirms = isinstance(command, Acquire) and command.confirms
+        if not confirms:
+            return super().step(resource, command)
+        answered: Pending[Reply] = Pending()
+        grants = self._database.records[resource].grants
+        answered.set_result(Granted(grants, micros(self._loop.clock.now())))
+        return answered
+
+
 class OldTicketOnly(Fault):
     """Refuses a repeated acquire of a ticket that holds."""
 
@@ -345,7 +358,7 @@ class LeavesItsSeat(Fault):
         seat = seats.get(resource) if lost else None
         done = super().step(resource, command)
         if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
-            seats.setdefault(resource, seat)
+            seats[resource] = seat
         return done
 
     def renewer(self) -> MemoryRenewer:
