@@ -93,7 +93,7 @@ EVERYWHERE = {
     "Waking",
 }
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
-    Memory: EVERYWHERE,
+    Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
