@@ -11,7 +11,7 @@ from functools import partial
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasContention, CasStore, StoredState
 from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
-from aiorwlock_remote.cas.server_time import with_longer_leases
+from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -21,12 +21,14 @@ from aiorwlock_remote.core.commands import (
     Downgrade,
     Granted,
     IllegalCommand,
+    Refused,
     Release,
     Released,
     Renew,
     Renewed,
     Reply,
     Upgrade,
+    Waiting,
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
@@ -245,6 +247,8 @@ class CasStepper:
             step = transition(
                 state.record, state.seat, command, at.now, at.floor, at.wall
             )
+            if step.pushed is not None:
+                step = with_longer_push(step, at.slack)
         except IllegalCommand as exc:
             # The remembered state may be outdated: the command may be legal after all.
             if queue.fresh:
@@ -443,14 +447,17 @@ def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
 
 def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
     """Return the reply with each ``Granted`` in it replaced by ``change(granted)``."""
-    if isinstance(reply, Granted):
+    return map_answers(
+        reply, lambda answer: change(answer) if isinstance(answer, Granted) else answer
+    )
+
+
+def map_answers(reply: Reply, change: Callable[[Answer], Answer]) -> Reply:
+    """Return the reply with each answer to an acquire replaced by ``change``'s."""
+    if isinstance(reply, Granted | Waiting | Refused):
         return change(reply)
     if isinstance(reply, Released) and reply.then:
-        then: tuple[Answer, ...] = tuple(
-            change(entry) if isinstance(entry, Granted) else entry
-            for entry in reply.then
-        )
-        return replace(reply, then=then)
+        return replace(reply, then=tuple(change(answer) for answer in reply.then))
     return reply
 
 

@@ -234,6 +234,18 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
             return command
 
 
+def without_push(command: Command) -> Command:
+    """Return the command for a client that hears no messages now: nothing is to be
+    granted to its queue entry.
+    """
+    if isinstance(command, Acquire) and command.push:
+        return replace(command, push=False, following=None)
+    if isinstance(command, Release) and any(one.push for one in command.then):
+        then = tuple([replace(one, push=False, following=None) for one in command.then])
+        return replace(command, then=then)
+    return command
+
+
 @value
 class Granted:
     """Reply: these grants hold; the other claims of the command still wait.

@@ -102,14 +102,14 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
-    Postgresql: EVERYWHERE | {"Process"},
+    Postgresql: EVERYWHERE | {"Process", "Pushed"},
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
     **dict.fromkeys(
         (HintedCassandra, HintedMariadb, HintedOracle), EVERYWHERE | {"Process"}
     ),
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
-    PooledPostgresql: EVERYWHERE | {"Process"},
+    PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
