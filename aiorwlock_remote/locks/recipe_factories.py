@@ -1,9 +1,10 @@
-"""Methods of ``Locks`` that make mutex sets, row locks and other special locks."""
+"""Methods of ``Locks`` that make mutex sets, row locks, leaders and the like."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
 from aiorwlock_remote.core.mutex_set import check_set_name
@@ -13,6 +14,7 @@ from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OnLost, OptionArgs, RWLock
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -27,8 +29,11 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.leader import Leader
     from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
+
+T = TypeVar("T")
 
 REVALIDATE = 1.25
 """Seconds between two polls of a waiter for a mutex of a set: default and minimum."""
@@ -57,7 +62,7 @@ class OccupancyArgs(TypedDict, total=False):
 
 
 class RecipeFactories:
-    """Base of ``Locks``: makes the locks that only some stores can hold."""
+    """Base of ``Locks``: makes what stands on locks, or is a lock of some stores."""
 
     def __init__(self, session: Session, options: Options) -> None:
         self._session = session
@@ -180,6 +185,66 @@ class RecipeFactories:
                 raise _missing(f"row lock {table}/{row_id}", _SQL)
             self._rows = SessionRowLocks(self._session, store)
         return self._rows.lock(names, row_id, lease)
+
+    def leader(
+        self,
+        name: ResourceId,
+        *,
+        on_elected: Callable[[Leader], object] | None = None,
+        on_deposed: Callable[[Leader], object] | None = None,
+        **options: Unpack[OptionArgs],
+    ) -> Leader:
+        """Return a candidate of the leader election ``name``; no I/O.
+
+        ``async with`` it to stand by, and to lead, in the background while the body
+        runs. All processes that use one name elect one leader among them.
+
+        Args:
+            name: the election; its lock is the mutex ``("leader", name)``.
+            on_elected: called with the ``Leader`` in the event loop when it leads.
+            on_deposed: called when it does no longer: the lock was lost, or is about
+                to be released. Not called again until the next ``on_elected``.
+            options: replace the defaults given to ``connect``; ``lease`` is the time
+                after which another leads if this process or its host dies.
+
+        Raises:
+            ConfigurationError: a name, a callback or an option is not valid.
+        """
+        from aiorwlock_remote.recipes.leader import Leader, leader_lock  # noqa: PLC0415 - seldom used
+
+        lock = leader_lock(self._session, name, self._options, options)
+        return Leader(self._session, lock, on_elected, on_deposed)
+
+    async def lead(
+        self,
+        name: ResourceId,
+        work: Callable[[Held], Awaitable[T]],
+        *,
+        on_elected: Callable[[Leader], object] | None = None,
+        on_deposed: Callable[[Leader], object] | None = None,
+        **options: Unpack[OptionArgs],
+    ) -> T:
+        """Run ``work(held)`` while this process is the leader; return what it returned.
+
+        Stand by until the lock of the election is free, then run the work. If the lock
+        is lost, the work is cancelled, and the process stands by again: the work may be
+        run several times. An outage of the store, of any length, is waited for. When
+        the work returns or raises, or the caller is cancelled, the next candidate leads
+        at once.
+
+        Arguments are those of ``leader``; ``work`` is called with the ``Held``.
+
+        Raises what the work raises, and the following.
+
+        Raises:
+            Closed: the ``Locks`` was closed.
+            BackendError: the store refuses the lock for good: a missing table or right.
+            ConfigurationError: a name, a callback or an option is not valid.
+        """
+        leader = self.leader(
+            name, on_elected=on_elected, on_deposed=on_deposed, **options
+        )
+        return await leader.lead(work)
 
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]
