@@ -1,8 +1,9 @@
-"""Locks in documented stored forms other than the mutex record, each for some stores.
+"""What stands on locks, and locks in other stored forms than the mutex record.
 
-Mutex sets (named mutexes in a sorted set of Redis), row locks (in columns of the locked
-row itself) and occupied objects (records of who uses an object and who wants it). A
-store that cannot hold one raises ``Unsupported`` before a request is sent.
+On every store: leader election. On some stores: mutex sets (named mutexes in a sorted
+set of Redis), row locks (in columns of the locked row itself) and occupied objects
+(records of who uses an object and who wants it). A store that cannot hold one raises
+``Unsupported`` before a request is sent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
 
 if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.leader import Leader as Leader
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupancy import Occupied as Occupied
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 # Imported when they are used: most programs use none of them.
 _WHEN_NEEDED = {
+    "Leader": "leader",
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupancy",
