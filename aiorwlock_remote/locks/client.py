@@ -18,8 +18,8 @@ from aiorwlock_remote.core.names import (
 )
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
-from aiorwlock_remote.locks import tickets
+from aiorwlock_remote.errors import Closed, ConfigurationError
+from aiorwlock_remote.locks.acquisition import adopt
 from aiorwlock_remote.locks.diagnostics import (
     Statistics,
     closed,
@@ -32,12 +32,10 @@ from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
-from aiorwlock_remote.locks.session import HeldState, Session
+from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
-from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.lease import AcquireRequest
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -257,32 +255,7 @@ class Locks(TicketCalls, RecipeFactories):
             AcquireUncertain: it is not known whether the grant was taken over.
             BackendError: the store failed; the new grant, if it was made, is released.
         """
-        session = self._session
-        session.check()
-        passed = tickets.read(ticket)
-        target = (
-            resource_under_prefix(passed.resource, session.prefix) or passed.resource
-        )
-        options = self._options.but(
-            {"lease": passed.lease, "lock_delay": passed.lock_delay}
-        )
-        request = AcquireRequest(
-            target,
-            passed.mode,
-            options.admission,
-            options.terms,
-            reason=passed.reason,
-            lock_delay=passed.lock_delay,
-        )
-        obtain = conversion.share if passed.shared else conversion.adopt
-        with session.asked(request) as followers:
-            lease = await obtain(session.client, passed.ticket, request)
-            if lease is None:
-                raise NotOwner(resource=target.label, action="adopt")
-            session.check()  # the ``Locks`` may have been closed meanwhile
-        state = HeldState(session, lease, options, followers, owned_by_task=False)
-        state.shared = passed.shared
-        return Held(state)
+        return await adopt(self._session, self._options, ticket)
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.

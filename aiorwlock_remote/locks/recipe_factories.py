@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
 from aiorwlock_remote.core.mutex_set import check_set_name
@@ -31,6 +31,7 @@ from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 if TYPE_CHECKING:
     from aiorwlock_remote.recipes.leader import Leader
     from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
+    from aiorwlock_remote.recipes.once import Once, OnceArgs
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
 
 T = TypeVar("T")
@@ -245,6 +246,56 @@ class RecipeFactories:
             name, on_elected=on_elected, on_deposed=on_deposed, **options
         )
         return await leader.lead(work)
+
+    @overload
+    def once(self, name: ResourceId, **terms: Unpack[OnceArgs]) -> Once: ...
+
+    @overload
+    def once(
+        self,
+        name: ResourceId,
+        job: Callable[[], Awaitable[object]],
+        **terms: Unpack[OnceArgs],
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    def once(
+        self,
+        name: ResourceId,
+        job: Callable[[], Awaitable[object]] | None = None,
+        **terms: Unpack[OnceArgs],
+    ) -> Once | Coroutine[Any, Any, bool]:
+        """Run a job once in a period, on one machine of many.
+
+        ``await locks.once(name, job, period=…)`` runs ``job()`` unless another machine
+        runs it, or it has run in this period; it returns True if the job ran here.
+        Without ``job`` the result is used in ``async with``, or as a decorator.
+
+        The store's clock alone counts the time. If the lock of the running job is lost
+        (the store was out of reach), the job is cancelled. A job that raised, or was
+        cancelled, is not run again in its period, unless ``retry=True``.
+
+        Args:
+            name: the job; its locks are ``("once", name)`` while it runs, and
+                ``("once-period", name)`` until the period is over.
+            job: an async function without parameters.
+            terms: how often the job may run; see ``OnceArgs``.
+
+        Awaiting the result, entering it and calling a decorated function raise what
+        the job raises, and the following.
+
+        Raises:
+            LockLost: the lock was lost while the job ran, or before the store had noted
+                that the job has run: it may be run again in this period.
+            AcquireUncertain: it is not known whether the store has granted the lock;
+                the job has not run.
+            BackendError: the store failed for longer than ``patience``; the job has not
+                run, or (with ``at_most`` or ``retry``) may be run again.
+            ConfigurationError: a name or a number is not valid.
+        """
+        from aiorwlock_remote.recipes.once import Once, once_terms  # noqa: PLC0415 - as above
+
+        once = Once(self._session, name, self._options, once_terms(terms))
+        return once if job is None else once.run(job)
 
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]

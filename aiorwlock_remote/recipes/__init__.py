@@ -1,9 +1,9 @@
 """What stands on locks, and locks in other stored forms than the mutex record.
 
-On every store: leader election. On some stores: mutex sets (named mutexes in a sorted
-set of Redis), row locks (in columns of the locked row itself) and occupied objects
-(records of who uses an object and who wants it). A store that cannot hold one raises
-``Unsupported`` before a request is sent.
+On every store: leader election, and jobs that run once in a period. On some stores:
+mutex sets (named mutexes in a sorted set of Redis), row locks (in columns of the locked
+row itself) and occupied objects (records of who uses an object and who wants it). A
+store that cannot hold one raises ``Unsupported`` before a request is sent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupancy import Occupied as Occupied
+    from aiorwlock_remote.recipes.once import Once as Once
+    from aiorwlock_remote.recipes.once import OnceArgs as OnceArgs
     from aiorwlock_remote.recipes.row_lock.lock import RowAcquisition as RowAcquisition
     from aiorwlock_remote.recipes.row_lock.lock import RowHeld as RowHeld
     from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
@@ -28,6 +30,8 @@ _WHEN_NEEDED = {
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupancy",
+    "Once": "once",
+    "OnceArgs": "once",
     "RowAcquisition": "row_lock.lock",
     "RowHeld": "row_lock.lock",
     "RowLock": "row_lock.lock",
