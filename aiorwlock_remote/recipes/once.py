@@ -52,6 +52,8 @@ ONCE_TYPE = "once"
 """The resource type of the locks that are held while jobs run: ``once/report``."""
 PERIOD_SUFFIX = "-period"
 """What the type of a mark adds to that of its lock: ``once-period/report``."""
+MARKED = "has begun in this period"
+"""The reason of a mark, for people who look at it."""
 EARLY_FRACTION = 0.1
 """How early a run may come by default, as a part of the period."""
 SHORTEST_LEASE = 10.0
@@ -181,7 +183,7 @@ class PeriodMark:
         If the caller is cancelled, no mark remains.
         """
         acquire = partial(
-            self._lock.acquire, reason="runs", lease=self._terms.first_mark
+            self._lock.acquire, reason=MARKED, lease=self._terms.first_mark
         )
         held = await obtain_in_outages(self._session, self._lock, self._terms, acquire)
         if held is None:
@@ -249,7 +251,7 @@ class PeriodMark:
             self._ticket = ""
         if held is None:
             wait = RECORD_TIMEOUT / 2 if self._uncertain else 0
-            held = await self._lock.acquire(wait, reason="has run", lease=rest)
+            held = await self._lock.acquire(wait, reason=MARKED, lease=rest)
         held.detach()
 
 
