@@ -28,6 +28,7 @@ from aiorwlock_remote.errors import (
     NotOwner,
 )
 from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry, adopt
+from aiorwlock_remote.locks.decorators import check_async
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.lock import Mutex
 from aiorwlock_remote.locks.options import Options
@@ -323,6 +324,7 @@ class Once:
         self, function: Callable[P, Awaitable[object]]
     ) -> Callable[P, Coroutine[Any, Any, bool]]:
         """Decorate an async function: a call returns True if the function ran here."""
+        check_async(function)
 
         @wraps(function)
         async def run_once(*args: P.args, **kwargs: P.kwargs) -> bool:
