@@ -34,12 +34,13 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
+from aiorwlock_remote.registry import Client
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 
 def connect(
-    store: str | Backend,
+    store: str | Backend | Client,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
@@ -54,8 +55,10 @@ def connect(
     If the caller is cancelled, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-            or a ``Backend`` around a client of your own.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            a client of your own: of redis-py or valkey-py, an ``AsyncEngine``, a pool
+            of asyncpg or python-oracledb, a session of Cassandra; or a ``Backend``
+            around a client, which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.
@@ -89,7 +92,8 @@ def connect(
     )
     resolved = Options().but(options)
     check_str("wake", wake)
-    return Connecting(store, settings, wake, resolved, check_observers(observers))
+    given = store if isinstance(store, str) else registry.wrap(store)
+    return Connecting(given, settings, wake, resolved, check_observers(observers))
 
 
 @final
@@ -189,7 +193,7 @@ class Connecting:
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
                 raise ConfigurationError(
-                    what=f"a store is a URL or a Backend, not {kind}",
+                    what=f"a store is a URL, a client or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
             opening, channel = self._store.open, self._wake
