@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
 from aiorwlock_remote.errors import Closed, NotOwner
@@ -41,7 +41,7 @@ from aiorwlock_remote.sync.background import (
 )
 
 A = TypeVar("A")
-B = TypeVar("B")
+B = TypeVar("B", bound="HandedOut")
 G = TypeVar("G", bound="SyncGrant[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +49,13 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 _END = object()
+
+
+class HandedOut(Protocol):
+    """A grant, or several, that the loop made for a thread."""
+
+    def _hand_out(self) -> None:
+        """Note that the thread has it: from now on a drop is told."""
 
 
 class Calls(ABC):
@@ -84,7 +91,9 @@ class Calls(ABC):
         # A grant is wrapped in the loop, so that it is given back if this thread was
         # interrupted and never gets it.
         loop = self._loop
-        return loop.run(_wrapped, kind, loop, function, *args, **kwargs)
+        got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
+        got._hand_out()  # noqa: SLF001 - a grant of this module
+        return got
 
     def _try(
         self,
@@ -95,7 +104,10 @@ class Calls(ABC):
         **kwargs: P.kwargs,
     ) -> B | None:
         loop = self._loop
-        return loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
+        got = loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
+        if got is not None:
+            got._hand_out()  # noqa: SLF001 - as above
+        return got
 
     def _iterate(
         self,
@@ -333,6 +345,7 @@ class SyncGrant(Calls, Generic[A]):
         self._background = loop
         self._twin = twin
         self._inside = SingleEntry(type(self).__name__)
+        self._handed_out = False
         # What this grant was moved into (``upgrade``): it lives as long as this one, so
         # that a body may ignore what ``upgrade`` returns.
         self._successor: object = None
@@ -353,6 +366,9 @@ class SyncGrant(Calls, Generic[A]):
     @property
     def _loop(self) -> Background:
         return self._background
+
+    def _hand_out(self) -> None:
+        self._handed_out = True
 
     def _keep(self, successor: T) -> T:
         self._successor = successor
@@ -388,9 +404,12 @@ class SyncGrant(Calls, Generic[A]):
         # is the parent's.
         if twin is None or self._background.forked or not self._is_held(twin):
             return
-        shown = repr(twin)
+        shown, leave = repr(twin), partial(self._leave, twin, quietly=True)
+        if not self._handed_out:  # its thread was interrupted
+            self._background.spawn(leave)
+            return
         # Before the warning: recording it would make this object live again.
-        self._background.spawn(partial(_give_back, self._leave, twin))
+        self._background.spawn(partial(_give_back, shown, leave))
         warn(
             f"{shown} was dropped without release; it is given back",
             ResourceWarning,
@@ -398,9 +417,10 @@ class SyncGrant(Calls, Generic[A]):
         )
 
 
-async def _give_back(leave: Callable[..., Awaitable[None]], twin: object) -> None:
-    log_event(log, "dropped", grant=repr(twin))
-    await leave(twin, quietly=True)
+async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
+    # Here and not in the destructor, which may run while a handler is locked.
+    log_event(log, "dropped", grant=shown)
+    await leave()
 
 
 class HeldTwin(SyncGrant[aio.Held]):
@@ -465,6 +485,10 @@ class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
     """Base of ``Multi``: several grants, which ``with`` releases together."""
 
     _stack: ExitStack
+
+    def _hand_out(self) -> None:
+        for held in self:
+            held._hand_out()  # noqa: SLF001 - a grant of this module
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
