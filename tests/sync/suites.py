@@ -20,6 +20,7 @@ NOT_OF_THREADS = {
     "test_each_phase_reads_the_stores_clock": "calls methods of the class Held",
     "test_a_move_that_fails_late": "the same",
     "test_close_inside_a_body": "the block ends with Closed; see test_exit.py",
+    "test_cancelled_close_is_carried_out": "looks at once; see test_interrupts.py",
     "test_max_stall": "stalls the loop of the caller",
     "test_not_reentrant": "awaits nothing; see test_grants.py",
     "test_a_cycle_leaves_no_garbage": "of the adapter; see test_grants.py",
