@@ -139,6 +139,16 @@ def ci(session: nox.Session) -> None:
 
 
 @nox.session
+def sync_api(session: nox.Session) -> None:
+    """Derive the synchronous API from the async one."""
+    install(session, "lint", "test", package=WORKING_COPY)
+    target = ROOT / PACKAGE / "sync" / "api.py"
+    derived = session.run("python", "-m", "tests.sync.derive", silent=True)
+    target.write_text(str(derived), "utf-8")
+    session.run("ruff", "format", "-q", str(target))
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
 

@@ -35,7 +35,7 @@ from aiorwlock_remote.ports import (
     WakeCallback,
 )
 from aiorwlock_remote.registry import Client
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 
@@ -143,7 +143,7 @@ class Connecting:
         self._inside.left()
         await locks.__aexit__(exc_type, exc, traceback)
 
-    async def _open(self) -> Locks:
+    async def _open(self, event_loop: TaskEventLoop | None = None) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a
         # snapshot that is started more than once) would have the same.
         discard_random_ids()
@@ -151,7 +151,7 @@ class Connecting:
         # process of its own to the store.
         client_id, prefix = secrets.token_hex(8), self._prefix
         settings = replace(self._settings, client_id=client_id, prefix=prefix)
-        loop = current_event_loop()
+        loop = event_loop or current_event_loop()
         client = StoreClient(loop, settings)
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
@@ -205,3 +205,8 @@ class Connecting:
         if not channel:
             return open_store()
         return registry.with_hints(channel, open_store, loop, settings)
+
+
+async def open_in(event_loop: TaskEventLoop, connecting: Connecting) -> Locks:
+    """Open a ``Locks`` that uses this adapter of the running loop."""
+    return await connecting._open(event_loop)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
