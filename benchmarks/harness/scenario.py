@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
+from benchmarks.harness.processes import children_on
+
 REPLY_TIMEOUT = 90.0
 """Seconds after which a worker that owes a line is killed."""
 EXIT_TIMEOUT = 10.0
@@ -32,7 +34,8 @@ class Job:
         reads: Share of reads among the turns of each task; None: one mode only.
         writers: How many of the tasks write, if the others read.
         section: Seconds for which the lock is held.
-        seconds: Duration of the job, where the job has one.
+        seconds: Duration of the job, where the job has one; of ``wait_together`` the
+            time after which waiters are given up.
     """
 
     kind: str
@@ -78,9 +81,11 @@ class Worker:
         if program is not None:
             command = [str(program)]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [*command, json.dumps(asdict(job))], stdin=pipe, stdout=pipe, text=True
-        )
+        with children_on(job.core):
+            self._process = subprocess.Popen(
+                [*command, json.dumps(asdict(job))], stdin=pipe, stdout=pipe, text=True
+            )
+        self.process_id = self._process.pid
 
     def send(self, word: object) -> None:
         """Write one line to the worker."""
@@ -164,6 +169,9 @@ class AnyServer(Protocol):
     def connections(self) -> int:
         """Return how many connections clients have open."""
 
+    def process_ids(self) -> list[int]:
+        """Return the processes whose CPU time is the server's; none if unknown."""
+
 
 S = TypeVar("S", bound=AnyServer)
 
@@ -181,6 +189,7 @@ class Round(Generic[S]):
         core: Core for what is sensitive to its place; None if none can be chosen.
         other_core: A second such core.
         programs: Executables of the peers that are no worker in Python.
+        scale: Factor on durations and numbers of cycles, if not ``quick``.
     """
 
     family: str
@@ -192,6 +201,15 @@ class Round(Generic[S]):
     core: int | None = None
     other_core: int | None = None
     programs: dict[str, Path] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def amount(self, quick: float, usual: float) -> float:
+        """Return how many seconds to measure: few in a quick round, else scaled."""
+        return quick if self.quick else usual * self.scale
+
+    def count(self, quick: int, usual: int) -> int:
+        """Return how many to measure: few in a quick round, else scaled."""
+        return quick if self.quick else max(quick, round(usual * self.scale))
 
     def job(self, kind: str, **options: Unpack[JobOptions]) -> Job:
         """Return a job for the peer of this round."""

@@ -64,6 +64,10 @@ class Folder:
         folder.mkdir(exist_ok=True)
         return url_of(peer, str(folder))
 
+    def process_ids(self) -> list[int]:
+        """Return nothing: this server's CPU time is not measured."""
+        return []
+
     def connections(self) -> int:
         """Return 0: there is no server to connect to."""
         return 0
@@ -158,7 +162,7 @@ def measure_processes(round_: Round[Folder]) -> Measured:
 
 
 def _part(round_: Round[Folder], count: int) -> int:
-    return int(count * (QUICK if round_.quick else 1))
+    return int(count * (QUICK if round_.quick else round_.scale))
 
 
 def _entrants(fits: Callable[[str], bool]) -> Entrants:
