@@ -203,6 +203,8 @@ MOST = "most turns of a task"
 LONGEST_MS = "longest wait, ms"
 RISING = "fences rise every cycle"
 WARM_UP, QUICK_WARM_UP = 0.5, 0.1
+LAST_TURN_TIMEOUT = 30.0
+"""Seconds after the end of the window in which the tasks that wait have to get in."""
 START_SECONDS = 0.1
 """Seconds from the order to begin until the workers have read it."""
 
@@ -274,7 +276,7 @@ def take_turns(round_: Round[Any], jobs: Sequence[Job]) -> Window:
         _sleep_until(end)
         client_cpu = _cpu_of(of_clients) - client_cpu
         server_cpu = _cpu_of(of_server) - server_cpu
-        replies = [worker.receive("turns") for worker in workers]
+        replies = [worker.receive("turns", LAST_TURN_TIMEOUT) for worker in workers]
     turns = [
         Turn((number, task), bool(writes), *rest)
         for number, reply in enumerate(replies)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -93,17 +94,18 @@ class Worker:
         self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
 
-    def receive(self, name: str) -> dict[str, Any]:
+    def receive(self, name: str, timeout: float = REPLY_TIMEOUT) -> dict[str, Any]:
         """Return the next line of the worker, which has to have the key ``name``.
 
         Raises:
             RuntimeError: The line has another key, or the worker ended or was silent
-                for ``REPLY_TIMEOUT``.
+                for ``timeout`` seconds.
         """
         assert self._process.stdout is not None
         # readline() has no time-out: a worker that hangs would stop the whole run. The
         # kill ends the line, and with it the wait.
-        alarm = threading.Timer(REPLY_TIMEOUT, self._process.kill)
+        began = time.monotonic()
+        alarm = threading.Timer(timeout, self._process.kill)
         alarm.start()
         try:
             line = self._process.stdout.readline()
@@ -112,6 +114,8 @@ class Worker:
         reply: dict[str, Any] = json.loads(line) if line else {}
         if name not in reply:
             job = f"{self._job.kind} of {self._job.peer} on {self._job.loop}"
+            if time.monotonic() - began >= timeout:
+                raise RuntimeError(f"{job} was silent for {timeout:.0f} s")
             raise RuntimeError(f"{job} replied {line[:200]!r} instead of {name}")
         return reply
 

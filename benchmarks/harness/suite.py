@@ -96,13 +96,13 @@ def run(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
         print(ratio_tables(rows(measuring.samples, suite.floor_of)))
     else:
         print(tables(measuring.samples, {s.name: s.title for s in measuring.scenarios}))
-    for note in [*measuring.notes, *measuring.failed]:
+    for note in [*measuring.notes, *map(str, measuring.failed)]:
         print(f"\n{note}")
     if options.json is not None:
         result = {
             "about": about | {"command": command_line(suite.family)},
             "notes": measuring.notes,
-            "failed": measuring.failed,
+            "failed": list(map(str, measuring.failed)),
             "seed": options.seed,
             "repetitions": measuring.repetitions,
             "quick": options.quick,
@@ -111,6 +111,19 @@ def run(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
         }
         options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     return 1 if measuring.failed else 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A measurement that broke."""
+
+    scenario: str
+    peer: str
+    loop: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.scenario}, {self.peer}, {self.loop}: {self.reason}"
 
 
 def measure(suite: Suite[S], options: argparse.Namespace) -> Run[S]:
@@ -136,7 +149,7 @@ class Run(Generic[S]):
     about: dict[str, object]
     samples: list[Sample] = field(default_factory=list[Sample])
     notes: list[str] = field(default_factory=list[str])
-    failed: list[str] = field(default_factory=list[str])
+    failed: list[Failure] = field(default_factory=list[Failure])
 
     def __post_init__(self) -> None:
         known = self.suite.scenarios
@@ -192,7 +205,7 @@ class Run(Generic[S]):
         except (AssertionError, RuntimeError) as exc:
             # One peer that breaks must not cost the figures of all others
             # (test_what_breaks_is_told_and_the_others_go_on).
-            self.failed.append(f"{scenario.name}, {peer}, {loop}: {exc}")
+            self.failed.append(Failure(scenario.name, peer, loop, str(exc)))
             return []
         return [
             Sample(loop, scenario.name, metric, family, peer, repetition, value)

@@ -6,6 +6,7 @@ with packages of its own. Each is left out where its tools or its packages are m
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -76,6 +77,23 @@ _BUILDERS: dict[str, Callable[[Path], Path]] = {
     REDISHILOK: _redishilok,
 }
 FOREIGN = frozenset(_BUILDERS)
+
+
+def foreign_versions() -> dict[str, str]:
+    """Return the versions of the foreign peers, as they are written down here."""
+    go = (HERE / "go" / "go.mod").read_text(encoding="utf-8")
+    java = (HERE / "java" / "pom.xml").read_text(encoding="utf-8")
+    return {
+        RUEIDIS: _found(r"redis/rueidis v(\S+)", go),
+        REDISSON: _found(r"<artifactId>redisson</artifactId>\s*<version>(.+?)<", java),
+        REDISHILOK: REDISHILOK_PACKAGES[0].partition("==")[2],
+    }
+
+
+def _found(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None
+    return found[1]
 
 
 def _tool(name: str) -> str:
