@@ -202,7 +202,7 @@ class Run(Generic[S]):
         print(f"{scenario.name} {repetition}: {peer}, {loop}", file=sys.stderr)
         try:
             measured = scenario.measure(round_)
-        except (AssertionError, RuntimeError) as exc:
+        except (AssertionError, OSError, RuntimeError, ValueError) as exc:
             # One peer that breaks must not cost the figures of all others
             # (test_what_breaks_is_told_and_the_others_go_on).
             self.failed.append(Failure(scenario.name, peer, loop, str(exc)))

@@ -140,6 +140,9 @@ def _readers_and_writers(round_: Round[Server], job: Job) -> Measured:
     measured = {CYCLES: [len(window.counted()) / job.seconds]}
     for role, writes in (("writer", True), ("reader", False)):
         waits = window.waits([t for t in window.turns if t.writes == writes])
+        if len(waits) < 2:
+            message = f"no {role} got in while it was measured"
+            raise RuntimeError(message)
         measured[f"{role}'s wait p50, ms"] = [1e3 * statistics.median(waits)]
         measured[f"{role}'s wait p99, ms"] = [
             1e3 * statistics.quantiles(waits, n=100, method="inclusive")[98]
