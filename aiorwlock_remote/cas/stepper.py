@@ -247,8 +247,7 @@ class CasStepper:
             step = transition(
                 state.record, state.seat, command, at.now, at.floor, at.wall
             )
-            if step.pushed is not None:
-                step = with_longer_push(step, at.slack)
+            step = with_longer_push(step, at.slack)
         except IllegalCommand as exc:
             # The remembered state may be outdated: the command may be legal after all.
             if queue.fresh:
@@ -262,9 +261,7 @@ class CasStepper:
         same = step.record is (state.record or UNUSED_DOORMAN)
         stays = _stored_value(step.seat) == _stored_value(state.seat)
         same = same and stays
-        record = step.record
-        if self.arrivals is not None and not stays:
-            record = self.arrivals.turned(record)
+        record = step.record if stays else self._turned(step)
         queue.sent = at.sent
         # A lost swap that can still happen starts from this very version. A swap that
         # changes nothing but the version makes sure that the store refuses it.
@@ -281,6 +278,12 @@ class CasStepper:
             self._done(queue, step.reply, step)
         else:
             self._load(queue)
+
+    def _turned(self, step: Step) -> Doorman:
+        if self.arrivals is None:
+            return step.record
+        to = None if step.pushed is None else step.wakes[0]
+        return self.arrivals.turned(step.record, to)
 
     def _load(self, queue: CommandQueue) -> None:
         self._cas.load(queue.resource).add_done_callback(partial(self._loaded, queue))

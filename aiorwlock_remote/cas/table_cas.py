@@ -362,7 +362,8 @@ class TableCas:
         arrivals = self._arrivals
         stays = (ticket, since) == (mark.ticket, mark.since)
         if arrivals is not None and not stays:
-            record = arrivals.turned(record)
+            to = wakes[0] if record.pushed and wakes else None
+            record = arrivals.turned(record, to)
         # A new phase gets its fence from the server's clock, which no process may guess
         # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)
