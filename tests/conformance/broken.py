@@ -35,7 +35,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
-from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
@@ -310,6 +310,19 @@ class KeepsGrants(Fault):
             return super().step(resource, command)
         answered: Pending[Reply] = Pending()
         answered.set_result(Released(held=True))
+        return answered
+
+
+class ForgetsConfirmations(NoRenewal):
+    """Replies to the confirmation of a pushed grant, which ends all the same."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        confirms = isinstance(command, Acquire) and command.confirms
+        if not confirms:
+            return super().step(resource, command)
+        answered: Pending[Reply] = Pending()
+        grants = self._database.records[resource].grants
+        answered.set_result(Granted(grants, micros(self._loop.clock.now())))
         return answered
 
 

@@ -28,6 +28,24 @@ from tests.conformance.test_cassandra_published import (
 )
 from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_files import TestFiles as Files
+from tests.conformance.test_hinted import (
+    TestCutCassandra as CutCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestCutMariadb as CutMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestCutOracle as CutOracle,
+)
+from tests.conformance.test_hinted import (
+    TestHintedCassandra as HintedCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestHintedMariadb as HintedMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestHintedOracle as HintedOracle,
+)
 from tests.conformance.test_mariadb import TestMariadb as Mariadb
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_mysql import TestMysql as Mysql
@@ -75,7 +93,7 @@ EVERYWHERE = {
     "Waking",
 }
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
-    Memory: EVERYWHERE,
+    Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
@@ -84,10 +102,14 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
-    Postgresql: EVERYWHERE | {"Process"},
+    Postgresql: EVERYWHERE | {"Process", "Pushed"},
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
-    PooledPostgresql: EVERYWHERE | {"Process"},
+    **dict.fromkeys(
+        (HintedCassandra, HintedMariadb, HintedOracle), EVERYWHERE | {"Process"}
+    ),
+    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
+    PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process"},
     RedisClient: EVERYWHERE | {"Process"},
@@ -102,6 +124,8 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
 TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
     **dict.fromkeys((Cassandra, Cluster, Files, PooledPostgresql), IN_TURN),
     **dict.fromkeys((Oracle, Oracle122, Oracle23, OraclePool), IN_TURN),
+    **dict.fromkeys((HintedCassandra, HintedMariadb, HintedOracle), IN_TURN),
+    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), IN_TURN),
     **dict.fromkeys((RedisTls, Sentinel), IN_TURN),
     **dict.fromkeys((Mariadb, Mysql), ALL_IN_TURN),
 }
@@ -111,6 +135,12 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys(
         (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
     ),
+    HintedMariadb: (0, 2),
+    CutMariadb: (1, 2),
+    HintedCassandra: (0, 4),
+    CutCassandra: (3, 4),
+    HintedOracle: (3, 8),
+    CutOracle: (4, 8),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.

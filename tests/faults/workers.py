@@ -61,6 +61,13 @@ class Fleet:
         process.communicate()
         self._nemesis.died(name)
 
+    def leave(self, name: str) -> None:
+        """SIGTERM, and wait for a proper end."""
+        process = self._running.pop(name)
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 0, f"{name} exited {process.returncode}"
+
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """SIGSTOP for as long as the block runs."""

@@ -48,7 +48,7 @@ class MariadbStore(TableStore):
         staticmethod(options_of)
     )
     # A process whose tasks all wait sends five reads a second at most.
-    looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
+    looks: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
     _driver: MariadbDriver
     _executor: MariadbExecutor
