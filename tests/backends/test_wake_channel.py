@@ -193,6 +193,18 @@ async def test_a_release_is_not_refused(
     assert "swap_retried" not in caplog.text
 
 
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_lease_is_renewed_beside_the_channel(
+    mariadb_tables: str, redis_server: RedisServer
+) -> None:
+    async with both(mariadb_tables, redis_server.url) as (one, _):
+        async with one.mutex("order", 1, lease=3.0) as held:
+            renewed = lambda: one.statistics().renewals_sent > 1  # noqa: E731
+            await wait_until(renewed, PATIENCE)
+            held.check()
+        assert not one.statistics().renewals_failed
+
+
 async def test_a_channel_that_goes_and_comes(
     mariadb_tables: str,
     proxy: Proxy,
