@@ -1,4 +1,4 @@
-"""URL scheme → backend. A backend is imported when its scheme is used first.
+"""URL scheme, or a user's client → backend, which is imported when it is used first.
 
 Third parties register under the entry point group ``aiorwlock_remote.backends``: the
 name is the scheme, the value ``module:open_store``.
@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from typing import cast
+from typing import Any, Protocol, cast
 
 import anyio
 
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.ports import (
+    Backend,
     ChannelOpener,
     EventLoop,
     Opener,
@@ -64,6 +65,115 @@ _EXTRAS = {
     "valkey": "redis",
     "valkeys": "redis",
 }
+
+
+_WRAPPERS = {
+    "redis": "aiorwlock_remote.backends.redis:RedisBackend",
+    "valkey": "aiorwlock_remote.backends.redis:RedisBackend",
+    "glide": "aiorwlock_remote.backends.redis:RedisBackend",
+    "coredis": "aiorwlock_remote.backends.redis:RedisBackend",
+    "asyncpg": "aiorwlock_remote.backends.postgresql:PostgresqlBackend",
+    "psycopg_pool": "aiorwlock_remote.backends.postgresql:PostgresqlBackend",
+    "oracledb": "aiorwlock_remote.backends.oracle:OracleBackend",
+    "cassandra": "aiorwlock_remote.backends.cassandra:CassandraBackend",
+}
+"""Top-level package of a client's class, mapped to the backend that takes the client,
+or says in its error what it takes."""
+_ENGINES = {
+    "postgresql": "aiorwlock_remote.backends.postgresql:PostgresqlBackend",
+    "mariadb": "aiorwlock_remote.backends.mariadb:MariadbBackend",
+    "mysql": "aiorwlock_remote.backends.mysql:MysqlBackend",
+    "oracle": "aiorwlock_remote.backends.oracle:OracleBackend",
+}
+"""The same for engines of SQLAlchemy, by the name of their dialect."""
+
+
+class RedisClient(Protocol):
+    """A client of ``redis.asyncio`` or ``valkey.asyncio``."""
+
+    @property
+    def connection_pool(self) -> Any: ...  # noqa: ANN401 - of either library
+
+
+class Engine(Protocol):
+    """An ``AsyncEngine`` of SQLAlchemy."""
+
+    @property
+    def dialect(self) -> Any: ...  # noqa: ANN401 - SQLAlchemy's
+
+
+class Pool(Protocol):
+    """A pool of asyncpg, or an asyncio pool of python-oracledb."""
+
+    @property
+    def acquire(self) -> Any: ...  # noqa: ANN401 - of either library
+
+
+class DriverSession(Protocol):
+    """A session of cassandra-driver."""
+
+    @property
+    def execute_async(self) -> Any: ...  # noqa: ANN401 - the driver has no types
+
+
+Client = RedisClient | Engine | Pool | DriverSession
+"""A client, engine, pool or session of the user's, which ``connect`` takes."""
+
+
+def wrap(store: object) -> Backend:
+    """Return the backend of a user's client. No driver is imported: the class of the
+    client tells its library. Return ``store`` itself if it is of none of the libraries
+    that we know.
+
+    Raises:
+        ConfigurationError: the client cannot hold locks; the hint names what can.
+    """
+    kind = type(store)
+    for parent in kind.__mro__:
+        package = parent.__module__.partition(".")[0]
+        if package in _WRAPPERS:
+            return _wrapped(store, _WRAPPERS[package])
+        if package == "sqlalchemy":
+            return _engine(store)
+        if package == "asyncmy":
+            raise ConfigurationError(
+                what="a pool of asyncmy does not say which server it is for",
+                hint=f"{_named('mariadb')}, or {_named('mysql')}",
+            )
+    return cast("Backend", store)
+
+
+def _engine(store: object) -> Backend:
+    dialect = getattr(store, "dialect", None)
+    if dialect is None:
+        raise ConfigurationError(
+            what=f"SQLAlchemy's {type(store).__name__} is not an engine",
+            hint="connect(engine), the AsyncEngine that it was made with",
+        )
+    target = _ENGINES.get(dialect.name)
+    if target is None:
+        raise ConfigurationError(
+            what=f"an engine for {dialect.name} cannot hold locks",
+            hint="sqlite:///path" if dialect.name == "sqlite" else "give a URL",
+        )
+    return _wrapped(store, target)
+
+
+def _wrapped(store: object, target: str) -> Backend:
+    module, _, name = target.partition(":")
+    make = getattr(import_module(module), name)
+    try:
+        return cast("Backend", make(store))
+    except ConfigurationError as exc:
+        hint = f"{exc.hint}; " if exc.hint else ""
+        raise ConfigurationError(
+            what=exc.what, hint=f"{hint}from {module} import {name}"
+        ) from exc
+
+
+def _named(dialect: str) -> str:
+    module, _, name = _ENGINES[dialect].partition(":")
+    return f"{name}(pool), from {module} import {name}"
 
 
 def find(scheme: str) -> Opener:

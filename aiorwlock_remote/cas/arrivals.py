@@ -26,16 +26,19 @@ class ArrivalNotices:
         self.hears: bool = False
         self._client_id = client_id
 
-    def turned(self, record: Doorman) -> Doorman:
-        """Return the record with this client as the one to notify, if it listens.
+    def turned(self, record: Doorman, pushed_to: str | None = None) -> Doorman:
+        """Return the record with its new holder as the client to notify, if it listens.
 
-        Called when a step changes the mutex record. The former holder's client id is
-        always removed
+        Called when a step changes the mutex record. ``pushed_to``: the client that the
+        step pushed a grant to, which listens; None: this one. The former holder's
+        client id is always removed
         (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
         """
-        listens = self.hears and record.grants
-        ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
-        if not ours and not record.extra:
+        client_id = self._client_id if self.hears and record.grants else None
+        if pushed_to is not None:
+            client_id = pushed_to
+        ours = () if client_id is None else ((NOTIFIED_CLIENT_FIELD, client_id),)
+        if client_id is None and not record.extra:
             return record
         others = tuple(e for e in record.extra if e[0] != NOTIFIED_CLIENT_FIELD)
         return replace(record, extra=others + ours)

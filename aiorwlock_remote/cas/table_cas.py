@@ -47,10 +47,10 @@ from aiorwlock_remote.cas.stepper import (
     CasStepper,
     CommandQueue,
     WakeClients,
-    map_granted,
+    map_answers,
 )
 from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.commands import Command, Granted, Reply
+from aiorwlock_remote.core.commands import Answer, Command, Granted, Reply, Waiting
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import Mode
@@ -285,6 +285,13 @@ def may_skip_fsync(
     if leaves:
         expiries = [grant.expires for grant in before.grants]
         return bool(expiries) and None not in expiries
+    if after.pushed and after.last != before.last:
+        # If a crash undoes it, the grant before is held again until its lease ends, and
+        # by then the client has stopped to believe in the pushed one, whose
+        # confirmation finds nothing.
+        ends = [grant.expires for grant in (*before.grants, *after.grants)]
+        *earlier, last = [0 if end is None else end for end in ends]
+        return bool(earlier) and min(earlier) >= last
     return stays and after.grants == before.grants and after.last == before.last
 
 
@@ -305,9 +312,12 @@ class TableCas:
             clock: The local clock.
             time: Bounds of the server's clock, shared by the whole process.
             arrivals: Set if the executor can send notifications, else None. Swaps then
-                have more parameters: ``wakes`` (ids of clients that may claim), ``ear``
-                (id of the client to notify of a new queue entry), ``lazily`` (a server
-                crash may undo the swap) and ``calm`` (a refusal is unlikely).
+                have more parameters: ``wakes`` (ids of clients that may claim),
+                ``p_since`` and ``p_expires`` (of the grant that is pushed to that
+                client, in microseconds, or None), ``secret`` (the record has tickets of
+                waiting clients), ``ear`` (id of the client to notify of a new queue
+                entry), ``lazily`` (a server crash may undo the swap) and ``calm`` (a
+                refusal is unlikely).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
@@ -352,7 +362,8 @@ class TableCas:
         arrivals = self._arrivals
         stays = (ticket, since) == (mark.ticket, mark.since)
         if arrivals is not None and not stays:
-            record = arrivals.turned(record)
+            to = wakes[0] if record.pushed and wakes else None
+            record = arrivals.turned(record, to)
         # A new phase gets its fence from the server's clock, which no process may guess
         # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)
@@ -384,6 +395,11 @@ class TableCas:
         if arrivals is not None:
             came = is_new_entry_only(state.record, record)
             values["wakes"] = wakes
+            # A notification must not have the record if there are tickets in it.
+            values["secret"] = any(entry.ticket for entry in record.queue)
+            pushed = record.grants[0] if record.pushed and wakes else None
+            values["p_since"] = None if pushed is None else pushed.since
+            values["p_expires"] = None if pushed is None else pushed.expires
             values["ear"] = arrivals.behind(record) if came else None
             values["lazily"] = may_skip_fsync(
                 state.record, record, stays=stays, leaves=not stays and ticket is None
@@ -418,17 +434,24 @@ class TableStepper(CasStepper):
 
     def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
         del command
-        # The transition's ``now`` may be behind the server's clock by the slack. For a
-        # fresh grant the caller counts from when it sent its request instead.
-        now = 0 if queue.seen is None else queue.seen.mark.now
+        assert queue.seen is not None, "a table's swap tells what is stored"
+        # Read after the command was sent; the transition's ``now`` may be behind it by
+        # the slack, and is no bound for who hears of a pushed grant
+        # (test_pushed_windows.py: test_two_clients_never_believe_at_once).
+        clock: int = queue.seen.mark.now
 
-        def timed(granted: Granted) -> Granted:
-            for grant in granted.grants:
-                if grant.since != granted.now:
-                    return replace(granted, now=max(now, granted.now))
-            return granted
+        def timed(answer: Answer) -> Answer:
+            if isinstance(answer, Waiting):
+                return replace(answer, now=max(clock, answer.now))
+            if not isinstance(answer, Granted):
+                return answer
+            latest = max(clock, answer.now)
+            # For a fresh grant the caller counts from when it sent its request.
+            fresh = all(grant.since == answer.now for grant in answer.grants)
+            now = answer.now if fresh else latest
+            return replace(answer, now=now, latest=latest)
 
-        return map_granted(reply, timed)
+        return map_answers(reply, timed)
 
 
 def _record_too_long(

@@ -34,12 +34,13 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.registry import Client
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 
 def connect(
-    store: str | Backend,
+    store: str | Backend | Client,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
@@ -54,8 +55,10 @@ def connect(
     If the caller is cancelled, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-            or a ``Backend`` around a client of your own.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            a client of your own: of redis-py or valkey-py, an ``AsyncEngine``, a pool
+            of asyncpg or python-oracledb, a session of Cassandra; or a ``Backend``
+            around a client, which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.
@@ -89,7 +92,8 @@ def connect(
     )
     resolved = Options().but(options)
     check_str("wake", wake)
-    return Connecting(store, settings, wake, resolved, check_observers(observers))
+    given = store if isinstance(store, str) else registry.wrap(store)
+    return Connecting(given, settings, wake, resolved, check_observers(observers))
 
 
 @final
@@ -139,7 +143,7 @@ class Connecting:
         self._inside.left()
         await locks.__aexit__(exc_type, exc, traceback)
 
-    async def _open(self) -> Locks:
+    async def _open(self, event_loop: TaskEventLoop | None = None) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a
         # snapshot that is started more than once) would have the same.
         discard_random_ids()
@@ -147,7 +151,7 @@ class Connecting:
         # process of its own to the store.
         client_id, prefix = secrets.token_hex(8), self._prefix
         settings = replace(self._settings, client_id=client_id, prefix=prefix)
-        loop = current_event_loop()
+        loop = event_loop or current_event_loop()
         client = StoreClient(loop, settings)
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
@@ -189,7 +193,7 @@ class Connecting:
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
                 raise ConfigurationError(
-                    what=f"a store is a URL or a Backend, not {kind}",
+                    what=f"a store is a URL, a client or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
             opening, channel = self._store.open, self._wake
@@ -201,3 +205,8 @@ class Connecting:
         if not channel:
             return open_store()
         return registry.with_hints(channel, open_store, loop, settings)
+
+
+async def open_in(event_loop: TaskEventLoop, connecting: Connecting) -> Locks:
+    """Open a ``Locks`` that uses this adapter of the running loop."""
+    return await connecting._open(event_loop)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

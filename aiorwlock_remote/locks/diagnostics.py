@@ -66,7 +66,8 @@ class Statistics:
         requests_retried: requests that repeated another one after its failure.
         wakeups: how often waiters asked the store again, by cause: ``message`` (the
             store sent a wake-up), ``timer`` (the lease of a holder was to end),
-            ``poll`` (the poll interval was over).
+            ``poll`` (the poll interval was over); and ``pushed``, how often a waiter
+            entered by a message of the store, without asking.
         connections: the state of each connection or pool by name, in words, and of the
             channel of ``connect(wake=…)``; empty if the store does not report them
             (memory, Cassandra without such a channel).

@@ -23,6 +23,7 @@ from aiorwlock_remote._util.pending import Pending as Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
@@ -37,6 +38,7 @@ class Capability(Flag):
     NOTIFIES = auto()
     OFF_LOOP_RENEWAL = auto()
     PUBLISHED_LAYOUT = auto()
+    PUSHES = auto()
 
 
 class Clock(Protocol):
@@ -86,8 +88,18 @@ class SocketEventLoop(Protocol):
 # Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
 
-WakeCallback = Callable[[Resource, float], None]
-"""``wake(resource, seconds)``: a waiter may get the resource in so many seconds."""
+
+class WakeCallback(Protocol):
+    """Function by which a store wakes the waiters of its client."""
+
+    def __call__(
+        self, resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
+    ) -> object:
+        """Tell that a waiter may get the resource in so many seconds (0: now).
+
+        ``pushed``: the grant that a message of the store names, if it does; the store
+        need not check it.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,15 @@ def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
     assert theirs.turned(replace(HELD, extra=())).extra == ()
 
 
+def test_who_was_pushed_the_grant_is_told() -> None:
+    """Not the process whose step pushed it. It waited, so it listens."""
+    ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
+    ours.hears = True
+    pushed = ours.turned(HELD, "0b")
+    assert ours.behind(pushed) == "0b"
+    assert theirs.behind(pushed) is None
+
+
 def test_what_is_no_gate_is_nobody() -> None:
     for ear in (None, 7, "", "a b", "ä", "0" * 33, ["0a"], "0a'"):
         assert (

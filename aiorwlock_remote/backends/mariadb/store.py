@@ -97,7 +97,7 @@ class MariadbStore(TableStore):
             yield Finding("cluster", "Galera", meaning, "note")
         if server.get("group_replication_group_name"):
             single = server["group_replication_single_primary_mode"] == "ON"
-            meaning = "a failover may lose what its successor has not yet received"
+            meaning = "a failover loses no grant: a majority has it before its holder"
             if not single:
                 meaning = "let all programs lock at one primary: others lag behind"
             mode = "single" if single else "multi"

@@ -252,7 +252,10 @@ class PostgresqlExecutor(DriverExecutor):
             made=values["i_version"] is not None,
             begins=values["n_fence"] is not None,
             wakes=wakes,
-            with_record=wakes and _fits_notification(values),
+            pushes=wakes and values.get("p_since") is not None,
+            with_record=wakes
+            and not values.get("secret")
+            and _fits_notification(values),
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
             # The part of the statement that reads a refusing row is a plan of its own

@@ -24,6 +24,7 @@ from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.table_cas import StoredRow
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
 
@@ -33,6 +34,9 @@ ROW_CHANNEL = "rwlock_rows"
 """Channel for unlocked rows, as ``freed`` in ``row_dialects.py``."""
 CHECK_INTERVAL = 5.0
 """Seconds without a notification after which a request checks the connection."""
+ROW_FIELDS = 3
+PUSHED_FIELDS = 4
+"""Items of a notification after type and id: of a stored row, of a pushed grant."""
 RETRY_INTERVAL = 0.1
 """Seconds until a new attempt at an advisory lock that another session holds."""
 
@@ -140,7 +144,7 @@ class Listener:
         driver_loop: DriverLoop,
         options: Options,
         client_id: str,
-        on_wake: Callable[[str, int, StoredRow | None], object],
+        on_wake: Callable[[str, int, StoredRow | None, PushedGrant | None], object],
         on_arrival: Callable[[str, int, str], object],
         on_listening: Callable[[bool], object],
     ) -> None:
@@ -152,7 +156,8 @@ class Listener:
             options: The options of the store.
             client_id: Id of the client to which notifications are sent.
             on_wake: Called with type and id of a resource that this client may claim,
-                and with its stored row if the notification contains it.
+                with its stored row, if the notification contains it, and with the grant
+                that was pushed to this client, if it names one.
             on_arrival: Called with type, id and version of a resource that this client
                 holds and that has a new queue entry.
             on_listening: Called with True when the connection listens, False when lost.
@@ -247,7 +252,8 @@ class Listener:
     def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            found = _stored_row(*news) if len(news) > 1 else None
+            pushed = _pushed_grant(*news) if len(news) == PUSHED_FIELDS else None
+            found = _stored_row(*news) if len(news) == ROW_FIELDS else None
         except (ValueError, TypeError, RecursionError):
             # Any session may send anything on the channel.
             return
@@ -256,7 +262,12 @@ class Listener:
         if len(news) == 1:
             self._driver_loop.tell(self._on_arrival, kind, number, str(news[0]))
         else:
-            self._driver_loop.tell(self._on_wake, kind, number, found)
+            self._driver_loop.tell(self._on_wake, kind, number, found, pushed)
+
+
+def _pushed_grant(fence: int, since: int, expires: int, proof: str) -> PushedGrant:
+    # Numbers only if they are numbers: ``proof`` is of their text.
+    return PushedGrant(int(fence), int(since), int(expires), str(proof))
 
 
 def _stored_row(version: str, record: str, now: str) -> StoredRow:

@@ -146,8 +146,9 @@ WHERE NOT EXISTS (SELECT FROM kept)
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
--- On the channel of each client, see `listener.py`: which resource, and if the mutex is
--- free and there is room, the record that is stored now.
+-- On the channel of each client, see `listener.py`: which resource; which grant was
+-- pushed to the client; or if the mutex is free, there is room, and no ticket is in the
+-- record, the record that is stored now.
 -- name: wake
 AND (
   SELECT count(pg_notify('rwlock_' || gate, {news}::text))
@@ -162,6 +163,19 @@ AND (SELECT count(pg_notify('rwlock_' || :ear::varchar,
 
 -- name: news
 json_build_array(:i_kind::varchar, :i_number::integer)
+
+-- A pushed grant: its fence, from when to when it lasts, and the proof that its sender
+-- knows the ticket (``sha256_proof_of`` in `core/pushed.py`). The server has chosen the
+-- fence, so that it makes the proof, too.
+-- name: pushed_news
+json_build_array(
+  :i_kind::varchar, :i_number::integer,
+  fence::bigint, :p_since::bigint, :p_expires::bigint,
+  encode(sha256(convert_to(
+    concat_ws(',', :t_ticket::varchar, :p_since::bigint, :p_expires::bigint, fence),
+    'UTF8'
+  )), 'hex')
+)
 
 -- name: all_news
 json_build_array(

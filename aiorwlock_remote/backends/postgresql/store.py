@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import anyio
 
 from aiorwlock_remote._util.driver_loop import submit_and_wait
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.postgresql.driver import (
     TRANSACTIONS,
@@ -28,7 +29,9 @@ from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
+from aiorwlock_remote.core.commands import Command, Reply, without_push
 from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
@@ -56,9 +59,11 @@ class PostgresqlStore(TableStore):
     options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
         staticmethod(options_of)
     )
-    capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
+    capabilities: Capability = (
+        TableStore.capabilities | Capability.NOTIFIES | Capability.PUSHES
+    )
     pace: PollPolicy = PollPolicy(
-        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3
+        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, pushes=True
     )
     looks: PollIntervals = PollIntervals(hinted=0.12)
     _driver: PostgresqlDriver
@@ -98,6 +103,11 @@ class PostgresqlStore(TableStore):
                 what="wake: this store wakes its waiters by NOTIFY", hint="listen=no"
             )
         await super().use_channel(connect)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if not self._listening:
+            command = without_push(command)
+        return super().step(resource, command)
 
     def watch(self, resource: Resource) -> None:
         self._waited.add(resource)
@@ -173,7 +183,13 @@ class PostgresqlStore(TableStore):
             await submit_and_wait(loop, self._listener.close)
         await super().aclose()
 
-    def _on_wake(self, kind: str, number: int, found: StoredRow | None) -> None:
+    def _on_wake(
+        self,
+        kind: str,
+        number: int,
+        found: StoredRow | None,
+        pushed: PushedGrant | None,
+    ) -> None:
         resource = resource_from_row(kind, number)
         if resource not in self._waited:
             return
@@ -190,7 +206,7 @@ class PostgresqlStore(TableStore):
             # If the record is damaged, the waiter's own step reports that.
             with suppress(BadRecord):
                 self._saw(resource, state_of(found))
-        self._wake(resource, 0.0)
+        self._wake(resource, 0.0, pushed)
 
     def _on_arrival(self, kind: str, number: int, version: str) -> None:
         self._arrivals_read.arrived(resource_from_row(kind, number), version)

@@ -165,7 +165,7 @@ async def open_location(
 ) -> Store:
     """Open the store of a location for the event loop ``loop``.
 
-    The store calls ``bell(resource, seconds)`` if a waiter may soon get the resource.
+    The store calls ``wake`` if a waiter may soon get the resource.
     """
     if location.backend is not None:
         return await location.backend.open(loop, wake, settings)
@@ -185,7 +185,8 @@ class _Behind:
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        inner = await open_location(self.site, loop, wake, settings)
+        heard = self.link.hearing(wake)
+        inner = await open_location(self.site, loop, heard, settings)
         return FaultyStore(inner, self.link, loop, wake)
 
 
