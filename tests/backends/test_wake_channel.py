@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -178,7 +179,8 @@ async def test_a_release_is_not_refused(
         both(mariadb_tables, redis_server.url) as (one, other),
         anyio.create_task_group() as tasks,
     ):
-        steps = one._session.client.store._steps
+        store: Any = one._session.client.store
+        steps = store._steps
 
         def knows_the_queue() -> bool:
             known = steps.known(resource("order", 1))
