@@ -96,7 +96,10 @@ FAULTS = (
     ("if ask.confirms and not items[1] then", "if false then"),
     ("math.min(place.window, place.lease)", "place.window"),
     ("writer.since, writer.dirty = now_text, true", "writer.dirty = true"),
-    ("if #items == #ask.claims and not door.pushed then", "if #items == #ask.claims then"),
+    (
+        "if #items == #ask.claims and not door.pushed then",
+        "if #items == #ask.claims then",
+    ),
     ("if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end", ""),
     ("record.alter(place, 'waiting', place.waiting - 1)", ""),
     ("entering.put_claim(place, ask.following, rawset)", ""),
@@ -108,7 +111,10 @@ FAULTS = (
     ("    record.confirm(ticket)\n    seat.drop(ticket)\n", "    seat.drop(ticket)\n"),
     ("lease)\n  record.confirm(ticket)\n", "lease)\n"),
     ("'^(%x+),0,(.*)%]$'", "'^(%x+),%d+,(.*)%]$'"),
-    ("(stored[13] or '') == '' and (stored[15] or '') == ''", "(stored[13] or '') == ''"),
+    (
+        "(stored[13] or '') == '' and (stored[15] or '') == ''",
+        "(stored[13] or '') == ''",
+    ),
 )
 
 
