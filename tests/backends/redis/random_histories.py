@@ -15,8 +15,8 @@ from aiorwlock_remote.core.commands import (
     Release,
     Reply,
 )
-from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
-from aiorwlock_remote.core.pushed import PushedGrant, proof_of
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
 
@@ -114,7 +114,7 @@ class Teller(Asker):
 
     def _call(self, step: Step, own: str, told: Told) -> Step:
         while step.wakes:
-            pushed = None if step.pushed is None else message_of(step.pushed)
+            pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
             if own in step.wakes:
                 told.rung, told.pushed = True, pushed
             told.heard += [(g, pushed) for g in step.wakes if g in HEARING and g != own]
@@ -194,15 +194,6 @@ class Teller(Asker):
         if self.record and self.record.last:
             self.record = replace(self.record, extra=(("future", "x"),))
             self._before.append(("HSET", self._state_key, "future", "x"))
-
-
-def message_of(grant: Grant) -> PushedGrant:
-    """What a message says of a pushed grant."""
-    assert grant.expires is not None
-    numbers = grant.since, grant.expires, grant.fence
-    return PushedGrant(
-        grant.fence, grant.since, grant.expires, proof_of(grant.ticket, *numbers)
-    )
 
 
 def _gate_of(command: Command) -> str:
