@@ -40,6 +40,7 @@ from typing import Protocol
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.cas import StepTimes, StoredState
+from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.stepper import (
@@ -80,9 +81,6 @@ UNCONTENDED_AFTER = 8
 """So many swaps in a row by one process make a refusal of the next one unlikely."""
 CLOCK_TOLERANCE = 1.0
 """Difference of two clocks, in seconds, from which on ``rwlock doctor`` reports it."""
-NOTIFIED_CLIENT_FIELD = "ear"
-"""Field of the stored record: id of the client to notify of new queue entries."""
-MAX_CLIENT_ID_LENGTH = 32
 Values = Mapping[str, object]
 NO_RESOURCE_VALUES: Values = {
     "i_kind": "%",  # the encoding of names never yields this text
@@ -272,56 +270,6 @@ class StatementExecutor(Protocol):
         """
 
 
-class ArrivalNotices:
-    """Decides which client is notified when a queue entry is added to a held resource.
-
-    A new queue entry is a new version, so a holder that knows only the older version
-    would be refused when it releases, and others would wait for its second attempt. So
-    a process that listens for notifications writes its client id into the record when
-    it becomes the holder, and a process that adds a queue entry notifies that client.
-    Notices are hints: a lost one costs time only.
-
-    ``hears`` says whether this process listens; any thread may set it.
-    """
-
-    def __init__(self, client_id: str) -> None:
-        self.hears: bool = False
-        self._client_id = client_id
-
-    def turned(self, record: Doorman) -> Doorman:
-        """Return the record with this client as the one to notify, if it listens.
-
-        Called when a step changes the mutex record. The former holder's client id is
-        always removed
-        (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
-        """
-        listens = self.hears and record.grants
-        ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
-        if not ours and not record.extra:
-            return record
-        others = tuple(e for e in record.extra if e[0] != NOTIFIED_CLIENT_FIELD)
-        return replace(record, extra=others + ours)
-
-    def behind(self, record: Doorman) -> str | None:
-        """Return the id of the client to notify when we join the queue, or None.
-
-        ``record``: the doorman with our new queue entry.
-        """
-        other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
-        if not isinstance(other, str) or not other.isalnum() or not other.isascii():
-            return None
-        if len(other) > MAX_CLIENT_ID_LENGTH or other == self._client_id:
-            return None
-        return other
-
-
-def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if the resource is held and a step only added a queue entry."""
-    if before is None or after.number == before.number:
-        return False
-    return bool(after.grants) and after.grants == before.grants
-
-
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
@@ -414,7 +362,8 @@ class TableCas:
         arrivals = self._arrivals
         stays = (ticket, since) == (mark.ticket, mark.since)
         if arrivals is not None and not stays:
-            record = arrivals.turned(record)
+            to = wakes[0] if record.pushed and wakes else None
+            record = arrivals.turned(record, to)
         # A new phase gets its fence from the server's clock, which no process may guess
         # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)

@@ -27,7 +27,7 @@ _TELLS = {
 _STARTED_BY = {
     "java": {"cassandra_node", "cassandra_ring", "start_cassandra"},
     "mariadb": {"mariadb_server", "start_mariadb"},
-    "mysql": {"mysql_server", "start_mysql"},
+    "mysql": {"mysql_server", "start_group", "start_mysql"},
     "postgresql": {"postgresql_server", "start_postgresql"},
     "redis": {
         *("redis_cluster", "redis_server", "sentinel_group"),
@@ -41,6 +41,11 @@ _STORES = {"cassandra": "java"}
 """Stores in the names of tests that are not called as their kind of server."""
 _DOUBLE = "oracle_double"
 """Another server before PostgreSQL, which needs an extension of the machine's."""
+
+
+def any_is() -> bool:
+    """Whether a server is chosen."""
+    return bool(_chosen())
 
 
 def package(kind: str) -> str:

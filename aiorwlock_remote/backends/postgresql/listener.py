@@ -216,7 +216,7 @@ class Listener:
 
         connection: Connection = await ASYNCPG.connect(**self._server.arguments())
         try:
-            if self._check_pooler and await _is_pooled(connection):
+            if self._check_pooler and await is_pooled(connection):
                 log_event(
                     log,
                     "listen_needs_direct_connection",
@@ -275,7 +275,8 @@ def _stored_row(version: str, record: str, now: str) -> StoredRow:
     return StoredRow(done=False, now=str(now), version=str(version), record=str(record))
 
 
-async def _is_pooled(connection: Connection) -> bool:
+async def is_pooled(connection: Connection) -> bool:
+    """Return True if a pooler stands between this connection and the server."""
     # A pooler gives its own number for the session, not the server process's.
     return bool(
         await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECK_INTERVAL)

@@ -207,6 +207,15 @@ SELECT EXISTS (
 SELECT set_config(name, '0', false) FROM pg_settings
 WHERE name = 'idle_session_timeout'
 
+-- For the connection of hints to clients of another store, see `hints.py`: a commit with
+-- a notification would wait for the disk.
+-- name: hints_are_no_data
+SELECT set_config('synchronous_commit', 'off', false)
+
+-- name: hints
+SELECT count(pg_notify(channel, payload))
+FROM unnest($1::text[], $2::text[]) AS hint (channel, payload)
+
 -- A waiter for a row of the user's, see `RowWaiterPresence`; the two numbers as `freed`
 -- in `row_dialects.py` makes them.
 -- name: row_waited_for

@@ -26,6 +26,7 @@ from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections, lock_
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
+from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
 from aiorwlock_remote.core.commands import Command, Reply, without_push
@@ -34,12 +35,13 @@ from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BadRecord, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Finding,
+    HintChannel,
     Opener,
     StoreSettings,
     WakeCallback,
@@ -63,6 +65,7 @@ class PostgresqlStore(TableStore):
     pace: PollPolicy = PollPolicy(
         poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, pushes=True
     )
+    looks: PollIntervals = PollIntervals(hinted=0.12)
     _driver: PostgresqlDriver
     _executor: PostgresqlExecutor
 
@@ -93,6 +96,13 @@ class PostgresqlStore(TableStore):
     def connections(self) -> dict[str, str]:
         listens = "open" if self._listening else "none: waiters poll"
         return {**super().connections(), "listener": listens}
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        if self._driver.options.listen:
+            raise ConfigurationError(
+                what="wake: this store wakes its waiters by NOTIFY", hint="listen=no"
+            )
+        await super().use_channel(connect)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         if not self._listening:

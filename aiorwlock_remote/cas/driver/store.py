@@ -20,6 +20,7 @@ from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
 from aiorwlock_remote.cas import StoredState
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
@@ -42,7 +43,6 @@ from aiorwlock_remote.cas.renewer import (
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
-    ArrivalNotices,
     TableCas,
     TableStepper,
     read_server_time,
@@ -148,7 +148,6 @@ class TableStore(CasLockStore):
         self._time = time
         self._renewals = renewals
         self._renewed = False
-        self._arrivals: ArrivalNotices | None = None
         if Capability.NOTIFIES in self.capabilities:
             self._arrivals = ArrivalNotices(settings.client_id)
         self._row_plans: InFlight = InFlight()
@@ -232,7 +231,7 @@ class TableStore(CasLockStore):
             raise
 
     def connections(self) -> dict[str, str]:
-        found = {"requests": self._executor.connections}
+        found = {**super().connections(), "requests": self._executor.connections}
         if isinstance(self._renewals, RenewalLoop):
             found["renewals"] = self._renewals.connections.state
         return found
