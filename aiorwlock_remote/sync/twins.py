@@ -308,12 +308,12 @@ class LockTwin(Made[A]):
         self._entered = threading.local()
         super().__init__(opener, make)
 
-    def _stack(self) -> list[Any]:
-        stack: list[Any] = self._entered.__dict__.setdefault("stack", [])
-        return stack
+    @property
+    @abstractmethod
+    def resource(self) -> str: ...
 
     def _enter(self, held: G) -> G:
-        stack = self._stack()
+        stack: list[G] = self._entered.__dict__.setdefault("stack", [])
         try:
             stack.append(held)
         except BaseException:
@@ -322,17 +322,19 @@ class LockTwin(Made[A]):
             raise
         return held
 
-    def _leave(
+    def __exit__(
         self,
-        resource: str,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stack = self._stack()
-        if not stack:
-            raise NotOwner(resource=resource, action="leave")
-        stack.pop().__exit__(exc_type, exc, traceback)
+        # First of all: an interrupt that comes later drops the grant, and so gives it
+        # back (test_at_each_place).
+        try:
+            held: SyncGrant[Any] = self._entered.stack.pop()
+        except (AttributeError, IndexError):
+            raise NotOwner(resource=self.resource, action="leave") from None
+        held.__exit__(exc_type, exc, traceback)
 
 
 # ------------------------------------------------------------------------------- grants
