@@ -347,7 +347,7 @@ class SyncGrant(Calls, Generic[A]):
         self._background = loop
         self._twin = twin
         self._inside = SingleEntry(type(self).__name__)
-        self._handed_out = False
+        self._handed_out = self._left = False
         # What this grant was moved into (``upgrade``): it lives as long as this one, so
         # that a body may ignore what ``upgrade`` returns.
         self._successor: object = None
@@ -393,6 +393,7 @@ class SyncGrant(Calls, Generic[A]):
         else:
             # Without waiting: the error of the body may be an interrupt.
             self._loop.spawn(partial(self._leave, self._twin, quietly=True))
+        self._left = True
 
     def __repr__(self) -> str:
         return repr(self._twin)
@@ -403,8 +404,10 @@ class SyncGrant(Calls, Generic[A]):
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         twin = getattr(self, "_twin", None)
         # Without a twin the constructor has failed. In a forked child process the grant
-        # is the parent's.
-        if twin is None or self._background.forked or not self._is_held(twin):
+        # is the parent's. A release may be under way.
+        if twin is None or self._left or self._background.forked:
+            return
+        if not self._is_held(twin):
             return
         shown, leave = repr(twin), partial(self._leave, twin, quietly=True)
         if not self._handed_out:  # its thread was interrupted
