@@ -61,6 +61,8 @@ COLOURS = (
 )
 """Of the peers, in their order."""
 FLOORS = (redis.FLOOR, redis.BLPOP, sql.NOTIFY, sql.FLOOR, cassandra.FLOOR)
+FONT = "DejaVu Sans"
+"""Comes with matplotlib, which has to know how wide a text is."""
 CUT = 5.0
 """A bar is cut where it is so many times as long as the median of all bars."""
 POINTS = 50
@@ -79,7 +81,7 @@ _STYLE: Any = {
     "axes.titlesize": 10,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "font.size": 9,
     "grid.alpha": 0.35,
     "grid.color": INK,
@@ -114,13 +116,20 @@ def svg(name: str, data: Data) -> str:
         figure.savefig(
             file, format="svg", bbox_inches="tight", metadata=nothing_of_today
         )
-    # Hundredths of a point cannot be seen.
-    text = re.sub(r"\d+\.\d{3,}", lambda found: _rounded(found[0]), file.getvalue())
+    text = _TEXT_OR_NUMBER.sub(_rounded, file.getvalue())
+    # Where the font is missing, one of the same width takes its place.
+    text = text.replace(f"'{FONT}'", f"'{FONT}', Verdana, sans-serif")
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def _rounded(number: str) -> str:
-    return f"{float(number):.2f}".rstrip("0").rstrip(".")
+_TEXT_OR_NUMBER = re.compile(r">[^<]*<|\d+\.\d{3,}")
+
+
+def _rounded(found: re.Match[str]) -> str:
+    """Return a coordinate in hundredths of a point: nobody sees more; texts stay."""
+    if found[0].startswith(">"):
+        return found[0]
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
 
 # ----------------------------------------------------------------- bars of each peer
