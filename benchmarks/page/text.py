@@ -136,18 +136,16 @@ class Compared:
 
     def better(self) -> dict[str, float]:
         """Return the peers with a better figure than ours, the best first."""
-        return {
-            p: value for p, value in self.others().items() if self._beats(value) > 0
-        }
+        others = self.others().items()
+        return {peer: value for peer, value in others if self._beats(value) > 0}
 
     def worse(self) -> dict[str, float]:
         """Return the peers with a worse figure than ours, the nearest first."""
-        return {
-            p: value for p, value in self.others().items() if self._beats(value) < 0
-        }
+        others = self.others().items()
+        return {peer: value for peer, value in others if self._beats(value) < 0}
 
     def _beats(self, theirs: float) -> float:
-        """Return how far a figure is on the better side of ours, or below 0; 0: alike."""
+        """Return how far a figure is on the better side of ours; 0: alike."""
         ours = self.our_figure
         if ours is None or abs(theirs - ours) <= ALIKE * max(abs(ours), abs(theirs)):
             return 0.0
