@@ -114,7 +114,7 @@ def svg(name: str, data: Data) -> str:
         file = io.StringIO()
         nothing_of_today = {"Date": None, "Creator": None}
         figure.savefig(
-            file, format="svg", bbox_inches="tight", metadata=nothing_of_today
+            file, format="svg", metadata=nothing_of_today
         )
     text = _TEXT_OR_NUMBER.sub(_rounded, file.getvalue())
     # Where the font is missing, one of the same width takes its place.
