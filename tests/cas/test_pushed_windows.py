@@ -187,20 +187,23 @@ def test_two_clients_never_believe_at_once(slow: float, seed: int) -> None:
 
 
 class Client:
-    """A client one millisecond away, which knows the server's clock so well."""
+    """A client whose requests take one millisecond."""
 
-    def __init__(
-        self, world: World, tables: Tables, name: str, *, behind: float = 0.0
-    ) -> None:
+    def __init__(self, world: World, tables: Tables, name: str) -> None:
         self._world = world
+        self._tables = tables
         self.clock = Watch(world)
         self.queue = ModeQueue(name, Mode.WRITE, PACE)
         self.waiter = Waiter(Claim(name, micros(30.0)), Policy.FAIR, margin=0.0)
-        now = micros_of(tables.now()) - micros(behind)
         link = Link(tables, world, lambda: 0.001)
-        time = ServerTime(now, micros(self.clock.now()))
-        cas = TableCas(link, self.clock, time, ArrivalNotices(name))
+        self.time = ServerTime(micros_of(tables.now()), micros(self.clock.now()))
+        cas = TableCas(link, self.clock, self.time, ArrivalNotices(name))
         self.steps = TableStepper(cas, lambda *_: None, world.after)
+
+    def know_the_time_by_a_slow_answer(self, took: float) -> None:
+        """Compute the next step with a time so many seconds behind the server's."""
+        told = micros_of(self._tables.now()) - micros(took)
+        self.time.update(told, micros(self.clock.now()), 0)
 
     def ask(self, command: Acquire | Withdraw | None) -> Reply:
         """Send an acquire of the queue's, and wait for the reply."""
@@ -220,19 +223,21 @@ class Client:
 def overlap(behind: float) -> float:
     """Return for how many seconds a client believes a message beside the next holder.
 
-    Its first step is computed with a time so many seconds ``behind`` the server's
-    clock: the answer from which it knows that clock took so long to come.
+    Its step, and that of the client which leaves, is computed with a time so many
+    seconds ``behind`` the server's clock.
     """
     world = World()
     tables = Tables(world)
-    first, third = Client(world, tables, "a"), Client(world, tables, "c")
-    second = Client(world, tables, "b", behind=behind)
+    first, second, third = (Client(world, tables, name) for name in "abc")
     assert isinstance(first.ask(first.queue.join(first.waiter)), Granted)
     known = first.steps.known(ORDER)
     assert known is not None
     second.steps.saw(ORDER, known)  # its first swap is carried out
+    second.know_the_time_by_a_slow_answer(behind)
     assert isinstance(second.ask(second.queue.join(second.waiter)), Waiting)
     assert isinstance(third.ask(third.queue.join(third.waiter)), Waiting)
+    first.steps.saw(ORDER, third.steps.known(ORDER) or known)
+    first.know_the_time_by_a_slow_answer(behind)
     first.do(Release("a"))
     _, _, text = tables.doormen[ORDER.row]
     (grant,) = load_record(str(text), "").grants
