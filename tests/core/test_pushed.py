@@ -391,6 +391,7 @@ def test_a_poller_finds_its_pushed_grant() -> None:
     """The message was lost: whoever reads the record asks at once, and only then."""
     door = offered()
     door.ask("c", WRITE)
+    assert door.record is not None
     found = next_attempt(door.record, door.seat, "b", door.now)
     assert found is not None
     assert found[1] == 0
