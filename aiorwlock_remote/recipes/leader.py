@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TypeVar, final
+from typing import TypeVar, cast, final
 
 import anyio
 
@@ -216,7 +216,8 @@ def _is_loss(error: BaseException, held: Held) -> bool:
     tasks of the work may say so at once, in an exception group.
     """
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_loss(one, held) for one in error.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(_is_loss(one, held) for one in group.exceptions)
     if not isinstance(error, LockLost):
         return False
     return (error.resource, error.fence) == (held.resource, held.fence)

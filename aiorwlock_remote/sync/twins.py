@@ -308,12 +308,12 @@ class LockTwin(Made[A]):
         self._entered = threading.local()
         super().__init__(opener, make)
 
-    def _stack(self) -> list[Any]:
-        stack: list[Any] = self._entered.__dict__.setdefault("stack", [])
-        return stack
+    @property
+    @abstractmethod
+    def resource(self) -> str: ...
 
     def _enter(self, held: G) -> G:
-        stack = self._stack()
+        stack: list[G] = self._entered.__dict__.setdefault("stack", [])
         try:
             stack.append(held)
         except BaseException:
@@ -322,17 +322,19 @@ class LockTwin(Made[A]):
             raise
         return held
 
-    def _leave(
+    def __exit__(
         self,
-        resource: str,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stack = self._stack()
-        if not stack:
-            raise NotOwner(resource=resource, action="leave")
-        stack.pop().__exit__(exc_type, exc, traceback)
+        # First of all: an interrupt that comes later drops the grant, and so gives it
+        # back (test_at_each_place).
+        try:
+            held: SyncGrant[Any] = self._entered.stack.pop()
+        except (AttributeError, IndexError):
+            raise NotOwner(resource=self.resource, action="leave") from None
+        held.__exit__(exc_type, exc, traceback)
 
 
 # ------------------------------------------------------------------------------- grants
@@ -345,7 +347,7 @@ class SyncGrant(Calls, Generic[A]):
         self._background = loop
         self._twin = twin
         self._inside = SingleEntry(type(self).__name__)
-        self._handed_out = False
+        self._handed_out = self._left = False
         # What this grant was moved into (``upgrade``): it lives as long as this one, so
         # that a body may ignore what ``upgrade`` returns.
         self._successor: object = None
@@ -391,6 +393,7 @@ class SyncGrant(Calls, Generic[A]):
         else:
             # Without waiting: the error of the body may be an interrupt.
             self._loop.spawn(partial(self._leave, self._twin, quietly=True))
+        self._left = True
 
     def __repr__(self) -> str:
         return repr(self._twin)
@@ -401,8 +404,10 @@ class SyncGrant(Calls, Generic[A]):
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         twin = getattr(self, "_twin", None)
         # Without a twin the constructor has failed. In a forked child process the grant
-        # is the parent's.
-        if twin is None or self._background.forked or not self._is_held(twin):
+        # is the parent's. A release may be under way.
+        if twin is None or self._left or self._background.forked:
+            return
+        if not self._is_held(twin):
             return
         shown, leave = repr(twin), partial(self._leave, twin, quietly=True)
         if not self._handed_out:  # its thread was interrupted

@@ -39,8 +39,8 @@ _STARTED_AS = {"CassandraRing": "java", "RedisServer": "redis"}
 """Classes of servers that some modules start themselves."""
 _STORES = {"cassandra": "java"}
 """Stores in the names of tests that are not called as their kind of server."""
-_DOUBLE = "oracle_double"
-"""Another server before PostgreSQL, which needs an extension of the machine's."""
+_DOUBLES = {"mirror", "oracle_double"}
+"""Other servers before PostgreSQL, which need an extension of the machine's."""
 
 
 def any_is() -> bool:
@@ -84,7 +84,7 @@ def is_left_out(item: pytest.Item) -> bool:
     module = vars(getattr(item, "module", None) or pytest)
     named |= {kind for name, kind in _STARTED_AS.items() if name in module}
     started = {kind for kind, names in _STARTED_BY.items() if names & fixtures}
-    return _DOUBLE in fixtures or not kinds & (named | started)
+    return bool(_DOUBLES & fixtures) or not kinds & (named | started)
 
 
 def _chosen() -> dict[str, tuple[str, str]]:

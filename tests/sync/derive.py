@@ -40,7 +40,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack, final
 
 import aiorwlock_remote as aio
@@ -82,14 +81,6 @@ C = TypeVar("C", bound=AsyncTicketCalls)
 ENTERED = """
     def __enter__(self) -> Held:
         return self._enter(self.acquire())
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave(self.resource, exc_type, exc, traceback)
 """
 
 PUBLISHED = '''

@@ -231,8 +231,7 @@ class PostgresqlStore(TableStore):
 
     def _on_listening(self, now: bool) -> None:  # noqa: FBT001
         self._listening = now
-        if self._arrivals is not None:
-            self._arrivals.hears = now
+        self._arrivals.hears = now
         for resource in self._waited:
             if now:
                 # A notification sent before the connection listened is lost: look once
