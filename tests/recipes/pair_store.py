@@ -59,7 +59,9 @@ class OnPairs:
 class PairStore:
     """The store inside, asked for pairs."""
 
-    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    capabilities: Capability = (
+        Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
+    )
 
     def __init__(self, inside: Store, known: set[Resource]) -> None:
         self._inside = inside
