@@ -139,12 +139,26 @@ def ci(session: nox.Session) -> None:
 
 
 @nox.session
+def sync_api(session: nox.Session) -> None:
+    """Derive the synchronous API from the async one."""
+    install(session, "lint", "test", package=WORKING_COPY)
+    target = ROOT / PACKAGE / "sync" / "api.py"
+    derived = session.run("python", "-m", "tests.sync.derive", silent=True)
+    target.write_text(str(derived), "utf-8")
+    session.run("ruff", "format", "-q", str(target))
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
 
+    `-- page …` measures them beside their peers, and writes `docs/benchmarks.md`.
     Other arguments go to the suite of locks that need no server.
     """
     install(session, "bench", package=WORKING_COPY)
+    if session.posargs[:1] == ["page"]:
+        session.run("python", "-m", "benchmarks.page", *session.posargs[1:])
+        return
     servers = ("redis", "cassandra", "sql")
     first, *rest = session.posargs or [""]
     if first not in servers:

@@ -6,16 +6,30 @@ name is the scheme, the value ``module:open_store``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+import anyio
+
+from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import ConfigurationError
-from aiorwlock_remote.ports import Backend, Opener
+from aiorwlock_remote.ports import (
+    Backend,
+    ChannelOpener,
+    EventLoop,
+    Opener,
+    Store,
+    StoreSettings,
+    TakesHints,
+)
 
 GROUP = "aiorwlock_remote.backends"
 
 _REDIS = "aiorwlock_remote.backends.redis.store:open_store"
+_REDIS_HINTS = "aiorwlock_remote.backends.redis.hints:open_channel"
 _BUILT_IN = {
     "memory": "aiorwlock_remote.backends.memory:open_store",
     "file": "aiorwlock_remote.backends.files.store:open_store",
@@ -38,6 +52,10 @@ _BUILT_IN = {
     "postgresql": "aiorwlock_remote.backends.postgresql.store:open_store",
     "mariadb": "aiorwlock_remote.backends.mariadb.store:open_mariadb",
     "mysql": "aiorwlock_remote.backends.mariadb.store:open_mysql",
+}
+_CHANNELS = {
+    **{name: _REDIS_HINTS for name, target in _BUILT_IN.items() if target == _REDIS},
+    "postgresql": "aiorwlock_remote.backends.postgresql.hints:open_channel",
 }
 # Names of other libraries, for the hint.
 _OTHER_NAMES = {"postgres": "postgresql"}
@@ -165,9 +183,62 @@ def find(scheme: str) -> Opener:
     driver cannot be imported; the hint names the extra to install.
     """
     target = _BUILT_IN.get(scheme) or _foreign(scheme)
+    return cast("Opener", _imported(scheme, target))
+
+
+def find_channel(scheme: str) -> ChannelOpener:
+    """Return the function that opens hint channels at servers of a URL scheme.
+
+    Raise ``ConfigurationError`` if these servers carry no hints, or their driver cannot
+    be imported.
+    """
+    target = _CHANNELS.get(scheme)
+    if target is None:
+        raise ConfigurationError(
+            what=f"wake: {scheme}:// carries no hints",
+            hint="redis:// (and all its variants) and postgresql:// do",
+        )
+    return cast("ChannelOpener", _imported(scheme, target))
+
+
+def with_hints(
+    url: str,
+    open_store: Callable[[], Awaitable[Store]],
+    loop: EventLoop,
+    settings: StoreSettings,
+) -> Awaitable[Store]:
+    """Open a store and the hint channel of its clients, at the server of ``url``.
+
+    Raises ``ConfigurationError``, now or when the result is awaited, if the URL or the
+    store is not fit for that, and what ``open_store()`` raises.
+    """
+    # Hints of all programs may meet at one server: the random ids of clients tell them
+    # apart, so a prefix has nothing to do.
+    address, _ = parse(url).without_prefix("")
+    connect = find_channel(address.scheme)
+    opening = open_store()
+
+    async def opened() -> Store:
+        store = await opening
+        try:
+            if not isinstance(store, TakesHints):
+                raise ConfigurationError(  # noqa: TRY301 - closed below
+                    what="wake: this store wakes its waiters by itself"
+                )
+            await store.use_channel(partial(connect, address, loop, store, settings))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await store.aclose()
+            raise
+        return store
+
+    return opened()
+
+
+def _imported(scheme: str, target: str) -> object:
     module, _, name = target.partition(":")
     try:
-        return cast("Opener", getattr(import_module(module), name))
+        return getattr(import_module(module), name)
     except ModuleNotFoundError as exc:
         ours = f"pip install 'aiorwlock-remote[{_extra(scheme)}]'"
         raise ConfigurationError(
