@@ -516,8 +516,7 @@ def twin_of(given: Any) -> Any:  # noqa: ANN401 - what callers pass, typed or no
     """Return the twin of a lock or grant; anything else as it is, to be refused."""
     if not isinstance(given, Made | SyncGrant):
         return given
-    known = cast("Made[Any] | SyncGrant[Any]", given)
-    return known._twin  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+    return cast("Any", given)._twin  # noqa: SLF001 - same file
 
 
 def async_on_lost(on_lost: Any) -> Any:  # noqa: ANN401 - likewise
