@@ -59,6 +59,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
+from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
 from aiorwlock_remote.sync.twins import (
     HeldTwin,
@@ -156,6 +157,10 @@ CLASSES = (
 
 LEFT_OUT = {
     "Held.guard": "a function and no awaitable: see HeldTwin",
+    "Locks.lead": "not yet: its work would run in a thread of its own",
+    "Locks.leader": "not yet, as above",
+    "Locks.once": "not yet; `rwlock run --once-per` is for scripts",
+    "Locks.synchronized": "decorates coroutine functions",
     "Locks.aclose": "`close`: see LocksTwin",
     "Mutex.in_transaction": "the transaction's connection is another loop's",
     "WriterLock.in_transaction": "the same",
