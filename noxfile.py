@@ -152,9 +152,13 @@ def sync_api(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
 
+    `-- page …` measures them beside their peers, and writes `docs/benchmarks.md`.
     Other arguments go to the suite of locks that need no server.
     """
     install(session, "bench", package=WORKING_COPY)
+    if session.posargs[:1] == ["page"]:
+        session.run("python", "-m", "benchmarks.page", *session.posargs[1:])
+        return
     servers = ("redis", "cassandra", "sql")
     first, *rest = session.posargs or [""]
     if first not in servers:

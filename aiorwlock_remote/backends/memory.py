@@ -16,6 +16,7 @@ from aiorwlock_remote._util.purge import EveryNth
 from aiorwlock_remote.core.commands import Command, NotHeld, Renew, Renewed, Reply
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.core.transition import Step, transition
 from aiorwlock_remote.core.url import Address
@@ -46,7 +47,7 @@ class MemoryDatabase:
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
         # By client id, the function that wakes the client's waiters from any thread.
-        self.callbacks: dict[str, Callable[[Resource], None]] = {}
+        self.callbacks: dict[str, Callable[[Resource, PushedGrant | None], None]] = {}
 
     def step(self, resource: Resource, command: Command, clock: Clock) -> Step:
         with self.lock:
@@ -115,8 +116,10 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 class MemoryStore:
     """The store of one ``Locks``, as client of a database that others may share."""
 
-    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
-    pace: PollPolicy = PollPolicy()
+    capabilities: Capability = (
+        Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
+    )
+    pace: PollPolicy = PollPolicy(claim_window=0.3, pushes=True)
 
     def __init__(
         self,
@@ -140,10 +143,11 @@ class MemoryStore:
         if self._sweep_due.now():
             now, wall = micros(clock.now()), micros(clock.wall())
             self._database.sweep(now, wall, self._memory)
+        pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
         for client_id in step.wakes:
             callback = self._database.callbacks.get(client_id)
             if callback is not None:
-                callback(resource)
+                callback(resource, pushed)
         pending: Pending[Reply] = Pending()
         pending.set_result(step.reply)
         return pending
@@ -172,8 +176,10 @@ class MemoryStore:
         with self._database.lock:
             self._database.callbacks.pop(self._client_id, None)
 
-    def _wake_from_any_thread(self, resource: Resource) -> None:
-        self._loop.call_soon(self._wake, resource, 0.0)
+    def _wake_from_any_thread(
+        self, resource: Resource, pushed: PushedGrant | None
+    ) -> None:
+        self._loop.call_soon(self._wake, resource, 0.0, pushed)
 
     def _snapshot(self, resource: Resource) -> Snapshot:
         clock = self._loop.clock

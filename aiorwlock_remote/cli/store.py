@@ -100,7 +100,8 @@ async def _hand_over(locks: Locks, url: str, *, notified: bool) -> list[Finding]
     causes = ", ".join(f"{n} by {cause}" for cause, n in seen.wakeups.items() if n)
     states = "".join(f", {one} {state}" for one, state in seen.connections.items())
     asked = f"{seen.requests_sent} sent, {seen.requests_retried} retried"
-    missed = notified and not seen.wakeups["message"]
+    heard = seen.wakeups["message"] + seen.wakeups["pushed"]
+    missed = notified and not heard
     woken = "no message of the store came" if missed else "what made that client ask"
     took = f"{(entered - left) * 1e3:.2f} ms"
     return [

@@ -11,15 +11,25 @@ Phase-fair FIFO (``Policy.FAIR``):
   entry keeps its order, but blocks no other entry until the client asks again
   (``QueueEntry.missed_claim``).
 
-A queue entry is a reservation, never a grant. Only the client's own request grants, so
-that the lease is counted from that request (models LockLive V1, LeaseTime T6).
+A queue entry is a reservation. As a rule only the client's own request grants, so that
+the lease is counted from that request (models LockLive V1, LeaseTime T6). The exception
+is a writer's entry with a ticket: its offer is a *pushed* grant, for one claim window,
+which a message tells the client. The client counts it from an earlier request of its
+own, and confirms it by another one (model PushedGrant, LockLive ``push_*``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord, QueueEntry
+from aiorwlock_remote.core.doorman import (
+    MAX_LOCAL_TURNS,
+    Doorman,
+    Grant,
+    MutexRecord,
+    QueueEntry,
+    new_fence,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.value import replace
 
@@ -140,10 +150,13 @@ def retry_after(
     return max(0, min(soon)) if soon else None
 
 
-def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
+def offer(
+    doorman: Doorman, now: int, floor: int | None = None
+) -> tuple[Doorman, tuple[str, ...]]:
     """Reserve a free resource for the queue entries whose turn it is.
 
-    Return the new doorman, and the ids of the clients to wake because of it.
+    Return the new doorman, and the ids of the clients to wake because of it. ``floor``:
+    the lowest fence of a pushed grant; None: push none.
     """
     if doorman.writing or doorman.barred_until > now:
         return _unoffered(doorman, now, doorman.queue), ()
@@ -154,7 +167,7 @@ def offer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
             doorman, woken = _call_upgrader(doorman)
         return doorman, woken
     if not admitted(doorman, now):
-        return _offer_to_writer(doorman, now)
+        return _offer_to_writer(doorman, now, floor)
     return doorman, woken
 
 
@@ -187,18 +200,38 @@ def _open_window(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 def _unoffered(doorman: Doorman, now: int, offered: Iterable[QueueEntry]) -> Doorman:
     # The resource is held again before the claim came. The entries did not miss their
     # claim, and would get a doubled window for nothing.
+    pushed = doorman.grants[0].ticket if doorman.pushed else None
     early = [
-        p for p in offered if p.claim_until is not None and not p.missed_claim(now)
+        p
+        for p in offered
+        if p.claim_until is not None and not p.missed_claim(now) and p.ticket != pushed
     ]
     return _set_claims(doorman, early, None) if early else doorman
 
 
-def _offer_to_writer(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
+def _offer_to_writer(
+    doorman: Doorman, now: int, floor: int | None
+) -> tuple[Doorman, tuple[str, ...]]:
     head = next(iter(writers(doorman, now)), None)
     if head is None or head.claim_until is not None:
         return doorman, ()
-    doorman = _set_claims(doorman, [head], now + head.claim_window)
-    return doorman, (head.client_id,)
+    woken = (head.client_id,)
+    # A mutex record that is never deleted would starve a foreign program that polls
+    # with INSERT (test_after_a_hundred_pushed_grants_the_seat_is_vacated_once).
+    if floor is None or not head.ticket or doorman.turns >= MAX_LOCAL_TURNS:
+        return _set_claims(doorman, [head], now + head.claim_window), woken
+    fence = new_fence(doorman, floor)
+    until = now + min(head.claim_window, head.lease)
+    grant = Grant(head.ticket, Mode.WRITE, fence, now, until, head.who)
+    doorman = replace(
+        _set_claims(doorman, [head], until),
+        last=fence,
+        grants=(grant,),
+        turns=doorman.turns + 1,
+        upgraded=False,
+        pushed=True,
+    )
+    return doorman, woken
 
 
 def _set_claims(

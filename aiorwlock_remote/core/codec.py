@@ -41,10 +41,10 @@ _SCALARS = (
 _GRANT = {"ticket", "mode", "fence", "since", "expires", "who", "lock_delay"}
 _ENTRY = {
     *("number", "gate", "mode", "since", "expires"),
-    *("window", "waiting", "claim_until", "who"),
+    *("window", "waiting", "claim_until", "who", "ticket", "lease"),
 }
 _DOORMAN = {
-    *("v", "grants", "queue", "seat", "upgrader", "upgraded", "endings"),
+    *("v", "grants", "queue", "seat", "upgrader", "upgraded", "pushed", "endings"),
     *_SCALARS,
 }
 _REASONS = get_args(LossReason)
@@ -89,12 +89,14 @@ def load(data: object) -> Doorman:
                 hint="upgrade aiorwlock-remote in every process that uses the store",
             )
         idle = fields.get("upgrader") is None
+        grants = _grants(fields)
         return Doorman(
-            grants=_grants(fields),
+            grants=grants,
             queue=_entries(fields),
             seat=_optional(fields, "seat", str),
             upgrader=None if idle else _load_upgrader(fields),
             upgraded=fields.get("upgraded", False) is True,
+            pushed=_pushed(fields, grants),
             endings=_endings(fields),
             extra=_extra(fields, _DOORMAN),
             **{name: _typed(fields, name, int) for name in _SCALARS},
@@ -116,6 +118,8 @@ def _seldom(doorman: Doorman) -> Extra:
         slot = doorman.upgrader
         kept = [slot.ticket, slot.client_id, slot.expires, slot.called]
         seldom = ("upgrader", kept), *seldom
+    if doorman.pushed:
+        seldom = ("pushed", True), *seldom
     if doorman.upgraded:
         seldom = ("upgraded", True), *seldom
     return seldom
@@ -133,12 +137,15 @@ def _grant(grant: Grant) -> str:
 
 
 def _entry(entry: QueueEntry) -> str:
+    extra = entry.extra
+    if entry.ticket:
+        extra = ("ticket", entry.ticket), ("lease", entry.lease), *extra
     return (
         f'{{"number":{entry.number},"gate":{_text(entry.client_id)},'
         f'"mode":"{entry.mode}","since":{entry.since},"expires":{entry.expires},'
         f'"window":{entry.claim_window},"waiting":{entry.waiting},'
         f'"claim_until":{_or_null(entry.claim_until)},'
-        f'"who":{_who(entry.who)}{_rest(entry.extra)}}}'
+        f'"who":{_who(entry.who)}{_rest(extra)}}}'
     )
 
 
@@ -171,6 +178,7 @@ def _load_grant(data: object) -> Grant:
 
 def _load_entry(data: object) -> QueueEntry:
     fields = _object_of(data, "queue")
+    ticket, lease = _claim(fields)
     return QueueEntry(
         number=_typed(fields, "number", int),
         client_id=_typed(fields, "gate", str),
@@ -181,8 +189,23 @@ def _load_entry(data: object) -> QueueEntry:
         waiting=_typed(fields, "waiting", int),
         claim_until=_optional(fields, "claim_until", int),
         who=_load_who(fields),
+        ticket=ticket,
+        lease=lease,
         extra=_extra(fields, _ENTRY),
     )
+
+
+def _claim(fields: Fields) -> tuple[str, int]:
+    ticket = _typed(fields, "ticket", str) if "ticket" in fields else ""
+    lease = _typed(fields, "lease", int) if "lease" in fields else 0
+    # A step would grant what stands there (test_a_claim_that_no_step_can_push).
+    if ticket and lease <= 0:
+        raise ValueError("queue: a ticket without a lease")
+    if lease and not ticket:
+        raise ValueError("queue: a lease without a ticket")
+    if ticket and _mode(fields) is Mode.READ:
+        raise ValueError("queue: a reader's ticket")
+    return ticket, lease
 
 
 def _load_upgrader(fields: Fields) -> PendingUpgrade:
@@ -225,6 +248,15 @@ def _grants(fields: Fields) -> tuple[Grant, ...]:
     if len(grants) > 1 and any(grant.mode is Mode.WRITE for grant in grants):
         raise ValueError("grants: a writer beside other holders")
     return grants
+
+
+def _pushed(fields: Fields, grants: tuple[Grant, ...]) -> bool:
+    pushed: object = fields.get("pushed", False)
+    if not isinstance(pushed, bool):
+        raise TypeError(f"pushed: {type(pushed).__name__} instead of bool")
+    if pushed and (not grants or grants[0].mode is not Mode.WRITE):
+        raise ValueError("pushed: there is no writer")
+    return pushed
 
 
 def _entries(fields: Fields) -> tuple[QueueEntry, ...]:

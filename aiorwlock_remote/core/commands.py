@@ -18,8 +18,6 @@ from aiorwlock_remote.errors import LossReason
 ENTRY_TTL = 4_500_000
 # Microseconds for which a free resource is reserved for the head of the queue.
 CLAIM_WINDOW = 100_000
-# Grants passed on inside one process until the mutex record is deleted once.
-MAX_LOCAL_TURNS = 100
 
 
 class IllegalCommand(ValueError):
@@ -50,6 +48,15 @@ class Claim:
         """The lease in seconds; None if a grant of this claim never expires."""
         return None if self.lease is None else self.lease / MICROS
 
+    @property
+    def may_be_pushed(self) -> bool:
+        """Whether a queue entry may have this claim's ticket, to be granted by a step.
+
+        A grant without end cannot be given back by time, and a lock delay would let a
+        dead client cost more than one claim window.
+        """
+        return self.lease is not None and not self.lock_delay
+
     def grant(self, mode: Mode, fence: int, now: int) -> Grant:
         """Return the grant that this claim becomes if it is admitted at ``now``."""
         ends = None if self.lease is None else now + self.lease
@@ -72,6 +79,12 @@ class Acquire:
         max_waiters: Refuse the acquire if so many tasks of all clients wait already.
         entry_ttl: Microseconds after which the entry is dropped unless refreshed.
         claim_window: Microseconds for which a free resource is reserved for the entry.
+        push: Whether the client can be granted its claim by a message, as long as the
+            entry has it; for writers only.
+        following: The claim of the client's next task, for the new entry that ``more``
+            asks for.
+        confirms: Whether the client already uses a pushed grant of this ticket. If it
+            is gone, the reply is ``NotHeld``, and nothing is granted or queued.
     """
 
     claims: tuple[Claim, ...]
@@ -84,6 +97,9 @@ class Acquire:
     max_waiters: int | None = None
     entry_ttl: int = ENTRY_TTL
     claim_window: int = CLAIM_WINDOW
+    push: bool = False
+    following: Claim | None = None
+    confirms: bool = False
 
     def __post_init__(self) -> None:
         if not self.claims:
@@ -94,6 +110,9 @@ class Acquire:
             tickets = {claim.ticket for claim in self.claims}
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("two claims have one ticket")
+        pushes = self.push or self.confirms or self.following is not None
+        if pushes and self.mode is Mode.READ:
+            raise IllegalCommand("only a writer's grant can be pushed")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")
 
@@ -109,6 +128,10 @@ class Release:
     ticket: str = field(repr=False)
     mode: Mode | None = None
     then: tuple[Acquire, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(acquire.confirms for acquire in self.then):
+            raise IllegalCommand("a task that waits has no grant to confirm")
 
 
 @value
@@ -195,7 +218,12 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
     """Return the command with each ``Claim`` in it replaced by ``change(claim)``."""
     match command:
         case Acquire():
-            return replace(command, claims=tuple(map(change, command.claims)))
+            following = command.following
+            return replace(
+                command,
+                claims=tuple(map(change, command.claims)),
+                following=None if following is None else change(following),
+            )
         case Downgrade() | Upgrade() | Adopt():
             return replace(command, claim=change(command.claim))
         case Release() if command.then:
@@ -206,16 +234,31 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
             return command
 
 
+def without_push(command: Command) -> Command:
+    """Return the command for a client that hears no messages now: nothing is to be
+    granted to its queue entry.
+    """
+    if isinstance(command, Acquire) and command.push:
+        return replace(command, push=False, following=None)
+    if isinstance(command, Release) and any(one.push for one in command.then):
+        then = tuple([replace(one, push=False, following=None) for one in command.then])
+        return replace(command, then=then)
+    return command
+
+
 @value
 class Granted:
     """Reply: these grants hold; the other claims of the command still wait.
 
-    ``placed``: whether the client has an entry in the queue after the step.
+    ``placed``: whether the client has an entry in the queue after the step. ``latest``:
+    microseconds that the store's clock had not passed when the command was sent; 0:
+    ``now`` is such a bound.
     """
 
     grants: tuple[Grant, ...]
     now: int
     placed: bool = False
+    latest: int = 0
 
 
 @value
@@ -223,12 +266,14 @@ class Waiting:
     """Reply: not granted; the client has a queue entry, behind ``ahead`` others.
 
     ``retry_after``: microseconds until an expiry may let the client enter; None: not
-    known. ``holders``: a text about each holder, for people.
+    known. ``holders``: a text about each holder, for people. ``now``: microseconds that
+    the store's clock had not passed when the command was sent.
     """
 
     ahead: int
     retry_after: int | None
     holders: tuple[str, ...] = ()
+    now: int = 0
 
 
 @value

@@ -18,6 +18,9 @@ from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
+# Grants passed on, in one process or pushed, until the mutex record is deleted once.
+MAX_LOCAL_TURNS = 100
+
 # Fields of a newer version that this one does not know, but keeps.
 Extra = tuple[tuple[str, object], ...]
 
@@ -74,6 +77,8 @@ class QueueEntry:
             no other until it asks again.
         expires: When the entry is dropped unless its client asks before.
         claim_window: For how many microseconds the resource is reserved for this entry.
+        ticket, lease: What a step grants when it offers the resource to this entry: a
+            *pushed* grant. No ticket: such a step only wakes the client.
     """
 
     number: int
@@ -85,6 +90,8 @@ class QueueEntry:
     waiting: int = 1
     claim_until: int | None = None
     who: Requester = UNKNOWN_REQUESTER
+    ticket: str = field(default="", repr=False)
+    lease: int = 0
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
@@ -139,10 +146,13 @@ class Doorman:
         admit_upto: Readers with an entry up to this number may pass waiting writers.
         admit_until: End of that permission; 0 if its window has not been opened yet.
         seat: The value we wrote to the mutex record, to tell it from another program's.
-        turns: How often in a row a release passed the resource to a task of the same
-            client, without deleting the mutex record in between.
+        turns: How often in a row the resource was passed on, to a task of the same
+            client or by a pushed grant, without deleting the mutex record in between.
         barred_until: Until then no client may enter (a ``lock_delay`` after an expiry).
         upgraded: Whether the writer was a reader before, and so passed the queue.
+        pushed: Whether the writer has its grant from an offer, and has not confirmed
+            it. Until it does the grant lasts for one claim window only, and its queue
+            entry stays.
         endings: Why recent grants ended early.
         created, updated: Wall clock at the first and the last step, shown to people.
     """
@@ -158,6 +168,7 @@ class Doorman:
     barred_until: int = 0
     upgrader: PendingUpgrade | None = None
     upgraded: bool = False
+    pushed: bool = False
     endings: tuple[LossNote, ...] = ()
     created: int = 0
     updated: int = 0

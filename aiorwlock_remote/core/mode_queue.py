@@ -18,15 +18,31 @@ from aiorwlock_remote.core.commands import (
     Answer,
     Claim,
     Granted,
+    NotHeld,
     Refused,
     Waiting,
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant, describe_grants
+from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.core.timing import MICROS, PollPolicy, back_off, micros, next_poll
+from aiorwlock_remote.core.timing import (
+    MICROS,
+    MIN_MARGIN,
+    PollPolicy,
+    back_off,
+    micros,
+    next_poll,
+)
+from aiorwlock_remote.core.value import replace
+from aiorwlock_remote.errors import LossReason
 
 MAX_CLAIMS_PER_ACQUIRE = 500
+MIN_SHARE_LEFT = 1 / 3
+"""Part of a pushed grant that must be left for its task to enter by the message."""
+MIN_ROUND_TRIPS_LEFT = 4
+"""So many times what the last request took must be left, too: else a slow confirmation
+would often come too late, and the task would lose its lock."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +58,10 @@ class Waiter:
             is repeated for a task that has no queue entry yet.
         unheard: If the task joined while a request was under way, how many replies the
             queue had received by then; otherwise -1.
+        margin: How many seconds before its end the task gives up a pushed grant.
+        ends: Local monotonic time (s) at which the task gives up the pushed grant by
+            which it entered, unless the store confirms the grant; None: it counts from
+            ``sent_at``.
     """
 
     claim: Claim
@@ -52,6 +72,8 @@ class Waiter:
     last_reply: Waiting | None = None
     until: float = -math.inf
     unheard: int = -1
+    margin: float = MIN_MARGIN
+    ends: float | None = None
 
     @property
     def ticket(self) -> str:
@@ -60,31 +82,46 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class Effects:
-    """What to do after a reply or failure: send a request, if any, and wake tasks.
+    """What to do after a reply, failure or message: wake tasks, send a request, if any.
 
-    The tasks in ``served`` have a grant; those in ``turned_away`` stop waiting without
-    one.
+    Attributes:
+        served: These tasks have a grant.
+        turned_away: These tasks stop waiting without a grant.
+        confirmed: The pushed grant of this task has its whole lease now, which counts
+            from ``Waiter.sent_at``.
+        lost: The store does not know the pushed grant of this task, for this reason.
+        stray: Whether the store granted the ticket of ``lost`` anew, under another
+            fence, so that this grant must be given back.
     """
 
     served: list[Waiter] = field(default_factory=list[Waiter])
     turned_away: list[Waiter] = field(default_factory=list[Waiter])
     send: Acquire | Withdraw | None = None
+    confirmed: Waiter | None = None
+    lost: tuple[Waiter, LossReason] | None = None
+    stray: bool = False
 
 
 class ModeQueue:
     """First-in, first-out queue of one client's tasks for one mode of one resource.
 
     A queue of writers asks for one ticket at a time, one of readers for all its readers
-    at once. It reads no clock. Invariants, each with the test in
-    ``tests/core/test_mode_queue.py`` that fails without it:
+    at once. If the store pushes grants, the first writer may enter by a message; the
+    acquire that confirms this grant is a request under way like any other. The queue
+    reads no clock. Invariants, each with the test in ``tests/core/test_mode_queue.py``
+    that fails without it:
 
     * At most one acquire is under way; ``_asked`` are its tasks
-      (test_one_request_at_a_time).
+      (test_one_request_at_a_time, test_no_message_is_believed_during_a_request).
     * Tasks are served in the order they joined; readers ask together
       (test_whatever_happens_nothing_is_left_behind, test_readers_ask_together).
-    * A ticket that may have reached the store is withdrawn when its task leaves:
-      ``_asked``, and ``_unsure`` after a lost reply
-      (test_who_leaves_after_a_lost_answer_is_withdrawn).
+    * A ticket that may have a grant in the store, or is in the store's entry and may
+      get one pushed, is withdrawn when its task leaves: ``_asked``, ``_following``, and
+      ``_unsure`` (test_who_leaves_after_a_lost_answer_is_withdrawn,
+      test_the_ticket_in_the_entry_is_withdrawn).
+    * A message lets the first writer in if it names its ticket's grant, and while the
+      store's clock cannot have reached the end of that grant (test_who_is_let_in,
+      test_a_message_that_is_not_believed_is_a_wake_up).
     * The store has at most one entry for all tasks, and the last task to leave gives
       the entry back: ``_placed``, and ``_perhaps_placed`` after a lost reply
       (test_a_place_that_may_have_been_made_is_given_back,
@@ -107,8 +144,16 @@ class ModeQueue:
         self._pace = pace
         self._entry_ttl = micros(pace.entry_ttl)
         self._claim_window = micros(pace.claim_window)
+        self._pushes = pace.pushes and mode is Mode.WRITE
         self._asked: tuple[Waiter, ...] = ()
+        # The task whose ticket the request under way puts into the client's new entry.
+        self._following: Waiter | None = None
+        # Whether the request under way confirms a pushed grant.
+        self._confirming = False
         self._unsure: set[Waiter] = set()
+        # What the newest reply said of the store's clock, and how long it took.
+        self._store_time: StoreTime | None = None
+        self._took = 0.0
         self._placed = False
         self._perhaps_placed = False
         self._last_answer: Waiting | Granted | None = None
@@ -150,6 +195,7 @@ class ModeQueue:
     def leave(self, waiter: Waiter) -> Withdraw | None:
         """Remove a task that stops waiting; return the withdrawal to send, or None."""
         asked = waiter in self._asked or waiter in self._unsure
+        asked = asked or waiter is self._following
         self._unsure.discard(waiter)
         if waiter in self.waiters:
             self.waiters.remove(waiter)
@@ -185,6 +231,11 @@ class ModeQueue:
             alike = [w for w in self.waiters if w.policy is first.policy]
             self._asked = tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
             claims = tuple(w.claim for w in self._asked)
+        more = len(self.waiters) - len(self._asked)
+        following: Claim | None = None
+        if self._pushes and more:
+            self._following = self.waiters[1]
+            following = self._following.claim
         self.due, self._woken, self._dropped = None, False, False
         return Acquire(
             claims,
@@ -192,15 +243,49 @@ class ModeQueue:
             first.policy,
             self._client_id,
             may_queue=True,
-            more=len(self.waiters) - len(self._asked),
+            more=more,
             waiting=len(self.waiters),
             max_waiters=None if self._placed else first.max_waiters,
             entry_ttl=self._entry_ttl,
             claim_window=self._claim_window,
+            push=self._pushes,
+            following=following,
         )
 
+    def pushed(self, message: PushedGrant, now: float) -> Effects | None:
+        """Let the first task in if the store pushed it this grant, else return None.
+
+        If None, the message is to be taken as a wake-up. ``now``: local monotonic
+        seconds. The acquire in ``Effects.send`` confirms the grant; it is to be sent
+        before the task uses the grant.
+        """
+        # A request under way finds the grant, too: its reply decides.
+        if self._asked or not self.waiters or not self._pushes:
+            return None
+        first = self.waiters[0]
+        ends = self._believed_until(first, message, now)
+        if ends is None:
+            return None
+        acquire = self.ask()
+        assert acquire is not None
+        self.waiters.popleft()
+        self._unsure.discard(first)
+        self._confirming = True
+        claim = first.claim
+        first.grant = Grant(
+            claim.ticket,
+            self.mode,
+            message.fence,
+            message.since,
+            message.expires,
+            claim.who,
+            claim.lock_delay,
+        )
+        first.sent_at, first.ends = now, ends
+        return Effects(served=[first], send=replace(acquire, confirms=True))
+
     def answered(
-        self, answer: Answer, sent_at: float, now: float, random: float
+        self, answer: Answer | NotHeld, sent_at: float, now: float, random: float
     ) -> Effects:
         """Process the store's reply to the request under way.
 
@@ -214,18 +299,17 @@ class ModeQueue:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
         effects = Effects()
+        if self._pushes:
+            self._note_entry(answer, asked[0], sent_at, now)
+        if self._confirming:
+            self._confirmed(effects, asked[0], answer, sent_at)
         if isinstance(answer, Granted):
             self._placed = answer.placed and not self._dropped
             grants = {g.ticket: g for g in answer.grants}
             for waiter in asked:
                 grant = grants.get(waiter.claim.ticket)
                 if grant is not None and self._remove(waiter):
-                    waiter.grant, waiter.sent_at = grant, sent_at
-                    if answer.now > grant.since:
-                        # The grant was made by an earlier request whose reply was lost.
-                        # Counted from this one, the holder would rely on the lease for
-                        # longer than the store honours it.
-                        waiter.sent_at -= (answer.now - grant.since) / MICROS
+                    self._grant(waiter, grant, answer.now, sent_at)
                     effects.served.append(waiter)
             self._last_answer, wait = answer, None
         elif isinstance(answer, Waiting):
@@ -233,6 +317,10 @@ class ModeQueue:
             for waiter in self.waiters:
                 waiter.last_reply = answer
             wait = answer.retry_after
+        elif isinstance(answer, NotHeld):
+            # The confirmation put no task into the queue, and the entry has no ticket:
+            # the next task asks at once.
+            self._woken, wait = True, None
         else:
             return self._refused(answer, asked)
         self._continue(effects, wait, now, random)
@@ -248,6 +336,11 @@ class ModeQueue:
         waiting, until the time ``Waiter.until``.
         """
         asked, self._asked = self._asked, ()
+        self._confirming, following = False, self._following
+        self._following = None
+        # Another server may carry on, by another clock
+        # (test_after_a_failure_no_message_is_believed).
+        self._store_time = None
         self._failures += 1
         again = now + back_off(self._failures, random)
         effects = Effects()
@@ -257,12 +350,72 @@ class ModeQueue:
                 effects.turned_away.append(waiter)
         if not repeat:
             self._unsure.update(w for w in asked if w in self.waiters)
+            if following is not None and following in self.waiters:
+                self._unsure.add(following)
             self._perhaps_placed = bool(self.waiters) and not self._dropped
         if self.waiters:
             self.due = again
         else:
             effects.send = self._give_up_entry()
         return effects
+
+    def _believed_until(
+        self, first: Waiter, message: PushedGrant, now: float
+    ) -> float | None:
+        # Without a reply nothing is known of the store's clock.
+        store_time = self._store_time
+        if store_time is None or not message.proves(first.ticket):
+            return None
+        if not store_time.believes(message, now, first.margin):
+            return None
+        ends = store_time.before(message.expires) - first.margin
+        window = (message.expires - message.since) / MICROS
+        needed = max(MIN_SHARE_LEFT * window, MIN_ROUND_TRIPS_LEFT * self._took)
+        return ends if ends - now >= needed else None
+
+    def _note_entry(
+        self, answer: Answer | NotHeld, first: Waiter, sent_at: float, now: float
+    ) -> None:
+        """Note the store's time in a reply, and whose ticket its entry has now."""
+        following, self._following = self._following, None
+        self._took = now - sent_at
+        if isinstance(answer, Granted):
+            self._store_time = StoreTime(answer.latest or answer.now, sent_at)
+            if answer.placed and following is not None and following in self.waiters:
+                self._unsure.add(following)
+        elif isinstance(answer, Waiting):
+            self._store_time = StoreTime(answer.now, sent_at)
+            if first.claim.may_be_pushed and first in self.waiters:
+                self._unsure.add(first)
+
+    def _confirmed(
+        self,
+        effects: Effects,
+        first: Waiter,
+        answer: Answer | NotHeld,
+        sent_at: float,
+    ) -> None:
+        self._confirming = False
+        assert first.grant is not None
+        grants = answer.grants if isinstance(answer, Granted) else ()
+        grant = next((g for g in grants if g.ticket == first.ticket), None)
+        if grant is None:
+            gone = answer if isinstance(answer, NotHeld) else NotHeld()
+            effects.lost = first, gone.reason
+        elif grant.fence != first.grant.fence:
+            effects.lost, effects.stray = (first, "expired"), True
+        else:
+            assert isinstance(answer, Granted)
+            self._grant(first, grant, answer.now, sent_at)
+            effects.confirmed = first
+
+    def _grant(self, waiter: Waiter, grant: Grant, now: int, sent_at: float) -> None:
+        waiter.grant, waiter.sent_at, waiter.ends = grant, sent_at, None
+        if now > grant.since:
+            # The grant was made by an earlier request whose reply was lost. Counted
+            # from this one, the holder would rely on the lease for longer than the
+            # store honours it.
+            waiter.sent_at -= (now - grant.since) / MICROS
 
     def _describe_last_answer(self) -> Waiting | None:
         if isinstance(self._last_answer, Granted):

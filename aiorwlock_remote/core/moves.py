@@ -29,7 +29,7 @@ from aiorwlock_remote.core.doorman import (
     new_fence,
     without_own_record,
 )
-from aiorwlock_remote.core.mutex_record import drop_grants, why_gone
+from aiorwlock_remote.core.mutex_record import confirmed, drop_grants, why_gone
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.value import replace
 
@@ -54,6 +54,7 @@ def move(
     count as another program's from then on.
     """
     draft: MoveReply
+    doorman = confirmed(doorman, cmd.ticket)
     match cmd:
         case Downgrade():
             doorman, draft = downgrade(doorman, cmd, at)

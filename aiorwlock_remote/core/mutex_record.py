@@ -90,11 +90,46 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     doorman = replace(doorman, grants=left, upgrader=slot)
     if not was_writing:
         return doorman
+    if doorman.pushed:
+        # Nobody wrote, so no write phase ends. Otherwise a dead entry at the head of
+        # the queue would let readers pass the writer behind it each time (LockLive,
+        # ``push_is_phase``).
+        return without_claim(replace(doorman, pushed=False), gone[0].ticket)
     # The writer was a reader that passed a waiting writer: that one is next, or readers
     # upgrading in turn would starve it (LockLive, ``drawn_upgrade_admits``).
     if doorman.upgraded and any(p.mode is Mode.WRITE for p in doorman.queue):
         return replace(doorman, admit_upto=0, admit_until=0, upgraded=False)
     return replace(admit_waiting(doorman), upgraded=False)
+
+
+def confirmed(doorman: Doorman, ticket: str) -> Doorman:
+    """Return the doorman when a command shows that the holder of this ticket uses its
+    grant. If the grant was pushed, it is one like any other from now on, and its queue
+    entry is that of the client's other tasks.
+    """
+    if not doorman.pushed or doorman.grants[0].ticket != ticket:
+        return doorman
+    queue = tuple(
+        replace(p, ticket="", lease=0, claim_until=None, waiting=p.waiting - 1)
+        if p.ticket == ticket
+        else p
+        for p in doorman.queue
+        if p.ticket != ticket or p.waiting > 1
+    )
+    return replace(doorman, pushed=False, queue=queue, admit_upto=0, admit_until=0)
+
+
+def without_claim(doorman: Doorman, ticket: str) -> Doorman:
+    """Return the doorman without the ticket in its queue: it is not to be pushed."""
+    # A ticket is pushed once. Twice, with two fences, its client could enter by the
+    # first message when the second grant is the live one.
+    if not any(p.ticket == ticket for p in doorman.queue):
+        return doorman
+    queue = tuple(
+        replace(p, ticket="", lease=0) if p.ticket == ticket else p
+        for p in doorman.queue
+    )
+    return replace(doorman, queue=queue)
 
 
 def remember(doorman: Doorman, ending: LossNote) -> Doorman:

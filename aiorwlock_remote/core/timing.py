@@ -12,6 +12,7 @@ MICROS = 1_000_000
 MIN_LEASE = 0.2
 MAX_SECONDS = 10 * 365 * 86_400.0
 DEFAULT_LEASE = 30.0
+MIN_MARGIN = 0.05
 _NUMBERS = int, float
 
 
@@ -52,6 +53,10 @@ class PollPolicy:
         claim_window: Time to claim an offered resource: a round trip and its jitter.
         sees_ends: Whether the store also wakes waiters when a lease or claim window
             ends, so that no poll is needed then.
+        pushes: Whether a message of the store may grant a waiting writer its lock, for
+            one claim window (``core/pushed.py``). The store's replies then have to say
+            what its clock shows. A process that stands still for so long after such a
+            grant loses it, so the window is longer than a claim needs.
     """
 
     poll_min: float = 1.0
@@ -59,6 +64,7 @@ class PollPolicy:
     entry_ttl: float = 4.5
     claim_window: float = 0.1
     sees_ends: bool = False
+    pushes: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.poll_min <= self.poll_max <= self.entry_ttl / 3:

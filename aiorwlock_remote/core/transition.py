@@ -13,8 +13,10 @@ clients.
 * A writer holds alone (``exclusion``; model LockRec).
 * A new phase has a greater fence than all before; only readers join a phase
   (``fences``).
-* A ticket is granted once, and only to a command that asks for it
-  (``nothing_comes_back``).
+* A ticket is granted once, and only to a command that asks for it, or by an offer to
+  the queue entry that has it (``nothing_comes_back``).
+* A pushed grant that nobody confirmed ends with its claim window, and ends no phase
+  (``pushes``; models PushedGrant and LockLive).
 * A live grant ends only by a command that names it (``nothing_gets_lost``).
 * The mutex record agrees with the grants; a foreign one stays as it is (``the_seat``;
   model Seat).
@@ -44,11 +46,11 @@ from aiorwlock_remote.core.commands import (
     BARRED,
     FULL,
     HELD,
-    MAX_LOCAL_TURNS,
     OTHER_MODE,
     Acquire,
     Adopt,
     Answer,
+    Claim,
     Command,
     Downgrade,
     Forced,
@@ -67,6 +69,7 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.doorman import (
+    MAX_LOCAL_TURNS,
     UNUSED_DOORMAN,
     Doorman,
     Grant,
@@ -81,6 +84,7 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.moves import MustWait, move
 from aiorwlock_remote.core.mutex_record import (
+    confirmed,
     drop_grants,
     expire,
     foreign_seat,
@@ -88,6 +92,7 @@ from aiorwlock_remote.core.mutex_record import (
     remember,
     sync_mutex_record,
     why_gone,
+    without_claim,
 )
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.value import replace, value
@@ -99,15 +104,17 @@ class Step:
     """Result of a command: the new doorman and mutex record, and the reply.
 
     ``wakes``: ids of the clients to wake because they may claim the resource now.
+    ``pushed``: the grant that the message to the only client in ``wakes`` is to tell.
     """
 
     record: Doorman
     seat: MutexRecord | None
     reply: Reply
     wakes: tuple[str, ...] = ()
+    pushed: Grant | None = None
 
 
-AcquireReply = Granted | Refused | MustWait
+AcquireReply = Granted | Refused | MustWait | NotHeld
 FastStep = tuple[Doorman, MutexRecord | None, Granted | Released]
 
 
@@ -170,6 +177,8 @@ def _step(
     match command:
         case Acquire():
             doorman, draft = acquire(doorman, command, at)
+            if isinstance(draft, NotHeld):
+                at = without_own_record(at, (command.claims[0].ticket,))
         case Release():
             doorman, at, draft = _release(doorman, command, at)
         case Withdraw():
@@ -185,18 +194,19 @@ def _step(
         # Nothing is offered while another program has the mutex record: a claim window
         # would open and close unused
         # (test_a_window_that_a_foreign_program_sat_through_opens_anew).
-        doorman, wakes = offer(doorman, now)
+        doorman, wakes = offer(doorman, now, floor)
     # The reply comes after the offer: a waiter to which this very step offers the
     # resource has ``retry_after`` 0
     # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
     reply = _reply(draft, doorman, at)
+    pushed = doorman.grants[0] if doorman.pushed and wakes else None
     ours, after = sync_mutex_record(doorman, at.foreign, wall)
     # The very object the store passed in: by identity it sees that nothing is written.
     if doorman == before and ours == before.seat:
         return Step(before, after, reply, wakes)
     created = before.created or wall
     doorman = replace(doorman, seat=ours, created=created, updated=wall)
-    return Step(doorman, after, reply, wakes)
+    return Step(doorman, after, reply, wakes, pushed)
 
 
 def peek(
@@ -215,7 +225,9 @@ def peek(
     return doorman, foreign
 
 
-def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
+def skip_unreachable(
+    step: Step, client_ids: Collection[str], now: int, floor: int
+) -> Step:
     """Return the step with its offer passed on from clients that cannot be reached.
 
     For stores that know whether a wake-up has a receiver. ``client_ids``: clients in
@@ -224,8 +236,13 @@ def skip_unreachable(step: Step, client_ids: Collection[str], now: int) -> Step:
     cannot be reached either. The reply stays as it was. A reader that waits to upgrade
     is not skipped: it keeps new readers out until its waiting time expires.
     """
-    doorman, wakes = offer(skip_entries(step.record, client_ids, now), now)
-    return Step(doorman, step.seat, step.reply, wakes)
+    doorman = step.record
+    if step.pushed is not None and step.wakes[0] in client_ids:
+        doorman = drop_grants(doorman, doorman.grants)
+    doorman, wakes = offer(skip_entries(doorman, client_ids, now), now, floor)
+    pushed = doorman.grants[0] if doorman.pushed and wakes else None
+    ours, seat = sync_mutex_record(doorman, None, floor)
+    return Step(replace(doorman, seat=ours), seat, step.reply, wakes, pushed)
 
 
 def next_attempt(
@@ -245,7 +262,11 @@ def next_attempt(
     for entry in doorman.queue:
         if entry.client_id != client_id:
             continue
-        free = foreign is None and may_enter(doorman, entry, Policy.FAIR, now)
+        # Granted already, by a message that may be lost.
+        pushed = doorman.pushed and doorman.grants[0].ticket == entry.ticket
+        free = foreign is None and (
+            pushed or may_enter(doorman, entry, Policy.FAIR, now)
+        )
         wait = 0 if free else retry_after(doorman, entry, foreign, now)
         if wait is not None and (soonest is None or wait < soonest[1]):
             due_to = (entry.number, free, doorman.last, len(doorman.grants), now + wait)
@@ -283,6 +304,8 @@ def _fast_acquire(
 ) -> FastStep | None:
     if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
         return None
+    if cmd.confirms:
+        return None  # it grants nothing (test_a_late_confirmation_grants_nothing)
     claim = cmd.claims[0]  # writers come one at a time
     fence = max(before.last + 1, floor)
     grant = claim.grant(Mode.WRITE, fence, now)
@@ -335,14 +358,24 @@ def acquire(
     own = doorman.entry(cmd.client_id, cmd.mode) if cmd.client_id else None
     # A repeated request of a client whose first reply was lost gets the same grants
     # (test_asked_again_the_same_ticket_has_the_same_grant).
-    if len(live) == len(cmd.claims):
+    if len(live) == len(cmd.claims) and not doorman.pushed:
         return doorman, Granted(live, at.now, placed=own is not None)
+    if cmd.confirms and not live:
+        ticket = cmd.claims[0].ticket
+        doorman = without_claim(doorman, ticket)
+        return doorman, NotHeld(why_gone(doorman, holder_of(ticket)))
     if own:
         entry = _refreshed_entry(own, cmd, at.now)
         queue = tuple(entry if p is own else p for p in doorman.queue)
         doorman = replace(doorman, queue=queue)
     else:
         entry = _new_entry(doorman, cmd, at.now)
+    if live and doorman.pushed:
+        expires = _longer(live[0].expires, cmd.claims[0].lease, at.now)
+        # From now on the lease counts from this request, as for any acquire.
+        grant = replace(live[0], since=at.now, expires=expires)
+        doorman = replace(doorman, grants=(grant,), pushed=False)
+        return _enter(doorman, cmd, entry, at)
     open_now = at.foreign is None and not at.vacate
     if open_now and may_enter(doorman, entry, cmd.policy, at.now):
         return _enter(doorman, cmd, entry, at)
@@ -385,7 +418,10 @@ def _enter(
     if cmd.more:
         number += 1
         tail = replace(
-            entry, number=number, waiting=cmd.more, claim_window=cmd.claim_window
+            _with_claim(entry, cmd.following),
+            number=number,
+            waiting=cmd.more,
+            claim_window=cmd.claim_window,
         )
         queue = (*queue, tail)
     writing = cmd.mode is Mode.WRITE
@@ -404,7 +440,7 @@ def _enter(
 
 
 def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
-    return QueueEntry(
+    entry = QueueEntry(
         number=doorman.number + 1,
         client_id=cmd.client_id,
         mode=cmd.mode,
@@ -414,6 +450,13 @@ def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
         waiting=cmd.waiting,
         who=cmd.claims[0].who,
     )
+    return _with_claim(entry, cmd.claims[0] if cmd.push else None)
+
+
+def _with_claim(entry: QueueEntry, claim: Claim | None) -> QueueEntry:
+    if claim is None or claim.lease is None or not claim.may_be_pushed:
+        return replace(entry, ticket="", lease=0) if entry.ticket else entry
+    return replace(entry, ticket=claim.ticket, lease=claim.lease, who=claim.who)
 
 
 def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
@@ -425,7 +468,7 @@ def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
     if own.missed_claim(now):
         window = min(2 * window, cmd.entry_ttl)
     return replace(
-        own,
+        _with_claim(own, cmd.claims[0] if cmd.push else None),
         expires=now + cmd.entry_ttl,
         claim_window=window,
         waiting=cmd.waiting,
@@ -451,6 +494,8 @@ def withdraw(
     Return the new doorman, the context in which the step goes on, and the reply.
     """
     gone = tuple(g for t in cmd.tickets if (g := doorman.grant(t)) is not None)
+    for ticket in cmd.tickets:
+        doorman = _unpushed(doorman, ticket)
     doorman = drop_grants(doorman, gone)
     held = tuple(g.ticket for g in gone)
     if at.foreign is not None and at.foreign.ticket in cmd.tickets:
@@ -469,6 +514,17 @@ def withdraw(
     return doorman, at, Withdrawn(held)
 
 
+def _unpushed(doorman: Doorman, ticket: str) -> Doorman:
+    # A pushed grant that is given back is offered anew, to the client's other tasks.
+    if doorman.pushed and doorman.grants[0].ticket == ticket:
+        queue = tuple(
+            replace(p, claim_until=None) if p.ticket == ticket else p
+            for p in doorman.queue
+        )
+        doorman = replace(doorman, queue=queue)
+    return without_claim(doorman, ticket)
+
+
 def _release(
     doorman: Doorman, cmd: Release, at: StepContext
 ) -> tuple[Doorman, StepContext, _ReleaseDraft]:
@@ -476,7 +532,7 @@ def _release(
     turns = 0
     if grant is not None and cmd.mode in (None, grant.mode):
         held, turns = True, doorman.turns + 1
-        doorman = drop_grants(doorman, (grant,))
+        doorman = drop_grants(confirmed(doorman, cmd.ticket), (grant,))
     elif at.foreign is not None and at.foreign.ticket == cmd.ticket:
         held = cmd.mode is not Mode.READ
         at = replace(at, foreign=None) if held else at
@@ -500,6 +556,8 @@ def _renew(
     doorman: Doorman, cmd: Renew, at: StepContext
 ) -> tuple[Doorman, StepContext, Renewed]:
     leases = dict(cmd.tickets)
+    for ticket in leases:
+        doorman = confirmed(doorman, ticket)
     renewed = {
         g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], at.now))
         for g in doorman.grants
@@ -542,6 +600,7 @@ def _reply(draft: _Draft, doorman: Doorman, at: StepContext) -> Reply:
         then: tuple[Answer, ...] = tuple(
             _waiting(reply, doorman, at) if isinstance(reply, MustWait) else reply
             for reply in draft.then
+            if not isinstance(reply, NotHeld)  # none of them confirms
         )
         return Released(draft.held, draft.reason, then)
     return draft
@@ -551,8 +610,9 @@ def _waiting(queued: MustWait, doorman: Doorman, at: StepContext) -> Waiting:
     holders = describe_holders(doorman, at.foreign)
     entry = doorman.entry(queued.client_id, queued.mode)
     if entry is None:  # an upgrader, whose slot is not in the queue
-        return Waiting(0, None, holders)
+        return Waiting(0, None, holders, at.now)
     ahead = sum(p.number < entry.number for p in doorman.queue)
-    if entry.claim_until is not None:  # the resource is offered to it right now
-        return Waiting(ahead, 0, holders)
-    return Waiting(ahead, retry_after(doorman, entry, at.foreign, at.now), holders)
+    wait: int | None = 0  # the resource is offered to it right now
+    if entry.claim_until is None:
+        wait = retry_after(doorman, entry, at.foreign, at.now)
+    return Waiting(ahead, wait, holders, at.now)

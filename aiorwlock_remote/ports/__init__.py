@@ -23,6 +23,7 @@ from aiorwlock_remote._util.pending import Pending as Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
@@ -37,6 +38,7 @@ class Capability(Flag):
     NOTIFIES = auto()
     OFF_LOOP_RENEWAL = auto()
     PUBLISHED_LAYOUT = auto()
+    PUSHES = auto()
 
 
 class Clock(Protocol):
@@ -86,8 +88,18 @@ class SocketEventLoop(Protocol):
 # Microseconds by which a record must be newer than the store's clock to count.
 MIN_CLOCK_SETBACK = 1_000_000
 
-WakeCallback = Callable[[Resource, float], None]
-"""``wake(resource, seconds)``: a waiter may get the resource in so many seconds."""
+
+class WakeCallback(Protocol):
+    """Function by which a store wakes the waiters of its client."""
+
+    def __call__(
+        self, resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
+    ) -> object:
+        """Tell that a waiter may get the resource in so many seconds (0: now).
+
+        ``pushed``: the grant that a message of the store names, if it does; the store
+        need not check it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +292,10 @@ class ReportsConnections(Protocol):
         """
 
 
+WAKE_CHANNEL = "wake channel"
+"""Name of a ``HintChannel`` in ``ReportsConnections.connections``."""
+
+
 @runtime_checkable
 class Replicated(Protocol):
     """A store with an option: report a grant only when enough replicas have it."""
@@ -298,6 +314,68 @@ class Backend(Protocol):
     def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
     ) -> Awaitable[Store]: ...
+
+
+class HintChannel(Protocol):
+    """A second server over which clients of a polling store send each other hints.
+
+    Hints may be lost, late, doubled or forged: a waiter that gets one reads the store.
+    """
+
+    @property
+    def where(self) -> str:
+        """Address of the server, without a password."""
+
+    def hint(self, resource: Resource, client_ids: Sequence[str]) -> None:
+        """Hint to these clients that they may get the resource.
+
+        Returns at once. If the channel is not connected, nothing is sent.
+        """
+
+    def check(self) -> None:
+        """Find out whether the server still answers, and report that to the store."""
+
+    async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class TakesHints(Protocol):
+    """A store that polls, and that can be told to look now over a ``HintChannel``.
+
+    All methods are called in the store's loop; ``use_channel`` first.
+    """
+
+    def hinted(self, kind: str, number: int) -> None:
+        """Look at the resource with this row (``Resource.row``) now, if waited for."""
+
+    def channel_changed(self, error: Exception | None) -> None:
+        """Note that the channel works (None), or why it does not; also repeatedly."""
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        """Send hints over the channel that ``connect()`` returns; close it at the end.
+
+        Waits a little for the first connection. An unreachable server is no error.
+        Raises ``ConfigurationError`` if the store needs no channel, and what the server
+        says if its address, login or rights do not fit.
+        """
+
+
+class ChannelOpener(Protocol):
+    """The function that opens hint channels at the servers of a URL scheme."""
+
+    def __call__(
+        self,
+        address: Address,
+        loop: EventLoop,
+        store: TakesHints,
+        settings: StoreSettings,
+        /,
+    ) -> HintChannel:
+        """Return a channel that connects in the background, and again when it is lost.
+
+        Hints to ``settings.client_id``, and changes of the connection, go to ``store``.
+        Raises ``ConfigurationError`` if a part or an option of the URL is invalid.
+        """
 
 
 class Opener(Protocol):

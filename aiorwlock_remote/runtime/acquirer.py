@@ -18,7 +18,7 @@ from aiorwlock_remote._util.pending import checkpoint
 from aiorwlock_remote.core.commands import Acquire, Claim, Granted, Refused, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.ticket import Mode
-from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import BackendError, Closed, LockError, LockTimeout
@@ -169,7 +169,7 @@ class LockAcquirer:
     async def _wait(self, request: AcquireRequest, until: float | None) -> Lease:
         client, now = self._client, self._clock.now()
         queue = client.queues.queue(request.resource)
-        retry_until = now + client.connect_timeout
+        margin, retry_until = request.terms.margin, now + client.connect_timeout
         if until is not None and until < retry_until:
             retry_until = until
         waiter = TaskWaiter(
@@ -177,6 +177,7 @@ class LockAcquirer:
             request.policy,
             request.max_waiters,
             until=retry_until,
+            margin=MIN_MARGIN if margin is None else margin,
             since=now,
         )
         self._waiting[waiter] = queue, request.mode
@@ -214,7 +215,10 @@ class LockAcquirer:
         until: float | None,
     ) -> Lease:
         if waiter.grant is not None:
-            return self._client.lease(request, waiter.grant, waiter.sent_at)
+            lease = waiter.lease = self._client.lease(
+                request, waiter.grant, waiter.sent_at, waiter.ends
+            )
+            return lease
         if isinstance(waiter.error, Closed):
             raise waiter.error
         if waiter.error is not None:

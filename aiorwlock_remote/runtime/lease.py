@@ -21,7 +21,7 @@ from aiorwlock_remote.core.doorman import Grant, Requester
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, Policy
-from aiorwlock_remote.core.timing import MICROS
+from aiorwlock_remote.core.timing import MICROS, MIN_MARGIN
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.ports import Clock
@@ -32,7 +32,7 @@ RENEWALS_PER_LEASE = 3
 
 def default_margin(lease: float) -> float:
     """Return how many seconds early to stop relying on a lease, since clocks drift."""
-    return max(0.01 * lease, 0.05)
+    return max(0.01 * lease, MIN_MARGIN)
 
 
 def local_deadline(sent_at: float, lease: float, margin: float | None) -> float:
@@ -124,6 +124,8 @@ class Lease:
       newer renewal.
     - While a request may have moved the grant to another ticket, the lease is not lost
       because the store does not know the old ticket (``gone``).
+    - A pushed grant ends at the time that its message was believed to prove, until a
+      reply of the store has confirmed it (``pushed``).
     """
 
     __slots__ = (
@@ -139,6 +141,7 @@ class Lease:
         "on_loss",
         "owner",
         "owner_gone",
+        "pushed",
         "reason",
         "renew_due",
         "resource",
@@ -157,7 +160,20 @@ class Lease:
         terms: LeaseTerms,
         sent_at: float,
         clock: Clock,
+        ends: float | None = None,
     ) -> None:
+        """Make the lease of a new grant.
+
+        Args:
+            resource: what is held.
+            grant: the grant, as the store or its message said.
+            terms: how long the grant lives.
+            sent_at: local monotonic time (s) when its request was sent; of a pushed
+                grant, when its message was read.
+            clock: local monotonic clock.
+            ends: local monotonic time (s) at which a pushed grant ends unless the store
+                confirms it; None: the grant is the reply to a request.
+        """
         self.resource: Resource = resource
         self.ticket: str = grant.ticket
         self.mode: Mode = grant.mode
@@ -188,8 +204,15 @@ class Lease:
         # Local time after which the grant must not be believed; None: never. It counts
         # from before the request that got or renewed the grant, minus the margin, so
         # that it lies before the end that the store counts.
-        self.deadline: float | None = None
-        self._extend(sent_at, terms.lease)
+        self.deadline: float | None = ends
+        # Whether the grant was pushed, and the store has not confirmed it yet.
+        self.pushed: bool = ends is not None
+        if ends is None:
+            self._extend(sent_at, terms.lease)
+        else:
+            # Also with ``keep=False``: this renewal is the second chance if the request
+            # that confirms the grant is late or lost (test_a_lost_confirmation).
+            self.renew_due = sent_at + (ends - sent_at) / RENEWALS_PER_LEASE
 
     @property
     def left(self) -> float | None:
@@ -203,7 +226,7 @@ class Lease:
         with self._lock:
             if self.state is LeaseState.HELD:
                 self._extend(sent_at, lease)
-                self.attempts = 0
+                self.attempts, self.pushed = 0, False
 
     def end(self, state: LeaseState) -> bool:
         """End the lease in ``state``; return True. Return False if it had ended."""

@@ -275,7 +275,7 @@ class RenewalWorker:
             deadline = lease.deadline
             left = ENDLESS_GRANT_TIMEOUT if deadline is None else deadline - now
             pause = min(back_off(lease.attempts, random()), left / 3)
-            if lease.terms.keep:
+            if lease.terms.keep or lease.pushed:
                 lease.renew_due = now + max(0.01, pause)
             _note("renewal_retried", lease)
             self._check_again(lease)
@@ -488,7 +488,10 @@ def _gather(lease: Lease, phase: float) -> None:
     # Earlier by up to a thirtieth of the lease: many leases that began one after the
     # other are due together then, and renewed in one batch
     # (test_grants_of_one_moment_are_renewed_together).
-    if lease.terms.lease is not None and math.isfinite(lease.renew_due):
+    # A pushed grant waits for no others: it has less time than such a part.
+    if lease.pushed or lease.terms.lease is None:
+        return
+    if math.isfinite(lease.renew_due):
         part = lease.terms.lease / BATCHING_DIVISOR
         ticks = math.floor(lease.renew_due / part - phase)
         lease.renew_due = (ticks + phase) * part
@@ -509,7 +512,7 @@ def _is_late(lease: Lease, now: float) -> bool:
     # After a failed attempt it is the store that is late, and fewer acquires would not
     # help.
     length, deadline = lease.terms.lease, lease.deadline
-    if length is None or deadline is None or lease.attempts:
+    if length is None or deadline is None or lease.attempts or lease.pushed:
         return False
     sent_at = deadline - local_deadline(0.0, length, lease.terms.margin)
     return now - sent_at > length * LATE_FRACTION

@@ -46,7 +46,11 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.fork import ForkedStore, disable_in_children
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.lease_keeper import LeaseKeeper
-from aiorwlock_remote.runtime.wait_queue import WaitQueueRegistry, WakeCause
+from aiorwlock_remote.runtime.wait_queue import (
+    WAKE_CAUSES,
+    WaitQueueRegistry,
+    WakeCause,
+)
 
 if TYPE_CHECKING:
     from aiorwlock_remote.runtime.acquirer import LockAcquirer
@@ -199,7 +203,7 @@ class StoreClient:
         """The acquirers of this ``Locks``, whose waits end when it is closed."""
         self.requests_sent: int = 0
         self.requests_retried: int = 0
-        self.wakeups: dict[WakeCause, int] = {"message": 0, "timer": 0, "poll": 0}
+        self.wakeups: dict[WakeCause, int] = dict.fromkeys(WAKE_CAUSES, 0)
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child sends no claim
         self._without_reason = lru_cache(MAX_TASK_NAMES)(self._requester)
@@ -362,9 +366,16 @@ class StoreClient:
         """
         self._withdraw(resource, (), upgrader).log_failure()
 
-    def lease(self, request: AcquireRequest, grant: Grant, sent_at: float) -> Lease:
+    def lease(
+        self,
+        request: AcquireRequest,
+        grant: Grant,
+        sent_at: float,
+        ends: float | None = None,
+    ) -> Lease:
         """Make the ``Lease`` of a new grant; its deadline counts from the local
-        monotonic time ``sent_at``, when the request was sent.
+        monotonic time ``sent_at``, when the request was sent. ``ends``: the deadline of
+        a pushed grant that the store has not confirmed.
         """
         if log.isEnabledFor(logging.DEBUG):
             log_event(
@@ -378,7 +389,7 @@ class StoreClient:
                 fence=grant.fence,
             )
         clock = self.clock
-        return Lease(request.resource, grant, request.terms, sent_at, clock)
+        return Lease(request.resource, grant, request.terms, sent_at, clock, ends)
 
     async def answer(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return what ``ask()`` returns; repeat the call after errors which prove that

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import anyio
 
@@ -26,6 +26,7 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Answer,
     Granted,
+    NotHeld,
     Refused,
     Release,
     Released,
@@ -35,20 +36,24 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.core.uncertainty import is_uncertain, may_be_repeated
 from aiorwlock_remote.errors import BackendUnavailable, TooManyWaiters
 from aiorwlock_remote.logs import log_event
 
 if TYPE_CHECKING:
+    from aiorwlock_remote.runtime.lease import Lease
     from aiorwlock_remote.runtime.store_client import StoreClient
 
-WakeCause = Literal["message", "timer", "poll"]
-"""Why a waiter asked again.
+WakeCause = Literal["message", "pushed", "timer", "poll"]
+"""Why a waiter asked again, or entered.
 
-``message``: the store sent a wake-up. ``timer``: a lease in the way was to end.
-``poll``: the poll interval was over.
+``message``: the store sent a wake-up. ``pushed``: the waiter entered by a message of
+the store. ``timer``: a lease in the way was to end. ``poll``: the poll interval was
+over.
 """
+WAKE_CAUSES: tuple[WakeCause, ...] = get_args(WakeCause)
 
 MAX_IDLE_QUEUES = 1024
 """Number of queues, and of alarms, after which those without a waiter are dropped."""
@@ -65,15 +70,16 @@ def _new_pending() -> Pending[None]:
 class TaskWaiter(Waiter):
     """A task that waits for one lock, until ``ready`` is done. Then ``grant`` is set,
     or ``error``: why the task does not get the lock. ``since``: local monotonic time at
-    which the wait began.
+    which the wait began. ``lease``: the task's, from when it runs with its grant.
     """
 
     ready: Pending[None] = field(default_factory=_new_pending)
     error: BaseException | None = None
     since: float = 0.0
+    lease: Lease | None = None
 
 
-_ANSWERS = Granted, Waiting, Refused
+_ANSWERS = Granted, Waiting, Refused, NotHeld
 
 
 class WaitQueue:
@@ -88,6 +94,8 @@ class WaitQueue:
       it.
     - A ticket that the store may know when its waiter leaves is withdrawn
       (tests/runtime/test_cancellation.py).
+    - The request that confirms a pushed grant is handed to the store before its task
+      runs, and so before any release (tests/runtime/test_pushed_grants.py).
     """
 
     def __init__(
@@ -151,7 +159,7 @@ class WaitQueue:
         else:
             withdraw = self._queue(mode).leave(waiter)
             if withdraw is not None:
-                self._note_withdrawn(waiter)
+                self._note_waiter("withdrawn", waiter)
                 withdrawn = self._client.step(self.resource, withdraw)
                 if withdraw.tickets:
                     withdrawn = self._retried(withdrawn, waiter)
@@ -162,7 +170,7 @@ class WaitQueue:
         """Withdraw the request of a waiter that failed, as the store may have granted
         it. Return the reply to come; a failed withdrawal is repeated.
         """
-        self._note_withdrawn(waiter)
+        self._note_waiter("withdrawn", waiter)
         keep = bool(self._queue(mode).waiters)
         withdraw = Withdraw(self._client.client_id, mode, (waiter.ticket,), keep=keep)
         return self._retried(self._client.step(self.resource, withdraw), waiter)
@@ -186,6 +194,18 @@ class WaitQueue:
             if not queue.idle:
                 self._note_wake(queue, cause)
                 self._send(queue, queue.wake())
+
+    def pushed(self, message: PushedGrant) -> None:
+        """Let the first writer in if ``message`` proves its grant and is in time; else
+        take the message as a wake-up.
+        """
+        queue = self._writers
+        effects = queue.pushed(message, self._clock.now())
+        if effects is None:
+            self.wake()
+            return
+        self._note_wake(queue, "pushed")
+        self._apply(queue, effects)
 
     def look(self) -> None:
         """Request the lock in every mode whose next poll is due."""
@@ -265,7 +285,9 @@ class WaitQueue:
         else:
             self._failed(queue, error)
 
-    def _answered(self, queue: ModeQueue, answer: Answer, sent_at: float) -> None:
+    def _answered(
+        self, queue: ModeQueue, answer: Answer | NotHeld, sent_at: float
+    ) -> None:
         now, debug = self._clock.now(), log.isEnabledFor(logging.DEBUG)
         had_entry = debug and queue.watching
         effects = queue.answered(answer, sent_at, now, random())
@@ -298,6 +320,8 @@ class WaitQueue:
                 assert isinstance(waiter, TaskWaiter)
                 if not waiter.ready.done():
                     waiter.ready.set_result(None)
+        if effects.confirmed is not None or effects.lost is not None:
+            self._confirmed(effects)
         if effects.send is not None:
             self._send(queue, effects.send)
         if queue.due is not None:
@@ -309,6 +333,26 @@ class WaitQueue:
         elif queue.watching:
             self._watched = True
             self._client.store.watch(self.resource)
+
+    def _confirmed(self, effects: Effects) -> None:
+        """Tell the lease of a task that entered by a message what the store says."""
+        if effects.lost is None:
+            waiter = effects.confirmed
+            assert isinstance(waiter, TaskWaiter)
+            # Without a lease yet, the task makes one of the confirmed grant.
+            if waiter.lease is not None:
+                waiter.lease.renewed(waiter.sent_at, waiter.claim.seconds)
+            self._note_waiter("push_confirmed", waiter)
+            return
+        waiter, reason = effects.lost
+        assert isinstance(waiter, TaskWaiter)
+        self._note_waiter("push_lost", waiter)
+        if waiter.lease is None:
+            waiter.ends = -math.inf  # the task has not run: it asks again
+        else:
+            waiter.lease.gone(reason)
+        if effects.stray:
+            self._retried(self.release(waiter.ticket), waiter).log_failure()
 
     def _unwatch_if_idle(self) -> None:
         if self._watched and self.idle:
@@ -322,7 +366,12 @@ class WaitQueue:
             self._log("woken", queue, cause=cause)
 
     def _note_answer(
-        self, queue: ModeQueue, answer: Answer, now: float, *, had_entry: bool
+        self,
+        queue: ModeQueue,
+        answer: Answer | NotHeld,
+        now: float,
+        *,
+        had_entry: bool,
     ) -> None:
         took, self._woken_at = now - self._woken_at, math.inf
         if isinstance(answer, Waiting):
@@ -334,10 +383,10 @@ class WaitQueue:
         elif isinstance(answer, Refused):
             self._log("refused", queue, why=answer.why)
 
-    def _note_withdrawn(self, waiter: TaskWaiter) -> None:
+    def _note_waiter(self, event: str, waiter: TaskWaiter) -> None:
         if log.isEnabledFor(logging.DEBUG):
             where, holder = self.resource.label, holder_of(waiter.ticket)
-            log_event(log, "withdrawn", logging.DEBUG, resource=where, holder=holder)
+            log_event(log, event, logging.DEBUG, resource=where, holder=holder)
 
     def _log(self, event: str, queue: ModeQueue, **fields: Any) -> None:  # noqa: ANN401 - as ``log_event``
         log_event(
@@ -402,11 +451,23 @@ class WaitQueueRegistry:
         return queue
 
     def wake(
-        self, resource: Resource, seconds: float, cause: WakeCause = "message"
+        self,
+        resource: Resource,
+        seconds: float,
+        pushed: PushedGrant | None = None,
+        /,
+        *,
+        cause: WakeCause = "message",
     ) -> None:
         """Let the waiters of a resource request it in ``seconds`` seconds (0: now).
         The store calls this when the resource may be free, now or after that time.
-        ``cause``: the key under which ``Statistics.wakeups`` counts this call.
+
+        Args:
+            resource: what may be free.
+            seconds: after how long.
+            pushed: the grant that the store's message names; None: the message names
+                none.
+            cause: the key under which ``Statistics.wakeups`` counts this call.
         """
         if self._closed:
             return
@@ -419,7 +480,11 @@ class WaitQueueRegistry:
         for signal in self._signals.get(resource, ()):
             signal.wake()
         queue = self._queues.get(resource)
-        if queue is not None:
+        if queue is None:
+            return
+        if pushed is not None:
+            queue.pushed(pushed)
+        else:
             queue.wake(cause)
 
     def listen(self, resource: Resource) -> WakeSignal:
@@ -497,7 +562,7 @@ class WaitQueueRegistry:
                 continue  # another alarm was set since
             del self._armed[what]
             if isinstance(what, Resource):
-                self.wake(what, 0, "timer")
+                self.wake(what, 0, cause="timer")
             else:
                 what.look()
                 self._set_alarm(what)  # its other mode may be due later

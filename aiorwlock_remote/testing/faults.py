@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import final
 
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendError, BackendUnavailable, Unsupported
 from aiorwlock_remote.ports import (
@@ -44,6 +46,10 @@ class Fate(Enum):
     DECLINE = auto()
 
 
+Tell = Callable[[PushedGrant | None], object]
+"""Passes a wake-up on: with the grant that its message names, or None."""
+
+
 @final
 @dataclass(eq=False)
 class FaultyLink:
@@ -60,6 +66,9 @@ class FaultyLink:
         before_renewal: Called in the renewing thread before each request, with what
             ``lane`` returned and the timeout in seconds; may wait or raise.
         give_up: Called in any thread to end a ``before_renewal`` that waits.
+        hear: Called in the loop with each wake-up of the store: the grant that its
+            message names, or None, and a function that passes a wake-up on. That may be
+            called now or later, several times or never, with any message.
         sent: All commands, also those that failed.
     """
 
@@ -70,10 +79,25 @@ class FaultyLink:
     lane: Callable[[Resource], Hashable] = lambda _: None
     before_renewal: Callable[[Hashable, float], object] = lambda _, __: None
     give_up: Callable[[], object] = lambda: None
+    hear: Callable[[PushedGrant | None, Tell], object] = lambda pushed, tell: tell(
+        pushed
+    )
     sent: list[Command] = field(default_factory=list[Command])
     _held_back: list[Callable[[], None]] = field(
         default_factory=list[Callable[[], None]], repr=False
     )
+
+    def hearing(self, wake: WakeCallback) -> WakeCallback:
+        """Return the callback to open the inner store with, so that ``hear`` decides
+        which wake-ups reach ``wake``.
+        """
+
+        def heard(
+            resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
+        ) -> None:
+            self.hear(pushed, partial(wake, resource, seconds))
+
+        return heard
 
     @property
     def held_back(self) -> int:
@@ -143,8 +167,9 @@ class FaultyStore:
     """Store that passes each request through a ``FaultyLink`` to an inner store.
 
     It supports locks only: no groups of interchangeable mutexes, no row locks, no
-    occupied objects. Pass the event loop ``host`` and the wake callback ``bell`` with
-    which ``inner`` was opened; ``pace``: poll policy in place of that of ``inner``.
+    occupied objects. Pass the event loop and the wake callback with which ``inner`` was
+    opened, or of which ``FaultyLink.hearing`` made that callback; ``pace``: poll policy
+    in place of that of ``inner``.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ class FaultyMemory:
         link: FaultyLink,
     ) -> FaultyStore:
         there = _LoopAhead(loop, self._clock)
-        inner = MemoryStore(self._shelf, there, wake, settings)
+        inner = MemoryStore(self._shelf, there, link.hearing(wake), settings)
         store = FaultyStore(inner, link, loop, wake, self._pace)
         self._stores.append(store)
         return store

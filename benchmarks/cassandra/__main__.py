@@ -22,9 +22,9 @@ from benchmarks.cassandra.server import Server, server
 from benchmarks.harness.suite import Suite, run
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the report, and return the exit code."""
-    suite = Suite(
+def suite() -> Suite[Server]:
+    """Return the suite on Cassandra."""
+    return Suite(
         family="benchmarks.cassandra",
         peers=(FLOOR, FLOOR_READ, EAGER, NAIVE, OURS, UNFAIR, CALLS),
         scenarios=SCENARIOS,
@@ -33,7 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         versions=_versions,
         arguments=_arguments,
     )
-    return run(suite, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the report, and return the exit code."""
+    return run(suite(), argv)
 
 
 def _arguments(parser: ArgumentParser) -> None:

@@ -67,6 +67,10 @@ class Server:
         rows = self._visit.rows("SELECT release_version FROM system.local")
         return str(rows[0].release_version)
 
+    def process_ids(self) -> list[int]:
+        """Return nothing: this server's CPU time is not measured."""
+        return []
+
     def connections(self) -> int:
         """Return how many connections clients have, without the two of our own."""
         return len(self._visit.rows("SELECT port FROM system_views.clients")) - 2

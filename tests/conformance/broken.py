@@ -35,7 +35,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
-from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.ports import (
     EventLoop,
     Pending,
@@ -313,6 +313,19 @@ class KeepsGrants(Fault):
         return answered
 
 
+class ForgetsConfirmations(NoRenewal):
+    """Replies to the confirmation of a pushed grant, which ends all the same."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        confirms = isinstance(command, Acquire) and command.confirms
+        if not confirms:
+            return super().step(resource, command)
+        answered: Pending[Reply] = Pending()
+        grants = self._database.records[resource].grants
+        answered.set_result(Granted(grants, micros(self._loop.clock.now())))
+        return answered
+
+
 class OldTicketOnly(Fault):
     """Refuses a repeated acquire of a ticket that holds."""
 
@@ -337,16 +350,29 @@ class TakesSeats(Fault):
 
 
 class LeavesItsSeat(Fault):
-    """Leaves its ticket in a mutex record without doorman, except for a release."""
+    """Leaves its ticket in a mutex record without doorman, except for a release.
+
+    The answer comes from another, empty store. To put back what a step has removed
+    would not do: the waiters are woken by the step, and one may enter in between.
+    """
+
+    def __init__(
+        self,
+        shelf: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+    ) -> None:
+        super().__init__(shelf, host, bell, settings)
+        self._empty = Fault(MemoryDatabase(), host, bell, settings)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        seats, records = self._database.seats, self._database.records
-        lost = records.get(resource, Doorman()).seat is None
-        seat = seats.get(resource) if lost else None
-        done = super().step(resource, command)
-        if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
-            seats.setdefault(resource, seat)
-        return done
+        with self._database.lock:
+            record = self._database.records.get(resource, Doorman())
+            left = record.seat is None and resource in self._database.seats
+        if left and isinstance(command, Renew | Downgrade | Adopt):
+            return self._empty.step(resource, command)
+        return super().step(resource, command)
 
     def renewer(self) -> MemoryRenewer:
         return _Leaving(self)

@@ -17,7 +17,13 @@ import pytest
 
 from aiorwlock_remote import LockError
 from aiorwlock_remote.backends.memory import MemoryDatabase
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.mode_queue import Effects, ModeQueue
+from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
+from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.testing.conformance import StoreLocation
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
@@ -37,6 +43,7 @@ from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
 )
+from aiorwlock_remote.testing.conformance.cases.pushed import PushedCases
 from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault
@@ -107,6 +114,18 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
     (broken.Deaf, (WakingCases, "test_a_release_wakes_the_other_process", {})),
     (broken.Deaf, (WakingCases, "test_a_release_wakes_all_readers", {})),
     (broken.Deaf, (WakingCases, "test_an_upgrader_is_woken", {})),
+    (broken.Deaf, (PushedCases, "test_a_message_lets_the_waiter_in", {})),
+    (
+        broken.ForgetsConfirmations,
+        (PushedCases, "test_a_message_lets_the_waiter_in", {}),
+    ),
+    (broken.NewestFirst, (PushedCases, "test_order_and_fences", {})),
+    (broken.NoRenewal, (PushedCases, "test_a_renewal_confirms", {})),
+    (broken.KeepsGrants, (PushedCases, "test_a_release_at_once", {})),
+    (
+        broken.KeepsGrants,
+        (PushedCases, "test_cancelled_between_message_and_entry", {"turns": 2}),
+    ),
     (broken.DeafAndBlind, (MutexCases, "test_no_timeout_waits_for_the_release", {})),
     (
         broken.KeepsPlaces,
@@ -185,10 +204,16 @@ class BrokenHarness(MemoryHarness):
         return StoreLocation("memory://", foreigner=OnTheShelf(kept), backend=backend)
 
 
+class PatientHarness(BrokenHarness):
+    """The same, for cases in which a claim window has to pass."""
+
+    patience = 8.0
+
+
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:
     """Run the case as pytest would, on a store with this fault."""
     cases, name, given = case
-    harness = BrokenHarness(fault)
+    harness = (PatientHarness if cases is PushedCases else BrokenHarness)(fault)
     controlled = type("Controlled", (cases,), {"harness": harness})()
     test = getattr(controlled, name)
     async with controlled.connected(folder):
@@ -198,18 +223,22 @@ async def run(fault: type[Fault], case: Case, folder: Path) -> None:
             await test(**{name: fixtures[name] for name in wanted})
 
 
+async def is_noticed(fault: type[Fault], case: Case, folder: Path) -> bool:
+    """Return whether the case fails on a store with this fault."""
+    try:
+        await run(fault, case, folder)
+    except (AssertionError, LockError, TimeoutError, ValueError):
+        return True
+    except (ExceptionGroup, pytest.fail.Exception):
+        return True
+    return False
+
+
 @pytest.mark.parametrize(("fault", "case"), NAMED)
 async def test_the_fault_is_noticed(
     fault: type[Fault], case: Case, tmp_path: Path
 ) -> None:
-    noticed = False
-    try:
-        await run(fault, case, tmp_path)
-    except (AssertionError, LockError, TimeoutError, ValueError):
-        noticed = True
-    except (ExceptionGroup, pytest.fail.Exception):
-        noticed = True
-    assert noticed
+    assert await is_noticed(fault, case, tmp_path)
 
 
 @pytest.mark.parametrize(("fault", "case"), NAMED)
@@ -218,3 +247,76 @@ async def test_it_is_the_fault_that_is_noticed(
 ) -> None:
     assert issubclass(fault, Fault)
     await run(Fault, case, tmp_path)
+
+
+def believes_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A client takes each message for true, whenever it comes."""
+    failed = ModeQueue.failed
+
+    def remembers(queue: ModeQueue, *args: Any, **kwargs: Any) -> Effects:  # noqa: ANN401
+        known = queue._store_time
+        effects = failed(queue, *args, **kwargs)
+        queue._store_time = known
+        return effects
+
+    patch.setattr(StoreTime, "believes", lambda *_: True)
+    patch.setattr(StoreTime, "before", lambda *_: 1e12)
+    patch.setattr(ModeQueue, "failed", remembers)
+
+
+def needs_no_proof(patch: pytest.MonkeyPatch) -> None:
+    """A client takes each message for one to its own ticket."""
+    patch.setattr(PushedGrant, "proves", lambda *_: True)
+
+
+def needs_no_confirmation(patch: pytest.MonkeyPatch) -> None:
+    """A client counts on the whole lease, though the store has not confirmed it."""
+    lease = StoreClient.lease
+
+    def endless(
+        client: StoreClient,
+        request: AcquireRequest,
+        grant: Grant,
+        sent_at: float,
+        ends: float | None = None,
+    ) -> Lease:
+        del ends
+        return lease(client, request, grant, sent_at)
+
+    patch.setattr(StoreClient, "lease", endless)
+
+
+def tells_an_old_fence(patch: pytest.MonkeyPatch) -> None:
+    """A store's messages name a fence of an earlier phase."""
+    of = PushedGrant.of
+    patch.setattr(PushedGrant, "of", lambda grant: of(replace(grant, fence=7)))
+
+
+CLIENT_CONTROLS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Any]] = [
+    (believes_for_ever, "test_a_late_message_lets_nobody_in", {}),
+    (believes_for_ever, "test_a_waiter_that_is_stopped_after_its_message", {}),
+    (believes_for_ever, "test_a_holder_whose_confirmation_is_cut", {}),
+    (needs_no_proof, "test_a_forged_message_lets_nobody_in", {"proof": "none"}),
+    (needs_no_proof, "test_a_doubled_message_lets_one_in", {}),
+    (needs_no_proof, "test_a_withdrawal_races_the_message", {}),
+    (needs_no_confirmation, "test_a_holder_whose_confirmation_is_cut", {}),
+    (needs_no_confirmation, "test_a_waiter_that_is_stopped_after_its_message", {}),
+    (tells_an_old_fence, "test_order_and_fences", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("break_client", "name", "given"),
+    CLIENT_CONTROLS,
+    ids=[f"{one.__name__}-{name}" for one, name, _ in CLIENT_CONTROLS],
+)
+async def test_the_fault_of_a_client_is_noticed(
+    break_client: Callable[[pytest.MonkeyPatch], None],
+    name: str,
+    given: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    await run(Fault, (PushedCases, name, given), tmp_path)
+    break_client(monkeypatch)
+    assert await is_noticed(Fault, (PushedCases, name, given), tmp_path)

@@ -2,7 +2,9 @@
 
 Requests of one client arrive in the order sent (the contract of ``Store.step``). They
 and the replies take time; an acquire, or any reply, may be lost, and so may wake-ups.
-What the runtime does around a ``ModeQueue`` is done here by the shortest means.
+Messages of pushed grants may be lost, late, doubled and forged, and the clients' clocks
+run at other speeds than the store's. What the runtime does around a ``ModeQueue`` is
+done here by the shortest means.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Granted,
+    NotHeld,
     Refused,
     Release,
     Released,
@@ -29,11 +32,13 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
+from aiorwlock_remote.core.pushed import MAX_DRIFT, PushedGrant, proof_of
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import transition
 
 PACE = PollPolicy()
+PUSHING = PollPolicy(claim_window=0.3, pushes=True)
 LEASE = 60_000_000
 TRAVEL = 0.010
 GIVE_UP = 0.5
@@ -58,20 +63,28 @@ class Task:
     number: int
     waiter: Waiter
     outcome: str = ""
+    inside: bool = False
 
 
 @dataclass
 class Sim:
-    """Runs visits to their end. ``faulty``: messages get lost."""
+    """Runs visits to their end.
+
+    ``faulty``: messages get lost, and those of pushed grants also late, doubled and
+    forged. ``pushes``: whether the store pushes grants.
+    """
 
     seed: int
     faulty: bool
+    pushes: bool = False
     record: Doorman = field(default_factory=Doorman)
     seat: MutexRecord | None = None
     now: float = START
     served: dict[tuple[str, Mode], list[int]] = field(default_factory=dict)
     longest_idle: float = 0.0
     requests: int = 0
+    entered_by_message: int = 0
+    last_fence: int = 0
 
     def __post_init__(self) -> None:
         self._random = Random(self.seed)
@@ -80,6 +93,7 @@ class Sim:
         self._lanes: dict[tuple[str, Mode], ModeQueue] = {}
         self._arrived: dict[str, float] = {}
         self._idle_since: float | None = None
+        self._speeds: dict[str, float] = {}
         self.tasks: list[Task] = []
 
     def run(self, visits: list[Visit]) -> None:
@@ -96,7 +110,20 @@ class Sim:
 
     def lane(self, gate: str, mode: Mode) -> ModeQueue:
         """Return the queue of a client for a mode."""
-        return self._lanes.setdefault((gate, mode), ModeQueue(gate, mode, PACE))
+        pace = PUSHING if self.pushes else PACE
+        return self._lanes.setdefault((gate, mode), ModeQueue(gate, mode, pace))
+
+    def local(self, gate: str) -> float:
+        """Return what a client's clock shows now; it may be slow or fast."""
+        return START + (self.now - START) * self._speed(gate)
+
+    def _speed(self, gate: str) -> float:
+        drift = MAX_DRIFT if self.pushes else 0.0
+        slow = 1 / (1 + drift)
+        return self._speeds.setdefault(gate, self._random.uniform(slow, 1 + drift))
+
+    def _true(self, gate: str, local: float) -> float:
+        return START + (local - START) / self._speed(gate)
 
     # ---------------------------------------------------------------- tasks
 
@@ -122,8 +149,14 @@ class Sim:
             assert not task.outcome
             task.outcome = "served"
             self.served.setdefault((gate, mode), []).append(task.number)
-            self._check_anchor(waiter)
-            self._at(task.visit.hold / 1e3, partial(self._release, task))
+            self._enter(task)
+        if news.confirmed is not None:
+            task = by_waiter[news.confirmed]
+            if task.inside:
+                self._check_anchor(task)
+        if news.lost is not None:
+            self._lose(by_waiter[news.lost[0]])
+            assert not news.stray, "the ticket was granted twice"
         for waiter in news.turned_away:
             by_waiter[waiter].outcome = "error"
             keep = bool(lane.waiters)  # as Drive does: whatever became of it
@@ -132,13 +165,47 @@ class Sim:
         self._send(gate, mode, news.send)
         self._watch(gate, mode)
 
-    def _check_anchor(self, waiter: Waiter) -> None:
+    def _enter(self, task: Task) -> None:
+        waiter, visit = task.waiter, task.visit
+        assert waiter.grant is not None
+        for other in self.tasks:
+            shared = other.visit.mode is visit.mode is Mode.READ
+            assert shared or not other.inside, "two are inside"
+        assert waiter.grant.fence >= self.last_fence, "a fence falls"
+        self.last_fence = waiter.grant.fence
+        task.inside = True
+        self._check_anchor(task)
+        if waiter.ends is not None:
+            self.entered_by_message += 1
+            ends = self._true(visit.gate, waiter.ends)
+            self._at(ends - self.now, partial(self._end_unconfirmed, task))
+        self._at(visit.hold / 1e3, partial(self._release, task))
+
+    def _check_anchor(self, task: Task) -> None:
+        waiter = task.waiter
         assert waiter.grant is not None
         assert waiter.grant.expires is not None
-        believed_until = waiter.sent_at * 1e6 + LEASE
-        assert believed_until <= waiter.grant.expires + 1, "believed for too long"
+        believed_until = waiter.ends
+        if believed_until is None:
+            believed_until = waiter.sent_at + LEASE / 1e6
+        ends = self._true(task.visit.gate, believed_until) * 1e6
+        # A lease of 60 s may end later by a slow clock, for which its margin is there.
+        drift = 0.0 if waiter.ends is not None else LEASE * MAX_DRIFT * self.pushes
+        assert ends <= waiter.grant.expires + drift + 1, "believed for too long"
+
+    def _end_unconfirmed(self, task: Task) -> None:
+        if task.waiter.ends is not None:
+            self._lose(task)
+
+    def _lose(self, task: Task) -> None:
+        if task.inside:
+            task.outcome = "lost"
+            self._release(task)
 
     def _release(self, task: Task) -> None:
+        if not task.inside:
+            return
+        task.inside = False
         gate = task.visit.gate
         carried = []
         for mode in Mode:
@@ -146,7 +213,7 @@ class Sim:
             ask = lane.ask() if lane.watching else None
             if ask is not None:
                 carried.append((mode, ask))
-        sent_at = self.now
+        sent_at = self.local(gate)
         command = Release(task.waiter.ticket, None, tuple(ask for _, ask in carried))
 
         def released(reply: Reply | None) -> None:
@@ -160,7 +227,7 @@ class Sim:
     # ------------------------------------------------------------- the plan
 
     def _send(self, gate: str, mode: Mode, command: Acquire | Withdraw | None) -> None:
-        sent_at = self.now
+        sent_at = self.local(gate)
 
         def answered(reply: Reply | None) -> None:
             if isinstance(command, Acquire):
@@ -175,22 +242,30 @@ class Sim:
         lane = self.lane(gate, mode)
         chance = self._random.random()
         if answer is None:
-            news = lane.failed(self.now, chance)
+            news = lane.failed(self.local(gate), chance)
         else:
-            assert isinstance(answer, Granted | Waiting | Refused)
-            news = lane.answered(answer, sent_at, self.now, chance)
+            assert isinstance(answer, Granted | Waiting | Refused | NotHeld)
+            news = lane.answered(answer, sent_at, self.local(gate), chance)
         self._tell(gate, mode, news)
 
     def _watch(self, gate: str, mode: Mode) -> None:
         lane = self.lane(gate, mode)
         due = lane.due
         if due is not None:
-            self._at(max(0.0, due - self.now), lambda: self._look(gate, mode, due))
+            after = max(0.0, self._true(gate, due) - self.now)
+            self._at(after, lambda: self._look(gate, mode, due))
 
     def _look(self, gate: str, mode: Mode, due: float) -> None:
         lane = self.lane(gate, mode)
         if lane.due == due:
             self._send(gate, mode, lane.ask())
+
+    def _hear(self, gate: str, message: PushedGrant) -> None:
+        news = self.lane(gate, Mode.WRITE).pushed(message, self.local(gate))
+        if news is None:
+            self._ring(gate)
+        else:
+            self._tell(gate, Mode.WRITE, news)
 
     def _ring(self, gate: str) -> None:
         for mode in Mode:
@@ -225,7 +300,9 @@ class Sim:
         step = transition(self.record, self.seat, command, now, now)
         self.record, self.seat = step.record, step.seat
         for gate in step.wakes:
-            if not self._lost():
+            if step.pushed is not None:
+                self._push(gate, PushedGrant.of(step.pushed))
+            elif not self._lost():
                 self._at(self._travel(), partial(self._ring, gate))
         if self.record.grants or not self.record.queue:
             since = self._idle_since or self.now
@@ -235,8 +312,24 @@ class Sim:
             self._idle_since = self.now
         return step.reply
 
+    def _push(self, gate: str, message: PushedGrant) -> None:
+        if not self._lost():
+            self._at(self._travel(), partial(self._hear, gate, message))
+        # Late, also past the end of the grant: alone, or as a second copy.
+        while self._lost():
+            late = partial(self._hear, gate, message)
+            self._at(self._random.uniform(0.0, 2.0), late)
+        if self._lost():
+            ends = message.expires + 1_000_000
+            fence = message.fence + self._random.randrange(3)
+            proof = proof_of("not the ticket", message.since, ends, fence)
+            forged = PushedGrant(fence, message.since, ends, proof)
+            self._at(self._travel(), partial(self._hear, gate, forged))
+
     def _travel(self) -> float:
-        return self._random.uniform(0.0001, TRAVEL)
+        # Longer than a margin, and than a claim window.
+        late = self.pushes and self.faulty and self._random.random() < 0.1
+        return self._random.uniform(0.0001, GIVE_UP if late else TRAVEL)
 
     def _lost(self) -> bool:
         return self.faulty and self._random.random() < 0.15

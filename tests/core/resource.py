@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord, Requester
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, Requester
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import transition
 
@@ -26,13 +26,16 @@ WALL = 1_700_000_000 * SECOND
 
 
 class Door:
-    """One resource. ``woken``: the clients that the last step called."""
+    """One resource. ``woken``: the clients that the last step called, ``pushed``: the
+    grant that it pushed.
+    """
 
     def __init__(self) -> None:
         self.record: Doorman | None = None
         self.seat: MutexRecord | None = None
         self.now = SECOND
         self.woken: list[str] = []
+        self.pushed: Grant | None = None
 
     def do(self, command: Command) -> Reply:
         """Carry out a command; 1 ms passes before it. The record expires by itself."""
@@ -41,6 +44,7 @@ class Door:
             self.seat = None
         step = transition(self.record, self.seat, command, self.now, WALL + self.now)
         self.record, self.seat, self.woken = step.record, step.seat, list(step.wakes)
+        self.pushed = step.pushed
         return step.reply
 
     def ask(
@@ -53,6 +57,9 @@ class Door:
         policy: Policy = Policy.FAIR,
         more: int = 0,
         max_waiters: int | None = None,
+        following: str = "",
+        push: bool = False,
+        confirms: bool = False,
     ) -> Reply:
         """Ask and take a queue entry; without tickets the client's name is one."""
         command = ask(
@@ -64,6 +71,9 @@ class Door:
             policy=policy,
             more=more,
             max_waiters=max_waiters,
+            following=following,
+            push=push,
+            confirms=confirms,
         )
         return self.do(command)
 
@@ -89,6 +99,11 @@ class Door:
         return [g.ticket for g in (self.record or Doorman()).grants]
 
     @property
+    def state(self) -> Doorman:
+        """The stored doorman."""
+        return self.record or Doorman()
+
+    @property
     def queue(self) -> list[tuple[str, Mode]]:
         """The queue entries, in order."""
         return [(p.client_id, p.mode) for p in (self.record or Doorman()).queue]
@@ -103,8 +118,12 @@ def ask(
     policy: Policy = Policy.FAIR,
     more: int = 0,
     max_waiters: int | None = None,
+    following: str = "",
+    push: bool = False,
+    confirms: bool = False,
+    waiting: int = 1,
 ) -> Acquire:
-    """Return an acquire that may queue."""
+    """Return an acquire that may queue. ``following``: the next task's ticket."""
     named = tickets or (gate,)
     return Acquire(
         tuple(Claim(t, lease, lock_delay=lock_delay) for t in named),
@@ -113,7 +132,11 @@ def ask(
         client_id=gate,
         may_queue=True,
         more=more,
+        waiting=waiting,
         max_waiters=max_waiters,
+        push=push,
+        following=Claim(following, lease) if following else None,
+        confirms=confirms,
     )
 
 

@@ -10,12 +10,11 @@ from aiorwlock_remote.core.commands import (
     ENTRY_TTL,
     FULL,
     HELD,
-    MAX_LOCAL_TURNS,
     Refused,
     Released,
     Waiting,
 )
-from aiorwlock_remote.core.doorman import MutexRecord
+from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS, MutexRecord
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import next_attempt, peek
 from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told

@@ -47,7 +47,7 @@ def full() -> Doorman:
     door.ask("r1", READ, lock_delay=5)
     door.ask("r2", READ, lease=None)
     door.do(Upgrade("r1", Claim("u", LEASE), "r1", may_wait=True))
-    door.ask("w", WRITE)
+    door.ask("w", WRITE, push=True)
     assert door.record is not None
     return door.record
 
@@ -106,7 +106,18 @@ GRANTS = st.builds(
 PLACES = st.builds(
     QueueEntry,
     *(NUMBERS, WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
-    *(st.none() | NUMBERS, WHO, EXTRA),
+    *(st.none() | NUMBERS, WHO),
+    extra=EXTRA,
+)
+CLAIMS = st.tuples(st.text(st.characters(), min_size=1), st.integers(1, 2**63 - 1))
+WAITING = st.builds(
+    lambda place, claim: (
+        replace(place, ticket=claim[0], lease=claim[1])
+        if claim and place.mode is WRITE
+        else place
+    ),
+    PLACES,
+    st.none() | CLAIMS,
 )
 READERS = st.lists(GRANTS, max_size=3, unique_by=lambda g: g.ticket).map(
     lambda grants: tuple(replace(grant, mode=READ) for grant in grants)
@@ -115,7 +126,7 @@ RECORDS = st.builds(
     Doorman,
     last=NUMBERS,
     grants=st.lists(GRANTS, max_size=1).map(tuple) | READERS,
-    queue=st.lists(PLACES, max_size=3, unique_by=lambda p: (p.client_id, p.mode)).map(
+    queue=st.lists(WAITING, max_size=3, unique_by=lambda p: (p.client_id, p.mode)).map(
         tuple
     ),
     seat=st.none() | WORDS,
@@ -125,6 +136,10 @@ RECORDS = st.builds(
     endings=st.lists(st.builds(LossNote, NUMBERS, WORDS, st.just("stolen"))).map(tuple),
     updated=NUMBERS,
     extra=EXTRA,
+).flatmap(
+    lambda record: st.booleans().map(
+        lambda pushed: replace(record, pushed=pushed and record.writing)
+    )
 )
 
 
@@ -269,6 +284,34 @@ def test_who_holds_it_twice() -> None:
         codec.load(data)
     data["grants"][-1] = {**data["grants"][0], "ticket": "w", "mode": "write"}
     with pytest.raises(BadRecord, match="a writer beside other holders"):
+        codec.load(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lease": 0}, "a ticket without a lease"),
+        ({"lease": -5}, "a ticket without a lease"),
+        ({"ticket": "", "lease": 5}, "a lease without a ticket"),
+        ({"mode": "read", "gate": "other"}, "a reader's ticket"),
+    ],
+)
+def test_a_claim_that_no_step_can_push(change: dict[str, object], said: str) -> None:
+    """Half a claim, or a reader's: pushed, it would be a grant nobody asked for."""
+    data = plain(full())
+    data["queue"][0] = {**data["queue"][0], **change}
+    with pytest.raises(BadRecord, match=said) as caught:
+        codec.load(data)
+    assert "w" not in caught.value.what.split()
+
+
+def test_a_pushed_grant_is_a_writers() -> None:
+    data = plain(full())
+    data["pushed"] = True
+    with pytest.raises(BadRecord, match="there is no writer"):
+        codec.load(data)
+    data["pushed"] = 1
+    with pytest.raises(BadRecord, match="pushed: int instead of bool"):
         codec.load(data)
 
 

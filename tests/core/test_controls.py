@@ -310,7 +310,7 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     "the late head is never skipped": (
         (QueueEntry, "missed_claim", lambda _place, _now: False),
     ),
-    "nobody is called": ((transition, "offer", lambda door, _now: (door, ())),),
+    "nobody is called": ((transition, "offer", lambda door, *_rest: (door, ())),),
     "the seat is never vacated": (
         (
             transition,

@@ -56,6 +56,7 @@ class Chance(Random):
             barred_until=self.choice((NOW - 1, NOW + 1)) if self.seldom() else 0,
             upgrader=PendingUpgrade("t1", "g", NOW + 9) if self.seldom() else None,
             upgraded=self.seldom(),
+            pushed=self.seldom() and len(grants) == 1 and grants[0].mode is Mode.WRITE,
             endings=(LossNote(1, "t0", "forced"),) if self.seldom() else (),
             created=self.choice((0, 5)),
             updated=self.choice((0, 6)),
@@ -79,6 +80,7 @@ class Chance(Random):
 
     def command(self) -> Command:
         ticket = "t2" if self.seldom() else "t1"
+        mode = self.mode()
         acquire = Acquire(
             (
                 Claim(
@@ -88,14 +90,16 @@ class Chance(Random):
                     self.randrange(2),
                 ),
             ),
-            self.mode(),
+            mode,
             self.choice(list(Policy)),
             client_id="g",
             may_queue=self.random() < 0.5,
             more=3 if self.seldom() else 0,
+            push=mode is Mode.WRITE and self.random() < 0.5,
         )
         if self.random() < 0.4:
-            return acquire
+            confirms = mode is Mode.WRITE and self.seldom()
+            return replace(acquire, confirms=confirms)
         mode = self.choice((None, None, Mode.WRITE, self.mode()))
         then = (replace(acquire, claims=(Claim("t3", 30),)),) if self.seldom() else ()
         return Release(ticket, mode, then)

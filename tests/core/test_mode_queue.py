@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiorwlock_remote.core.commands import (
     FULL,
+    Acquire,
+    Answer,
     Claim,
     Granted,
+    NotHeld,
     Refused,
     Waiting,
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Grant
-from aiorwlock_remote.core.mode_queue import MAX_CLAIMS_PER_ACQUIRE, ModeQueue, Waiter
+from aiorwlock_remote.core.mode_queue import (
+    MAX_CLAIMS_PER_ACQUIRE,
+    Effects,
+    ModeQueue,
+    Waiter,
+)
+from aiorwlock_remote.core.pushed import PushedGrant, StoreTime, proof_of
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.core.value import replace
 from tests.core.mode_queues import Sim, Visit
 from tests.examples_of_histories import many
 
@@ -27,7 +40,7 @@ VISITS = st.lists(
         st.sampled_from(["ann", "bob", "cid"]),
         st.sampled_from(Mode),
         st.integers(0, 500),
-        st.integers(0, 50),
+        st.integers(0, 50) | st.just(400),
         st.none() | st.integers(0, 1_000),
     ),
     min_size=3,
@@ -35,18 +48,23 @@ VISITS = st.lists(
 )
 
 
+@pytest.mark.parametrize("pushes", [False, True])
 @pytest.mark.parametrize("faulty", [False, True])
 @settings(max_examples=many(300))
 @given(st.integers(0, 2**32), VISITS)
 def test_whatever_happens_nothing_is_left_behind(
-    faulty: bool, seed: int, visits: list[Visit]
+    faulty: bool, pushes: bool, seed: int, visits: list[Visit]
 ) -> None:
-    """Tasks that stay are granted in order; those that leave leave nothing."""
-    sim = Sim(seed, faulty)
+    """Tasks that stay are granted in order, one writer at a time, under fences that
+    never fall; those that leave leave nothing.
+    """
+    sim = Sim(seed, faulty, pushes)
     sim.run(visits)
     for task in sim.tasks:
         stays = task.visit.patience is None
         allowed = {"served", *(["left"] * (not stays)), *(["error"] * faulty)}
+        if faulty and pushes:
+            allowed.add("lost")
         assert task.outcome in allowed, task
     for served in sim.served.values():
         arrivals = [(visits[number].after, number) for number in served]
@@ -55,6 +73,54 @@ def test_whatever_happens_nothing_is_left_behind(
     assert sim.record.queue == ()
     if not faulty:
         assert sim.longest_idle < 0.1, "somebody had to poll"
+
+
+def lets_all_in(patch: pytest.MonkeyPatch) -> None:
+    """Break the bound: each message is believed, for ever."""
+    patch.setattr(StoreTime, "believes", lambda *_: True)
+    patch.setattr(StoreTime, "before", lambda *_: 1e12)
+
+
+def counts_from_the_reply(patch: pytest.MonkeyPatch) -> None:
+    """Break the bound: it counts from when the reply came."""
+    note = ModeQueue._note_entry
+
+    def careless(
+        queue: ModeQueue, answer: Answer, first: Waiter, _: float, now: float
+    ) -> None:
+        note(queue, answer, first, now, now)
+
+    patch.setattr(ModeQueue, "_note_entry", careless)
+
+
+def needs_no_proof(patch: pytest.MonkeyPatch) -> None:
+    """Break the proof: a forged message is believed."""
+    patch.setattr(PushedGrant, "proves", lambda *_: True)
+
+
+@pytest.mark.parametrize(
+    "break_rule", [lets_all_in, counts_from_the_reply, needs_no_proof]
+)
+def test_a_broken_rule_of_belief_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+    break_rule: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    """Two are inside, a fence falls, or a task believes for too long."""
+    break_rule(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(2_000):
+            chance = Random(seed)
+            visits = [
+                Visit(
+                    chance.choice(["ann", "bob", "cid"]),
+                    chance.choice([Mode.WRITE, Mode.WRITE, Mode.READ]),
+                    chance.randrange(500),
+                    chance.choice([chance.randrange(50), 400]),
+                    chance.choice([None, None, chance.randrange(1_000)]),
+                )
+                for _ in range(16)
+            ]
+            Sim(seed, faulty=True, pushes=True).run(visits)
 
 
 # --------------------------------------------------------------- one lane by hand
@@ -269,3 +335,248 @@ def test_nobody_looks_for_those_who_left() -> None:
     assert it.due is not None
     it.leave(two)
     assert it.due is None
+
+
+# ------------------------------------------------------------------ pushed grants
+
+WINDOW = 300_000
+CLOCK = 50_000_000
+"""The store's clock in the reply to a request that was sent at local time 1.0."""
+
+
+def pushing(mode: Mode = Mode.WRITE) -> ModeQueue:
+    """Return a queue of client "g" at a store that pushes grants."""
+    return ModeQueue("g", mode, PollPolicy(claim_window=0.3, pushes=True))
+
+
+def queued(*tickets: str, took: float = 0.001) -> tuple[ModeQueue, list[Waiter]]:
+    """Return a queue whose tasks wait in the store since local time 1.0."""
+    it = pushing()
+    waiters = [waiter(ticket) for ticket in tickets]
+    for one in waiters:
+        it.join(one)
+    it.answered(Waiting(1, None, (), CLOCK), 1.0, 1.0 + took, 0.5)
+    return it, waiters
+
+
+def message(
+    ticket: str, fence: int = 7, since: int = CLOCK + 900_000, window: int = WINDOW
+) -> PushedGrant:
+    """Return the message of a step that pushed a grant at local time 1.9."""
+    proof = proof_of(ticket, since, since + window, fence)
+    return PushedGrant(fence, since, since + window, proof)
+
+
+def sent(effects: Effects | None) -> Acquire:
+    """Return the acquire that is to be sent."""
+    assert effects is not None
+    assert isinstance(effects.send, Acquire)
+    return effects.send
+
+
+def test_who_is_let_in() -> None:
+    """The first writer has the lock, and the acquire that confirms it is sent."""
+    it, (first, *_) = queued("a", "b", "c")
+    news = it.pushed(message("a"), 1.91)
+    assert news is not None
+    assert news.served == [first]
+    assert first.grant is not None
+    assert (first.grant.ticket, first.grant.fence) == ("a", 7)
+    assert first.sent_at == 1.91
+    assert first.ends == pytest.approx(1.0 + 1.2 / 1.01 - 0.05)
+    acquire = sent(news)
+    assert acquire.confirms
+    assert [claim.ticket for claim in acquire.claims] == ["a"]
+    assert (acquire.more, acquire.push) == (2, True)
+    assert acquire.following is not None
+    assert acquire.following.ticket == "b"
+    assert it.pushed(message("a"), 1.92) is None, "a doubled message"
+    assert [w.ticket for w in it.waiters] == ["b", "c"]
+
+
+def test_the_confirmed_grant_counts_from_its_request() -> None:
+    """The next task waits in the new entry, and its ticket may be pushed now."""
+    it, (first, second) = queued("a", "b")
+    sent(it.pushed(message("a"), 1.91))
+    held = replace(grant("a", CLOCK + 920_000), fence=7)
+    confirmed = Granted((held,), CLOCK + 920_000, placed=True)
+    news = it.answered(confirmed, 1.92, 1.93, 0.5)
+    assert (news.confirmed, news.served, news.lost) == (first, [], None)
+    assert (first.sent_at, first.ends) == (1.92, None)
+    assert it.due is not None
+    assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
+
+
+def test_a_grant_that_a_renewal_confirmed_first_counts_from_its_message() -> None:
+    """The keeper's renewal arrived before the acquire, which extended nothing."""
+    it, (first,) = queued("a")
+    sent(it.pushed(message("a"), 1.91))
+    pushed = replace(grant("a", CLOCK + 900_000), fence=7)
+    news = it.answered(Granted((pushed,), CLOCK + 1_100_000), 2.0, 2.1, 0.5)
+    assert news.confirmed is first
+    assert first.sent_at == pytest.approx(1.8)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_a_grant_that_is_not_confirmed_is_lost(placed: bool) -> None:
+    """The confirmation queued nobody, so the next task asks for itself."""
+    it, (first, second) = queued("a", "b")
+    if not placed:
+        it.leave(second)
+    sent(it.pushed(message("a"), 1.91))
+    news = it.answered(NotHeld("forced"), 1.92, 1.93, 0.5)
+    assert (news.lost, news.stray) == ((first, "forced"), False)
+    if placed:
+        assert [c.ticket for c in sent(news).claims] == ["b"]
+        assert not sent(news).confirms
+    else:
+        assert news.send == Withdraw("g", Mode.WRITE)
+
+
+def test_a_grant_under_another_fence_is_lost_and_given_back() -> None:
+    """What the task wrote with the message's fence is stale, whatever is held now."""
+    it, (first,) = queued("a")
+    sent(it.pushed(message("a", fence=8), 1.91))
+    news = it.answered(Granted((grant("a"),), 5), 1.92, 1.93, 0.5)
+    assert (news.lost, news.stray, news.served) == ((first, "expired"), True, [])
+
+
+def test_a_failed_confirmation_turns_nobody_away() -> None:
+    """The task's lease decides; the others wait on, and ask for themselves."""
+    it, (first, second) = queued("a", "b")
+    sent(it.pushed(message("a"), 1.91))
+    news = it.failed(2.5, 0.5)
+    assert (news.turned_away, news.lost, news.confirmed) == ([], None, None)
+    assert first.ends is not None
+    assert it.due is not None
+    assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
+    assert it.idle
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "forged",
+        "another's ticket",
+        "too late",
+        "too little is left",
+        "the link is slow",
+        "a long margin",
+        "from the future",
+    ],
+)
+def test_a_message_that_is_not_believed_is_a_wake_up(why: str) -> None:
+    """Each for one reason; without it the message lets the task in."""
+    it, (first, _) = queued("a", "b", took=0.1 if why == "the link is slow" else 0.001)
+    heard, now = message("a"), 1.91
+    if why == "forged":
+        heard = replace(heard, proof=proof_of("?", heard.since, heard.expires, 7))
+    elif why == "another's ticket":
+        heard = message("b")
+    elif why == "too late":
+        now = 2.3
+    elif why == "too little is left":
+        now = 2.05
+    elif why == "a long margin":
+        first.margin = 0.3
+    elif why == "from the future":
+        heard = message("a", since=CLOCK + 1_000_000)
+    assert it.pushed(heard, now) is None
+    assert [w.ticket for w in it.waiters] == ["a", "b"]
+    assert it.wake() is not None
+
+
+def test_without_a_reply_no_message_is_believed() -> None:
+    """Nothing is known of the store's clock, and no ticket of ours is in its queue."""
+    it = pushing()
+    assert it.pushed(message("a"), 1.91) is None
+    it.join(waiter("a"))
+    it.failed(1.5, 0.5, repeat=True)
+    it.waiters.append(waiter("a"))
+    assert it.pushed(message("a"), 1.91) is None
+
+
+def test_no_message_is_believed_during_a_request() -> None:
+    """The request finds the pushed grant as well, and its reply decides."""
+    it, _ = queued("a", "b")
+    assert it.ask() is not None
+    assert it.pushed(message("a"), 1.91) is None
+    assert it.wake() is None
+    news = it.answered(Waiting(0, 0, (), CLOCK), 1.9, 1.92, 0.5)
+    assert sent(news).claims[0].ticket == "a"
+
+
+def test_after_a_failure_no_message_is_believed() -> None:
+    """Until the next reply: another server may carry on, by another clock."""
+    it, _ = queued("a", "b")
+    assert it.ask() is not None
+    it.failed(1.8, 0.5)
+    assert it.pushed(message("a"), 1.91) is None
+    assert it.wake() is not None
+    it.answered(Waiting(0, None, (), CLOCK + 920_000), 1.92, 1.93, 0.5)
+    assert it.pushed(message("a"), 1.94) is not None
+
+
+def test_the_bound_of_the_newest_reply_counts() -> None:
+    """That of the clock itself, if the time of the step was a lower bound."""
+    it, _ = queued("a", "b", "c")
+    assert it.ask() is not None
+    late = Granted((grant("a"),), 5, placed=True, latest=CLOCK + 1_190_000)
+    it.answered(late, 1.9, 1.901, 0.5)
+    assert it.pushed(message("b"), 1.91) is None, "the clock is near the end"
+    assert it.pushed(message("b", window=WINDOW + 300_000), 1.91) is not None
+
+
+def test_the_ticket_in_the_entry_is_withdrawn() -> None:
+    """A task that leaves takes its ticket along, or the store would grant it."""
+    it, (first, second) = queued("a", "b")
+    assert it.leave(first) == Withdraw("g", Mode.WRITE, ("a",), keep=True)
+    assert it.ask() is not None
+    it.answered(Waiting(1, None, (), CLOCK), 1.5, 1.6, 0.5)
+    assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
+
+
+def test_the_next_tasks_ticket_is_withdrawn_while_it_is_under_way() -> None:
+    """The acquire before may put it into the client's new entry, or has."""
+    for fails in (False, True):
+        it, (_, second, third) = queued("a", "b", "c")
+        assert it.ask() is not None
+        if fails:
+            it.failed(2.0, 0.5)
+        assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=True)
+        assert it.leave(third) is None
+
+
+@pytest.mark.parametrize("kind", ["no end", "lock delay", "reader"])
+def test_a_claim_that_is_never_pushed_is_not_withdrawn(kind: str) -> None:
+    """The store's entry does not take its ticket."""
+    mode = Mode.READ if kind == "reader" else Mode.WRITE
+    it = pushing(mode)
+    lease = None if kind == "no end" else 10_000_000
+    delay = 5 if kind == "lock delay" else 0
+    it.join(one := Waiter(Claim("a", lease, lock_delay=delay), Policy.FAIR))
+    it.join(waiter("b"))
+    it.answered(Waiting(1, None, (), CLOCK), 1.0, 1.1, 0.5)
+    assert it.leave(one) is None
+
+
+def test_who_comes_while_a_grant_is_confirmed_waits_for_the_reply() -> None:
+    """One request at a time; the confirmation put no entry into the queue."""
+    it, _ = queued("a")
+    assert sent(it.pushed(message("a"), 1.91)).more == 0
+    assert it.join(waiter("b")) is None
+    held = replace(grant("a", CLOCK + 920_000), fence=7)
+    news = it.answered(Granted((held,), CLOCK + 920_000), 1.92, 1.93, 0.5)
+    assert [claim.ticket for claim in sent(news).claims] == ["b"]
+
+
+def test_those_who_leave_while_a_grant_is_confirmed_leave_no_entry() -> None:
+    """The withdrawal follows the confirmation, which made the entry."""
+    it, (_, second) = queued("a", "b")
+    sent(it.pushed(message("a"), 1.91))
+    assert it.leave(second) == Withdraw("g", Mode.WRITE, ("b",), keep=False)
+    assert not it.idle
+    held = replace(grant("a", CLOCK + 920_000), fence=7)
+    news = it.answered(Granted((held,), CLOCK + 920_000, placed=True), 1.92, 1.93, 0.5)
+    assert news.send is None
+    assert it.idle

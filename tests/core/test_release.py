@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import (
     CLAIM_WINDOW,
-    MAX_LOCAL_TURNS,
     Granted,
     Released,
     Waiting,
 )
+from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS
 from tests.core.resource import READ, WRITE, Door, ask, granted
 
 

@@ -29,13 +29,13 @@ def test_a_writer_that_is_gone_is_passed_over_at_once() -> None:
         door.ask(gate, WRITE)
     step = freed(door, "w1")
     assert step.wakes == ("w2",)
-    step = skip_unreachable(step, {"w2"}, door.now)
+    step = skip_unreachable(step, {"w2"}, door.now, door.now)
     assert step.wakes == ("w3",)
     assert late(step, door.now) == ["w2"]
     assert [p.client_id for p in step.record.queue] == ["w2", "w3"], (
         "it keeps its order"
     )
-    step = skip_unreachable(step, ("w3",), door.now)
+    step = skip_unreachable(step, ("w3",), door.now, door.now)
     assert step.wakes == ()
     assert late(step, door.now) == ["w2", "w3"]
 
@@ -48,9 +48,9 @@ def test_readers_that_are_gone_hold_up_nobody() -> None:
     door.ask("w2", WRITE)
     step = freed(door, "w1")
     assert step.wakes == ("r1", "r2")
-    some = skip_unreachable(step, {"r1"}, door.now)
+    some = skip_unreachable(step, {"r1"}, door.now, door.now)
     assert some.wakes == (), "the other one has its window"
-    assert skip_unreachable(step, {"r1", "r2"}, door.now).wakes == ("w2",)
+    assert skip_unreachable(step, {"r1", "r2"}, door.now, door.now).wakes == ("w2",)
 
 
 def test_a_place_that_was_not_called_is_left_alone() -> None:
@@ -58,7 +58,7 @@ def test_a_place_that_was_not_called_is_left_alone() -> None:
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)
     door.ask("w3", WRITE)
-    step = skip_unreachable(freed(door, "w1"), {"w3"}, door.now)
+    step = skip_unreachable(freed(door, "w1"), {"w3"}, door.now, door.now)
     assert late(step, door.now) == []
 
 
@@ -67,7 +67,7 @@ def test_the_answer_stays_as_it_was() -> None:
     door.ask("w1", WRITE)
     door.ask("w2", WRITE)
     step = freed(door, "w1")
-    after = skip_unreachable(step, {"w2"}, door.now)
+    after = skip_unreachable(step, {"w2"}, door.now, door.now)
     assert (after.reply, after.seat) == (step.reply, step.seat)
 
 

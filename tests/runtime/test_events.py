@@ -51,8 +51,9 @@ async def test_what_a_waiter_passes_through(
     assert not any(ticket in caplog.text for ticket in tickets)
 
 
+@pytest.mark.parametrize("cause", ["message", "pushed"])
 async def test_a_waiter_that_is_woken_by_the_store(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, cause: str
 ) -> None:
     async with (
         connect("memory://events") as one,
@@ -62,14 +63,18 @@ async def test_a_waiter_that_is_woken_by_the_store(
     ):
 
         async def wait() -> None:
-            async with one.mutex("order", 1):
+            # A grant without end is never pushed.
+            lease = None if cause == "message" else 30.0
+            async with one.mutex("order", 1, lease=lease):
                 pass
 
         tasks.start_soon(wait)
         await anyio.wait_all_tasks_blocked()
     woken = [r for r in caplog.records if str(r.msg).startswith("woken")]
-    assert [getattr(record, "cause", None) for record in woken] == ["message"]
-    assert one.statistics().wakeups == {"message": 1, "timer": 0, "poll": 0}
+    assert [getattr(record, "cause", None) for record in woken] == [cause]
+    others = dict.fromkeys(("message", "pushed", "timer", "poll"), 0)
+    assert one.statistics().wakeups == {**others, cause: 1}
+    assert ("push_confirmed" in events(caplog)) == (cause == "pushed")
 
 
 async def test_a_wait_that_is_cancelled(

@@ -31,7 +31,7 @@ async def test_at_first_there_is_nothing() -> None:
             renewals_failed=0,
             requests_sent=0,
             requests_retried=0,
-            wakeups={"message": 0, "timer": 0, "poll": 0},
+            wakeups={"message": 0, "pushed": 0, "timer": 0, "poll": 0},
             connections={},
         )
 

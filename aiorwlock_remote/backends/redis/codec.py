@@ -9,6 +9,7 @@ is a number above zero, as a fence is (test_replies.py).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import lru_cache
@@ -46,6 +47,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote, Requester
 from aiorwlock_remote.core.mutex_record import why_gone
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BackendError, LossReason
 
@@ -61,6 +63,11 @@ WRITE = Mode.WRITE
 MODES = {"r": Mode.READ, "w": Mode.WRITE}
 _MODE_LETTERS = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
 _YES_NO = (0, 1)
+# What an acquire allows, as a sum; main.lua lists them.
+_MAY_QUEUE, _PUSH, _CONFIRMS, _FOLLOWING = 1, 2, 4, 8
+# A queue entry is stored with its ticket between quotes.
+_UNQUOTED = re.compile(r'["\\]')
+_PUSHED = re.compile(rb"([0-9]{1,17}),([0-9]{1,17}),([0-9]{1,17}),([0-9a-f]{40})")
 _REFUSALS = {HELD, AHEAD, OTHER_MODE, FULL, BARRED}
 
 
@@ -80,11 +87,13 @@ def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
     claims, kind = command.claims, "a"
     # The short cuts of fast.lua are for one claim with a lease, while no other task of
     # this client waits. test_differential.py runs them against the long way.
-    alone = len(claims) == 1 and not command.more
+    alone = len(claims) == 1 and not command.more and not command.confirms
     if alone and claims[0].lease and not claims[0].lock_delay:
         kind = "w" if command.mode is WRITE else "e"
-    ask = _encode_ask(command, client_id)
-    return keys.enter, (*keys.args, kind, client_id, ask, *_encode_claims(claims))
+    following = _encode_following(command)
+    ask = _encode_ask(command, client_id, following=bool(following))
+    args = (*keys.args, kind, client_id, ask, *_encode_claims(claims), *following)
+    return keys.enter, args
 
 
 def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
@@ -92,8 +101,9 @@ def _encode_release(keys: Keys, command: Release, client_id: str) -> Request:
     kind = "h" if len(then) == 1 and _is_own_writer(then[0], client_id) else "r"
     args = (*keys.args, kind, client_id, _MODE_LETTERS[command.mode], command.ticket)
     for ask in then:
-        claims = _encode_claims(ask.claims)
-        args += (len(ask.claims), _encode_ask(ask, client_id), *claims)
+        claims = (*_encode_claims(ask.claims), *_encode_following(ask))
+        text = _encode_ask(ask, client_id, following=len(claims) > 3 * len(ask.claims))
+        args += (len(claims) // 3, text, *claims)
     return keys.leave, args
 
 
@@ -167,10 +177,30 @@ def _encode_who(host: str, pid: int, task: str, reason: str) -> str:
     return json.dumps([host, pid, task, reason], separators=(",", ":"))
 
 
-def _encode_ask(command: Acquire, client_id: str) -> str:
+def _encode_following(command: Acquire) -> tuple[Arg, ...]:
+    claim = command.following
+    if claim is None or not command.more or not _can_be_stored(claim):
+        return ()
+    return _encode_claims((claim,))
+
+
+def _can_be_stored(claim: Claim) -> bool:
+    # Tickets of this library are hex digits; one that a user chose may be anything.
+    # Without it in the queue entry the client is woken as usual.
+    return _UNQUOTED.search(claim.ticket) is None
+
+
+def _encode_ask(command: Acquire, client_id: str, *, following: bool) -> str:
     limit = command.max_waiters
+    allows = _MAY_QUEUE if command.may_queue else 0
+    if command.push and _can_be_stored(command.claims[0]):
+        allows += _PUSH
+    if command.confirms:
+        allows += _CONFIRMS
+    if following:
+        allows += _FOLLOWING
     return _joined(
-        *(_MODE_LETTERS[command.mode], command.policy, int(command.may_queue)),
+        *(_MODE_LETTERS[command.mode], command.policy, allows),
         *(command.more, command.waiting, "" if limit is None else limit),
         *(command.entry_ttl, command.claim_window),
         "=" if command.client_id == client_id else command.client_id,
@@ -187,8 +217,10 @@ def decode(command: Command, raw: Raw) -> Reply:
     return decode_step(command, raw)[0]
 
 
-def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
-    """Return the reply in ``raw``, and True if the caller must wake its own waiters.
+def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool, PushedGrant | None]:
+    """Return the reply in ``raw``, and what the caller's own waiters must learn.
+
+    That is: whether they must be woken, and the grant that was pushed to them, if any.
 
     Raises:
         BackendError: ``raw`` cannot be read, so it is unknown what was carried out.
@@ -196,11 +228,32 @@ def decode_step(command: Command, raw: Raw) -> tuple[Reply, bool]:
     decoder = _DECODERS[type(command)]
     items: list[Raw] = raw
     try:
-        if type(items) is list and len(items) == 2 and items[0] == _NOTIFIED:
-            return decoder(command, items[1]), True
-        return decoder(command, raw), False
+        if type(items) is list and items and items[0] == _NOTIFIED:
+            _, answer, *told = items
+            return decoder(command, answer), True, _own_pushed(told)
+        return decoder(command, raw), False, None
     except PARSE_ERRORS as exc:
         raise unreadable_answer(exc) from exc
+
+
+def _own_pushed(told: list[Raw]) -> PushedGrant | None:
+    if not told:
+        return None
+    since, expires, fence, proof = told
+    since, expires, fence = map(number_of, (since, expires, fence))
+    return PushedGrant(fence, since, expires, bytes_of(proof).decode())
+
+
+def pushed_in(text: bytes) -> PushedGrant | None:
+    """Return the pushed grant that a message tells of, "since,expires,fence,proof".
+
+    None if the text is anything else: channels are no secret, so it may be.
+    """
+    found = _PUSHED.fullmatch(text)
+    if found is None:
+        return None
+    since, expires, fence, proof = found.groups()
+    return PushedGrant(int(fence), int(since), int(expires), proof.decode())
 
 
 @contextmanager
@@ -275,7 +328,13 @@ def _loss_note(text: str) -> LossNote:
     return LossNote(int(fence), holder, "stolen" if reason == "stolen" else "forced")
 
 
-def _decode_acquire(command: Acquire, raw: Raw) -> Answer:
+def _decode_acquire(command: Acquire, raw: Raw) -> Answer | NotHeld:
+    if command.confirms and items_of(raw)[0] == _NOT_HELD:
+        return _decode_not_held(command.claims[0].ticket, raw)
+    return _decode_asked(command, raw)
+
+
+def _decode_asked(command: Acquire, raw: Raw) -> Answer:
     if number_of(items_of(raw)[0]) > 0:
         return _new_grants(command.claims, command.mode, raw, placed=command.more > 0)
     if raw[0] == _WAITING:
@@ -318,8 +377,12 @@ def _stored_grant(ticket: str, mode: Mode, fence: int, rest: Raw) -> Grant:
 
 
 def _decode_waiting(raw: Raw) -> Waiting:
+    _, ahead, wait, now, *holders = raw
     return Waiting(
-        number_of(raw[1]), _optional_time(raw[2]), tuple(map(_holder_text, raw[3:]))
+        number_of(ahead),
+        _optional_time(wait),
+        tuple(map(_holder_text, holders)),
+        number_of(now),
     )
 
 
@@ -354,12 +417,12 @@ def _decode_release(command: Release, raw: Raw) -> Released:
     items = items_of(raw)
     if number_of(items[0]) > 1:
         (ask,) = command.then
-        return Released(held=True, then=(_decode_acquire(ask, raw),))
+        return Released(held=True, then=(_decode_asked(ask, raw),))
     kind, held, last, endings, *answers = items
     if kind != _RELEASED or held not in _YES_NO:
         raise ValueError("no answer to a release")
     both = zip(command.then, answers, strict=True)
-    then = tuple(_decode_acquire(ask, answer) for ask, answer in both)
+    then = tuple(_decode_asked(ask, answer) for ask, answer in both)
     if number_of(held) == 1:
         return Released(held=True, then=then)
     reason = _loss_reason(last, endings, command.ticket)

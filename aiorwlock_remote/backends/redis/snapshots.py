@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -34,11 +35,16 @@ VERSION = "1"
 _MAX_DIGITS = 17
 """Numbers are shorter: they are microseconds below 2**53."""
 _READER = "reader:"
+_CLAIM = re.compile(r',"([^"\\]+)",([0-9]+),"[0-9A-Fa-f]+"\]$')
+"""How the description of a waiting writer ends if its entry has a claim."""
 _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
     *("created", "updated"),
 )
-_KNOWN = {"v", "seat", "writer", "upgrader", "endings", "upgraded", "places", "keep"}
+_KNOWN = {
+    *("v", "seat", "writer", "upgrader", "endings", "upgraded", "pushed"),
+    *("places", "keep"),
+}
 
 
 def decode_look(resource: Resource, raw: Raw) -> Snapshot:
@@ -155,6 +161,7 @@ def _record(
         for name, text in queue.items()
     ]
     notes = fields.get("endings", "")
+    pushed = _read("field pushed of the state", _number, fields.get("pushed", "0"))
     return Doorman(
         grants=grants,
         queue=tuple(sorted(entries, key=lambda entry: entry.number)),
@@ -165,6 +172,7 @@ def _record(
             else _read("field upgrader of the state", _pending_upgrade, upgrader)
         ),
         upgraded=fields.get("upgraded") == "1",
+        pushed=writer is not None and pushed == fence,
         endings=_read("field endings of the state", endings_of, notes),
         extra=_extra(state),
         **scalars,
@@ -185,6 +193,7 @@ def _reader(ticket: str, score: str, state: dict[str, str], fence: int) -> Grant
 
 def _queue_entry(field: str, text: str) -> QueueEntry:
     number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
+    ticket, lease = _claim(who) if MODES[field[0]] is Mode.WRITE else ("", 0)
     return QueueEntry(
         number=_number(number),
         client_id=field[2:],
@@ -195,7 +204,19 @@ def _queue_entry(field: str, text: str) -> QueueEntry:
         waiting=_number(waiting),
         claim_until=_number(claim_until) if claim_until else None,
         who=who_of(who),
+        ticket=ticket,
+        lease=lease,
     )
+
+
+def _claim(who: str) -> tuple[str, int]:
+    found = _CLAIM.search(who)
+    if found is None:
+        return "", 0
+    ticket, lease = found.groups()
+    if int(lease) == 0:
+        raise ValueError("a claim without a lease")
+    return ticket, _number(lease)
 
 
 def _pending_upgrade(text: str) -> PendingUpgrade:

@@ -11,7 +11,12 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.backends.redis.cluster.renewal_channel import (
     ClusterRenewalChannel,
 )
-from aiorwlock_remote.backends.redis.codec import decode, decode_step, encode
+from aiorwlock_remote.backends.redis.codec import (
+    decode,
+    decode_step,
+    encode,
+    pushed_in,
+)
 from aiorwlock_remote.backends.redis.connection.protocol import Call, Request
 from aiorwlock_remote.backends.redis.connection.renewal_channels import RenewalChannel
 from aiorwlock_remote.backends.redis.connections import ConnectionFactory, Endpoint
@@ -75,6 +80,9 @@ CACHE_SIZE = 4096
 KEY_REMOVED_EVENTS = frozenset("gxA")
 """Letters of ``notify-keyspace-events`` for keys that were deleted or expired."""
 
+PUSHING = PollPolicy(claim_window=0.3, pushes=True)
+"""How waiters wait for a server that may grant them the lock by a message."""
+
 PublishedKeys = tuple[bytes, ...]
 """Those keys of one resource that other programs use, too."""
 
@@ -104,10 +112,15 @@ class RedisStore:
     ) -> None:
         """Prepare the store; ``open`` connects it.
 
-        ``wake(resource, 0.0)`` is called in the loop when a waiter may be granted now.
+        ``wake(resource, 0.0, pushed)`` is called in the loop when a waiter may be
+        granted now, or was (``pushed``).
         ``factory`` opens the connections; None: a default one for servers of URLs.
         """
         self._options = options
+        # A pushed grant is reported before any replica has it. In a cluster the slot,
+        # and so the clock, may move to another node between a reply and a message.
+        if not options.min_replicas and not options.seeds:
+            self.pace = PUSHING
         self._factory = factory or ConnectionFactory()
         if not self._factory.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL
@@ -278,9 +291,9 @@ class RedisStore:
         self.step(resource, command).log_failure()
 
     def _decode(self, keys: Keys, command: Command, raw: object) -> Reply:
-        reply, woken = decode_step(command, raw)
+        reply, woken, pushed = decode_step(command, raw)
         if woken:  # a script sends no message to the client that called it
-            self._wake(keys.resource, 0.0)
+            self._wake(keys.resource, 0.0, pushed)
         for answer in reply.then if type(reply) is Released else (reply,):
             # A foreign holder publishes no message when it leaves, and only the client
             # that is next has to know (test_who_waits_for_a_foreigner).
@@ -350,12 +363,17 @@ class WakeupDispatcher:
         """Wake the waiters of the watched resource that a message or event is about."""
         is_event = channel.startswith(self._prefix)
         key = channel[len(self._prefix) :] if is_event else payload
-        resource = self._watched.get(key)
+        resource, pushed = self._watched.get(key), None
+        if resource is None and not is_event:
+            # A pushed grant follows the key, after a space.
+            key, _, text = payload.rpartition(b" ")
+            pushed = pushed_in(text)
+            resource = None if pushed is None else self._watched.get(key)
         if resource is not None:
             if log.isEnabledFor(logging.DEBUG):
                 kind = "keyspace_event" if is_event else "message"
                 log_debug("wakeup_received", resource=resource.label, kind=kind)
-            self._wake(resource, 0.0)
+            self._wake(resource, 0.0, pushed)
 
     def watch(self, resource: Resource, keys: PublishedKeys) -> None:
         """Wake waiters of ``resource`` at events about ``keys``, until ``unwatch``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Unpack
 
@@ -164,12 +165,16 @@ async def open_location(
 ) -> Store:
     """Open the store of a location for the event loop ``loop``.
 
-    The store calls ``bell(resource, seconds)`` if a waiter may soon get the resource.
+    The store calls ``wake`` if a waiter may soon get the resource.
     """
     if location.backend is not None:
         return await location.backend.open(loop, wake, settings)
-    address = parse(location.url)
-    return await registry.find(address.scheme)(address, loop, wake, settings)
+    address, channel = parse(location.url).without_wake("")
+    opener = registry.find(address.scheme)
+    open_store = partial(opener, address, loop, wake, settings)
+    if not channel:
+        return await open_store()
+    return await registry.with_hints(channel, open_store, loop, settings)
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,8 @@ class _Behind:
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
-        inner = await open_location(self.site, loop, wake, settings)
+        heard = self.link.hearing(wake)
+        inner = await open_location(self.site, loop, heard, settings)
         return FaultyStore(inner, self.link, loop, wake)
 
 

@@ -35,6 +35,7 @@ from aiorwlock_remote.testing.conformance.cases import (
     names,
     process,
     published,
+    pushed,
     waiting,
 )
 from aiorwlock_remote.testing.conformance.cases.base import Cases
@@ -42,7 +43,7 @@ from aiorwlock_remote.testing.conformance.harness import Harness
 
 _MODULES: tuple[ModuleType, ...] = (
     *(declared, locks, names, fence, lease, waiting, fairness, cancellation, failing),
-    *(moves, multi, published, admin, bad_input, close, process),
+    *(moves, multi, published, admin, bad_input, close, process, pushed),
 )
 ALL_CASES: tuple[type[Cases], ...] = tuple(
     defined

@@ -20,15 +20,16 @@ from unittest.mock import patch
 
 import hiredis
 
-from aiorwlock_remote.backends.redis.codec import decode_step, encode
+from aiorwlock_remote.backends.redis.codec import decode_step, encode, pushed_in
 from aiorwlock_remote.backends.redis.connection.protocol import Arg, pack
 from aiorwlock_remote.backends.redis.errors import from_reply
 from aiorwlock_remote.backends.redis.keys import Keys, wake_channel
 from aiorwlock_remote.backends.redis.snapshots import decode_look
-from aiorwlock_remote.core import transition
-from aiorwlock_remote.core.commands import IllegalCommand, Refused, Released
+from aiorwlock_remote.core import admission, transition
+from aiorwlock_remote.core.commands import Acquire, IllegalCommand, Refused, Released
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
 from tests.backends.redis.random_histories import Teller, Told
@@ -105,7 +106,10 @@ class Comparison:
         keys = self.keys(resource("story", seed), MEMORY)
         teller = self.teller(seed, keys.seat.decode(), quiet=quiet)
         while commands > 0:
-            with patch.object(transition, "MAX_LOCAL_TURNS", 3):
+            with (
+                patch.object(transition, "MAX_LOCAL_TURNS", 3),
+                patch.object(admission, "MAX_LOCAL_TURNS", 3),
+            ):
                 story = [teller.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
             commands -= BATCH
@@ -132,7 +136,7 @@ class Comparison:
             requests.append(("EVALSHA", self._shas[look.name], *look_args))
             requests += [("PEXPIRETIME", key) for key in (state, readers, queue)]
         answers = iter(self._wire.ask(requests))
-        heard: list[str] = []
+        heard: list[tuple[str, PushedGrant | None]] = []
         for number, told in enumerate(story):
             for _ in told.before:
                 done = next(answers)
@@ -150,10 +154,14 @@ class Comparison:
         got_heard = [self._message(keys) for _ in heard]
         assert got_heard == heard, f"seed {seed}: {got_heard} were called, not {heard}"
 
-    def _message(self, keys: Keys) -> str:
+    def _message(self, keys: Keys) -> tuple[str, PushedGrant | None]:
         _, name, payload = self._ears.take()
-        assert payload == keys.seat
-        return str(name.decode().rpartition("/")[2])
+        gate, pushed = str(name.decode().rpartition("/")[2]), None
+        if payload != keys.seat:
+            assert payload.startswith(keys.seat + b" ")
+            pushed = pushed_in(payload[len(keys.seat) + 1 :])
+            assert pushed is not None, payload
+        return gate, pushed
 
     def _check(self, keys: Keys, told: Told, got: list[Any]) -> None:
         raw, seen, *lives = got
@@ -162,9 +170,10 @@ class Comparison:
             assert isinstance(mapped, IllegalCommand), raw
             assert told.reply is None, raw
         else:
-            reply, rung = decode_step(told.command, raw)
+            reply, rung, pushed = decode_step(told.command, raw)
             assert reply == told.reply, f"answer: {reply}"
             assert rung == told.rung, f"rung: {rung}"
+            assert pushed == told.pushed, f"pushed: {pushed}"
         assert not isinstance(seen, Exception), seen
         snapshot = decode_look(keys.resource, seen)
         assert snapshot.now == told.now
@@ -181,6 +190,10 @@ class Comparison:
             self.seen[f"{kind} {type(reply).__name__}{why}"] += 1
         self.seen["heard"] += len(told.heard)
         self.seen["rung"] += told.rung
+        self.seen["pushed to the caller"] += told.pushed is not None
+        self.seen["pushed"] += any(pushed for _, pushed in told.heard)
+        if isinstance(told.command, Acquire) and told.command.confirms:
+            self.seen[f"confirmed {type(told.reply).__name__}"] += 1
         self.seen["crowd"] += len(told.record.grants) > 5
         self.seen["queue"] += len(told.record.queue) > 2
 

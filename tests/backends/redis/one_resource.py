@@ -18,6 +18,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
 )
 from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.differential import Wire
@@ -38,6 +39,7 @@ class Desk:
         )
         self._wire = Wire(server.port)
         self.rung: bool = False
+        self.pushed: PushedGrant | None = None
         for script in ALL:
             self.ask("SCRIPT", "LOAD", script.text)
 
@@ -51,7 +53,8 @@ class Desk:
     def do(self, command: Command, gate: str = GATE) -> Reply:
         """A step."""
         script, args = encode(self.keys, command, gate)
-        reply, self.rung = decode_step(command, self.ask("EVALSHA", script.sha, *args))
+        raw = self.ask("EVALSHA", script.sha, *args)
+        reply, self.rung, self.pushed = decode_step(command, raw)
         return reply
 
     def write(self, ticket: str, lease: int | None = LEASE, **options: Any) -> Reply:  # noqa: ANN401
@@ -117,9 +120,21 @@ def _acquire(
     gate: str = GATE,
     more: int = 0,
     lock_delay: int = 0,
+    push: bool = False,
+    confirms: bool = False,
+    following: Claim | None = None,
 ) -> Acquire:
     claims = tuple(Claim(t, lease, lock_delay=lock_delay) for t in tickets)
-    return Acquire(claims, mode, client_id=gate, may_queue=True, more=more)
+    return Acquire(
+        claims,
+        mode,
+        client_id=gate,
+        may_queue=True,
+        more=more,
+        push=push,
+        confirms=confirms,
+        following=following,
+    )
 
 
 def granted(reply: object) -> Granted:

@@ -52,6 +52,8 @@ class Asker:
         some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
         self._modes = some[seed % len(some)]
         self._gates = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        # Some clients hear no messages, or their store pushes nothing.
+        self._pushes = self.chance.choice([0.2, 0.5, 0.9])
         self._policies = self.chance.choice([list(Policy), [Policy.FAIR]])
 
     def _claim(self) -> Claim:
@@ -77,6 +79,13 @@ class Asker:
         unique = {claim.ticket: claim for claim in claims}
         return tuple(unique.values())
 
+    def _next_claim(self) -> Claim | None:
+        if self.chance.random() > self._pushes / 2:
+            return None
+        # Most of these delays are in the way of a short cut.
+        delay = 2 * SECOND if self.chance.random() < 0.2 else 0
+        return replace(self._claim(), lock_delay=delay)
+
     def _ticket(self) -> str:
         """Somebody's, held or not; or what stands in a foreign seat."""
         chance = self.chance
@@ -98,6 +107,7 @@ class Asker:
     def _acquire(self, gate: str, mode: Mode, *, may_queue: bool) -> Acquire:
         chance = self.chance
         more = chance.choice([0, 0, 1, 3]) if gate and may_queue else 0
+        writes = mode is Mode.WRITE
         return Acquire(
             self._claims(mode),
             mode,
@@ -109,6 +119,8 @@ class Asker:
             max_waiters=chance.choice([None, None, None, 2, 4, 0]),
             entry_ttl=chance.choice([4_500_000, 4_500_000, SECOND]),
             claim_window=chance.choice([100_000, 100_000, 10 * MS, 700 * MS]),
+            push=writes and chance.random() < self._pushes,
+            following=self._next_claim() if writes else None,
         )
 
     def _mode(self) -> Mode:
@@ -118,6 +130,27 @@ class Asker:
         """A process waits."""
         gate = self.chance.choice(self._gates)
         return self._acquire(gate, self._mode(), may_queue=True)
+
+    def confirm(self) -> Command:
+        """A process uses a grant that was pushed to it, or has long lost it."""
+        chance = self.chance
+        door = self.record or Doorman()
+        gate = chance.choice(self._gates)
+        asked = self._acquire(gate, Mode.WRITE, may_queue=True)
+        ticket = self._held() if chance.random() < 0.8 else self._offered()
+        if self.seat and self.seat.value[:1] == "t" and chance.random() < 0.15:
+            ticket = self.seat.ticket  # perhaps its doorman was lost
+        for place in door.queue:
+            if place.ticket == ticket and chance.random() < 0.9:
+                asked = replace(asked, client_id=place.client_id)
+        claim = replace(asked.claims[0], ticket=ticket)
+        confirms = chance.random() < 0.8
+        return replace(asked, claims=(claim,), confirms=confirms)
+
+    def _offered(self) -> str:
+        """A ticket that a process may be pushed, if there is one."""
+        tickets = [p.ticket for p in (self.record or Doorman()).queue if p.ticket]
+        return self.chance.choice(tickets) if tickets else self._known()
 
     def enter(self) -> Command:
         """Somebody tries once."""
@@ -147,6 +180,10 @@ class Asker:
         """Somebody gives up."""
         chance = self.chance
         some = {self._ticket() for _ in range(chance.choice([0, 1, 2, 3]))}
+        if chance.random() < 0.3:
+            some.add(self._offered())
+        elif (self.record or Doorman()).pushed:
+            some.add(self._held())
         slot = (self.record or Doorman()).upgrader
         upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
         return Withdraw(

@@ -16,6 +16,7 @@ from aiorwlock_remote.core.commands import (
     Reply,
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.transition import Step, skip_unreachable, transition
 from tests.backends.redis.random_commands import DEAF, GATES, HEARING, MS, SECOND, Asker
 
@@ -25,12 +26,13 @@ THEFTS = ("thief,5", "readers,7", "thief", "a,b,5", "t1,5", "readers", ",", "\ud
 QUIETLY = (*PASSED[:5] * 6, 1200 * MS)
 KINDS = {
     "ask": 26,
+    "confirm": 8,
     "enter": 10,
     "release": 20,
     "withdraw": 6,
     "renew": 7,
     "downgrade": 5,
-    "upgrade": 9,
+    "upgrade": 12,
     "adopt": 5,
     "force": 3,
     "echo": 5,
@@ -60,7 +62,10 @@ class Told:
     rung: bool
     record: Doorman
     seat: MutexRecord | None
-    heard: list[str] = field(default_factory=list[str])
+    pushed: PushedGrant | None = None
+    heard: list[tuple[str, PushedGrant | None]] = field(
+        default_factory=list[tuple[str, PushedGrant | None]]
+    )
 
 
 class Teller(Asker):
@@ -109,12 +114,14 @@ class Teller(Asker):
 
     def _call(self, step: Step, own: str, told: Told) -> Step:
         while step.wakes:
-            told.rung = told.rung or own in step.wakes
-            told.heard += [g for g in step.wakes if g in HEARING and g != own]
+            pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
+            if own in step.wakes:
+                told.rung, told.pushed = True, pushed
+            told.heard += [(g, pushed) for g in step.wakes if g in HEARING and g != own]
             deaf = [g for g in step.wakes if g in DEAF and g != own]
             if not deaf:
                 break
-            step = skip_unreachable(step, deaf, self.now)
+            step = skip_unreachable(step, deaf, self.now, self.now)
         return step
 
     # ------------------------------------------------------------------ time

@@ -24,6 +24,7 @@ SEEN = {
     *("Downgrade NoneType", "Upgrade NoneType"),  # illegal
     *("Upgrade Granted", "Upgrade NotHeld", "Upgrade Waiting", "Upgrade Conflict"),
     *("Upgrade Refused held", "heard", "rung", "crowd", "queue"),
+    *("pushed", "pushed to the caller", "confirmed Granted", "confirmed NotHeld"),
 }
 LEAST = 2
 TOLD = 4_000  # to each control, four times
@@ -75,7 +76,7 @@ FAULTS = (
     ("door.slot.ticket == ticket then door.slot = nil", "false then door.slot = nil"),
     ("deaf[gate], somebody = true, true", "somebody = false"),
     ("local vacate = turns > SEAT_TURNS", "local vacate = false"),
-    ("if turns <= SEAT_TURNS and", "if"),
+    ("if who and turns <= SEAT_TURNS and", "if who and"),
     ("(places == '' or place\n", "(true or place\n"),
     ("place and tonumber(until_us or 0) > now", "place"),
     ("if first and tonumber(first) > now", "if first"),
@@ -87,6 +88,33 @@ FAULTS = (
     ("seat.drop_readers({ticket})\n    end", "end"),
     ("if not record.grant_of(new) then", "if true then"),
     ("call('PERSIST', KEYS[i])", ""),
+    # Pushed grants.
+    ("place.ticket == '' or door.turns >= SEAT_TURNS", "place.ticket == ''"),
+    (" and place.ticket ~= pushed\n", "\n"),
+    ("if door.pushed then -- nobody wrote", "if false then --"),
+    ("    record.drop_claims(ticket)\n    return\n", "    return\n"),
+    ("if ask.confirms and not items[1] then", "if false then"),
+    ("math.min(place.window, place.lease)", "place.window"),
+    ("writer.since, writer.dirty = now_text, true", "writer.dirty = true"),
+    (
+        "if #items == #ask.claims and not door.pushed then",
+        "if #items == #ask.claims then",
+    ),
+    ("if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end", ""),
+    ("record.alter(place, 'waiting', place.waiting - 1)", ""),
+    ("entering.put_claim(place, ask.following, rawset)", ""),
+    ("entering.put_claim(place, ask.push and ask.claims[1], record.alter)", ""),
+    ("if place.ticket == ticket then record.alter(place, 'claim_until', nil) end", ""),
+    ("    if door.pushed then seat.drop_writer() end\n", ""),
+    ("%d,%d', writer.ticket", "%d,%d', writer.details"),
+    ("    local answer\n    record.confirm(ARGV[4])\n", "    local answer\n"),
+    ("    record.confirm(ticket)\n    seat.drop(ticket)\n", "    seat.drop(ticket)\n"),
+    ("lease)\n  record.confirm(ticket)\n", "lease)\n"),
+    ("'^(%x+),0,(.*)%]$'", "'^(%x+),%d+,(.*)%]$'"),
+    (
+        "(stored[13] or '') == '' and (stored[15] or '') == ''",
+        "(stored[13] or '') == ''",
+    ),
 )
 
 

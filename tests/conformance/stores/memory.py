@@ -21,7 +21,7 @@ from aiorwlock_remote.testing.conformance import (
 class MemoryHarness(Harness):
     """``memory://``: as no other program reaches it, a test changes the record."""
 
-    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
     has_foreigner = True
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file

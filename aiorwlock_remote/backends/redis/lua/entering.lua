@@ -26,6 +26,20 @@ function entering.refused(why, wait, foreign)
   return {-2, why, wait or -1, unpack(record.describe(foreign))}
 end
 
+-- The claim that an offer to this place may grant, or none.
+function entering.put_claim(place, claim, put)
+  if not claim or not claim[4] or record.delay_in(claim[3]) > 0 then
+    put(place, 'ticket', '')
+    put(place, 'lease', 0)
+    return
+  end
+  local holder, who = match(claim[3], '^([^,]*),[^,]*,(.*)$')
+  put(place, 'ticket', claim[1])
+  put(place, 'lease', claim[4])
+  put(place, 'holder', holder)
+  put(place, 'who', who)
+end
+
 function entering.refresh(place, ask)
   local window = math.max(place.window, ask.window)
   if turn.late(place) then window = math.min(2 * window, ask.place_life) end
@@ -34,12 +48,15 @@ function entering.refresh(place, ask)
   record.alter(place, 'waiting', ask.waiting)
   record.alter(place, 'claim_until', nil)
   record.alter(place, 'who', ask.who)
+  entering.put_claim(place, ask.push and ask.claims[1], record.alter)
 end
 
 function entering.newcomer(ask)
-  return {field = ask.mode .. ':' .. ask.gate, mode = ask.mode, gate = ask.gate,
+  local place = {field = ask.mode .. ':' .. ask.gate, mode = ask.mode, gate = ask.gate,
     number = door.number + 1, since = now_text, waiting = ask.waiting,
     expires = now + ask.place_life, window = ask.window, who = ask.who, dirty = true}
+  entering.put_claim(place, ask.push and ask.claims[1], rawset)
+  return place
 end
 
 function entering.append(place, number)
@@ -58,6 +75,7 @@ function entering.enter(ask, place, position, turns, known)
   if position then record.drop_place(position) end
   if ask.more > 0 then
     place.waiting, place.window = ask.more, ask.window
+    entering.put_claim(place, ask.following, rawset)
     entering.append(place, door.number + 1)
   end
   local placed = ask.more > 0
@@ -65,7 +83,7 @@ function entering.enter(ask, place, position, turns, known)
     local claim = ask.claims[1]
     record.set('admit_upto', 0)
     record.set('admit_until', 0)
-    record.put_writer(claim[1], claim[2], claim[3])
+    if not known[claim[1]] then record.put_writer(claim[1], claim[2], claim[3]) end
   else
     local comers = {}
     for _, claim in ipairs(ask.claims) do
@@ -77,6 +95,16 @@ function entering.enter(ask, place, position, turns, known)
   local items = {}
   for i, claim in ipairs(ask.claims) do items[i] = entering.told(claim[1]) end
   return entering.live(placed, items)
+end
+
+-- A pushed grant whose client asks or confirms: from now on its lease counts from this request.
+function entering.keep_pushed(claim)
+  local writer = door.writer
+  writer.since, writer.dirty = now_text, true
+  writer.expires = claim[2] and math.max(writer.expires, claim[2])
+  door.pushed = false
+  record.will_mean(writer.expires, writer.details)
+  step.changed, step.regranted = true, true
 end
 
 -- Grant, queue or refuse an acquire; repeated tickets keep their grants.
@@ -94,8 +122,16 @@ function entering.acquire(ask, foreign, turns, vacate)
   end
   local place, position
   if ask.gate ~= '' then place, position = record.place_of(ask.gate, ask.mode) end
-  if #items == #ask.claims then return entering.live(place, items) end
+  if #items == #ask.claims and not door.pushed then return entering.live(place, items) end
+  if ask.confirms and not items[1] then
+    record.drop_claims(ask.claims[1][1])
+    return {-3, door.last, door.endings}
+  end
   if place then entering.refresh(place, ask) else place = entering.newcomer(ask) end
+  if items[1] and door.pushed then
+    entering.keep_pushed(ask.claims[1])
+    return entering.enter(ask, place, position, turns, known)
+  end
   if not seat.bars(foreign, ask.mode) and not vacate and turn.may_enter(place, ask.policy) then
     return entering.enter(ask, place, position, turns, known)
   end
@@ -120,6 +156,13 @@ end
 function entering.withdraw(gate, mode, keep, upgrader, tickets, foreign)
   local was_held = {}
   for _, ticket in ipairs(tickets) do
+    if door.pushed and door.writer.ticket == ticket then
+      -- What is given back is offered anew, to the client's other tasks.
+      for _, place in ipairs(queue) do
+        if place.ticket == ticket then record.alter(place, 'claim_until', nil) end
+      end
+    end
+    record.drop_claims(ticket)
     if record.held() and record.grant_of(ticket) then
       seat.drop(ticket)
       was_held[#was_held + 1] = ticket

@@ -1,6 +1,7 @@
 -- Short cuts for the commonest steps: they do exactly what the rest of the script would
 -- do. Unusual cases fall through to the rest, with nothing changed yet. Conditions of all
--- short cuts: no upgrader waits, no lock delay runs, the keys have a TTL. In addition, for
+-- short cuts: no upgrader waits, no lock delay runs, no grant is pushed, the keys have a TTL.
+-- In addition, for
 --
 --   w  a free resource, its queue is empty or has this client for this mode only
 --   r  our writer or one of our readers leaves, the queue is empty
@@ -8,7 +9,7 @@
 --   e  a reader enters or joins, the queue is empty
 --
 -- `stored` by number: 2 last, 3 number, 4 seat, 5 writer, 6 places, 9 endings,
--- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms).
+-- 10 admit_upto, 11 admit_until, 12 turns, 13 upgraded, 14 keep (ms), 15 pushed.
 --
 -- Damaged values and keys of another type fall through, too: `try` returns an error
 -- instead of a value, which fits no condition. record.lua reports the damage.
@@ -21,7 +22,8 @@ local keep = tonumber(stored[14])
 local last = tonumber(stored[2])
 
 if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and last < 2 ^ 53 - 1 and keep < 2 ^ 53
+  and (stored[13] or '') == '' and (stored[15] or '') == ''
+  and last < 2 ^ 53 - 1 and keep < 2 ^ 53
   and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
   local match, ceil, try = string.match, math.ceil, redis.pcall
@@ -68,7 +70,13 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         end
       elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
         local more, life, window = match(ARGV[7],
-          '^%a,%a+,%d,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
+          '^%a,%a+,%d+,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
+        local who = match(ARGV[10], '^[^,]*,[^,]*,(.*)$')
+        if ARGV[11] then -- the claim of the next task; no lease or a delay: none of these
+          local holder, text = match(ARGV[13], '^(%x+),0,(.*)%]$')
+          who = holder and tonumber(ARGV[12])
+            and format('%s,"%s",%s,"%s"]', text, ARGV[11], ARGV[12], holder)
+        end
         local turns = (tonumber(stored[12]) or 0) + 1
         local place = places == '1' and tostring(try('HGET', QUEUE, 'w:' .. own))
         local since, until_us
@@ -77,7 +85,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         end
         local ends = now + ARGV[9]
         local ms = ceil(ends / 1000)
-        if turns <= SEAT_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
+        if who and turns <= SEAT_TURNS and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
           and keep >= math.max(ends, now + life) / 1000 + memory
           and (places == '' and more == '0' or place and tonumber(until_us or 0) > now)
           and try('GET', SEAT) == seat then
@@ -91,7 +99,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           else
             local number = format('%d', (tonumber(stored[3]) or 0) + 1)
             call('HSET', QUEUE, 'w:' .. own, format('%s,%s,%d,%s,%s,,%s', number, since,
-              now + life, window, more, match(ARGV[10], '^[^,]*,[^,]*,(.*)$')))
+              now + life, window, more, who))
             call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
               'writer', writer, 'turns', format('%d', turns), 'number', number)
           end

@@ -4,8 +4,8 @@
 --       cluster a fifth, which never exists: the prefix of the slot's channels
 -- ARGV  1 how long a record is kept (us)   2 what to do, a letter   3 the caller's id
 --       4... see main.lua
--- Returns the answer (see main.lua), or {-9, answer} if the calling client is to be woken:
--- no message is sent to the caller.
+-- Returns the answer (see main.lua). No message is sent to the caller: {-9, answer} if it is to
+-- be woken, {-9, answer, since, expires, fence, proof} if it has a pushed grant.
 --
 -- All times are microseconds of TIME, read once; below 2^53, so exact. `..` writes 14
 -- digits, string.format('%d') all of them, if the server is a 64-bit one.
@@ -21,7 +21,7 @@ if now_text + 0 ~= now then
 end
 local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
   'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
-  'upgraded', 'keep')
+  'upgraded', 'keep', 'pushed')
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
 local SEAT_TURNS = 100
 -- Patterns of the field `seat`; pair_head.lua has others.

@@ -17,14 +17,15 @@
 -- mode is r, w or empty; a lease is microseconds, or empty: never ends; a gate is the id
 -- of a client, a place a queue entry; details are holder,lock_delay,who. An ask is
 -- mode,policy,may_queue,more,waiting,max_waiters,place_life,window,gate, where the gate
--- `=` is the caller's own id.
+-- `=` is the caller's own id. may_queue is a sum: 1 the client may queue, 2 its claim may be
+-- pushed, 4 it confirms, 8 the last claim is that of its next task, for the place of `more`.
 --
 -- Answers:
 --   {fence, now}                         granted, all claims, just now
 --   {0, now, placed, fence, grant...}    granted, these (ticket since expires details)
---   {-1, ahead, retry_after, holder...}  waiting
+--   {-1, ahead, retry_after, now, holder...}  waiting
 --   {-2, why, retry_after, holder...}    refused
---   {-3, last, endings}                  not held
+--   {-3, last, endings}                  not held (also to an acquire that confirms)
 --   {-4}                                 another reader upgrades already
 --   {now, fence, grant}                  adopted (mode since expires details)
 --   {-5, held, last, endings, answer...} released; in short 1, or {fence, now} with
@@ -35,15 +36,19 @@
 -- A holder is r or w and its details, or f and a foreign seat's ticket. -1: never.
 
 local function claim_at(i)
-  return {ARGV[i], tonumber(ARGV[i + 1]) and now + ARGV[i + 1], ARGV[i + 2]}
+  local lease = tonumber(ARGV[i + 1])
+  return {ARGV[i], lease and now + lease, ARGV[i + 2], lease}
 end
 
 local function ask_at(text, first, count)
   local mode, policy, may_queue, more, waiting, limit, life, window, gate = match(text,
-    '^(%a),(%a+),(%d),(%d+),(%d+),(%-?%d*),(%d+),(%d+),(.*)$')
+    '^(%a),(%a+),(%d+),(%d+),(%d+),(%-?%d*),(%d+),(%d+),(.*)$')
   local claims = {}
   for i = 1, count do claims[i] = claim_at(first + 3 * (i - 1)) end
-  return {mode = mode, policy = policy, may_queue = may_queue == '1',
+  local flags, following = tonumber(may_queue), nil
+  if flags >= 8 then following, flags = table.remove(claims), flags - 8 end
+  return {mode = mode, policy = policy, may_queue = flags % 2 == 1, push = flags % 4 > 1,
+    confirms = flags > 3, following = following,
     more = tonumber(more), waiting = tonumber(waiting), max_waiters = tonumber(limit),
     place_life = tonumber(life), window = tonumber(window),
     gate = gate == '=' and own or gate, claims = claims,
@@ -62,7 +67,10 @@ end
 
 local function carry_out(foreign)
   if op == 'w' or op == 'e' or op == 'a' then
-    return foreign, entering.acquire(ask_at(ARGV[4], 5, (#ARGV - 4) / 3), foreign, 0, false)
+    local ask = ask_at(ARGV[4], 5, (#ARGV - 4) / 3)
+    local answer = entering.acquire(ask, foreign, 0, false)
+    if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end
+    return foreign, answer
   elseif op == 'r' or op == 'h' then
     local asks, i = {}, 6
     while ARGV[i] do
@@ -85,6 +93,7 @@ local function carry_out(foreign)
     return foreign, answer
   elseif op == 'd' or op == 'u' or op == 'o' then
     local answer
+    record.confirm(ARGV[4])
     if op == 'd' then
       answer = moves.downgrade(ARGV[4], claim_at(5))
     elseif op == 'u' then
@@ -109,9 +118,9 @@ local function settled(answer, foreign)
   if type(answer) ~= 'table' or answer[1] ~= WAITS then return answer end
   local place, position = record.place_of(answer[2], answer[3])
   local holders = record.describe(foreign)
-  if not place then return {-1, 0, -1, unpack(holders)} end
+  if not place then return {-1, 0, -1, now, unpack(holders)} end
   local wait = place.claim_until and 0 or turn.retry_after(place, foreign)
-  return {-1, position - 1, wait, unpack(holders)}
+  return {-1, position - 1, wait, now, unpack(holders)}
 end
 
 -- Return the tickets that a command names, and whether the answer may show holders.
@@ -160,5 +169,5 @@ else
 end
 local rung = save.tell(woken, own)
 save.write(foreign)
-if rung then return {-9, answer} end
+if rung then return {-9, answer, unpack(rung)} end
 return answer

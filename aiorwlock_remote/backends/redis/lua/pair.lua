@@ -94,7 +94,10 @@ end
 function save.agree()
   local writer = door.writer
   if not writer then
-    if pair.is_ours() then call('DEL', SEAT) end
+    if pair.is_ours() then
+      call('DEL', SEAT)
+      pair.writer = nil
+    end
     return door.readers > 0 and 'r' or nil
   end
   local value = 'w' .. writer.ticket
@@ -104,6 +107,7 @@ function save.agree()
       save.sits = {writer.ticket, 'PXAT',
         format('%d', math.ceil(writer.expires / 1000))}
     end
+    pair.writer = writer.ticket
   end
   return value
 end

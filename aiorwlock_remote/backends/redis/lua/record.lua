@@ -7,11 +7,14 @@
 --          upgrader: expires,called,gate,ticket (a gate is the id of a client)
 --          endings: fence,holder,reason;...
 --          places: how many are in the queue
+--          pushed: the fence, if the writer has its grant from an offer and did not confirm
 --          keep: until when (ms) the keys live at least, or never: see save()
 --          A field that is empty or absent has its default. Others are left alone.
 -- readers  sorted set: ticket by expiry (+inf: never). All share the fence `last`.
 -- queue    hash: r:<gate> or w:<gate> ->
 --          number,since,expires,window,waiting,claim_until,who
+--          A place with a claim has three more items in `who`: the ticket, the lease, the
+--          holder. An older version of this library takes them for a part of the text.
 --
 -- `who` is a text of the client's, here and there at the end: it may contain commas.
 -- Readers are changed in place, as there may be many; the rest is written by save.lua.
@@ -83,10 +86,12 @@ local door = {
   admit_until = record.number_in(stored[11], 'admit_until'),
   turns = record.number_in(stored[12], 'turns'),
   upgraded = stored[13] == '1',
+  pushed = false,
   readers = 0,
 }
 record.number_in(stored[6], 'places')
 if stored[14] ~= 'never' then record.number_in(stored[14], 'keep') end
+local pushed_fence = record.number_in(stored[15], 'pushed')
 if stored[13] and stored[13] ~= '' and stored[13] ~= '1' then
   record.damaged(STATE, 'upgraded')
 end
@@ -108,7 +113,7 @@ local step = {
 }
 
 if stored[1] ~= '1' then
-  for i = 1, 14 do
+  for i = 1, 15 do
     if stored[i] then
       return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
     end
@@ -128,6 +133,8 @@ if record.text_in(stored[5]) then
   end
   door.writer = {ticket = ticket, since = since, expires = tonumber(expires),
     details = details}
+  -- With the fence, so that it is said of no later writer, whoever wrote that one.
+  door.pushed = pushed_fence == door.last
 elseif door.seat then
   if not match(door.seat, READERS_SEAT) then record.damaged(STATE, 'seat') end
   if kept > 0 then
@@ -159,6 +166,15 @@ if record.text_in(stored[8]) then
     ticket = ticket}
 end
 
+-- Return a place's `who`, and its claim: ticket, lease and holder. A JSON text of four items,
+-- whose last is a text, cannot end as a claim does.
+function record.claim_in(who, field)
+  local text, ticket, lease, holder = match(who, '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
+  if not text or sub(field, 1, 1) ~= 'w' then return who, '', 0, '' end
+  if not record.fits(lease) or tonumber(lease) == 0 then record.damaged(QUEUE, field) end
+  return text .. ']', ticket, tonumber(lease), holder
+end
+
 for i = 1, #flat_queue, 2 do
   local field = flat_queue[i]
   local number, since, expires, window, waiting, claim, who = match(flat_queue[i + 1],
@@ -168,10 +184,12 @@ for i = 1, #flat_queue, 2 do
     or not record.fits(waiting) or not (claim == '' or record.fits(claim)) then
     record.damaged(QUEUE, field)
   end
+  local text, ticket, lease, holder = record.claim_in(who, field)
   queue[#queue + 1] = {field = field, mode = sub(field, 1, 1), gate = sub(field, 3),
     number = tonumber(number), since = since, expires = tonumber(expires),
     window = tonumber(window), waiting = tonumber(waiting),
-    claim_until = tonumber(claim), who = who}
+    claim_until = tonumber(claim), who = text, ticket = ticket, lease = lease,
+    holder = holder}
 end
 if queue[2] then
   table.sort(queue, function(a, b) return a.number < b.number end)
@@ -201,6 +219,35 @@ end
 function record.drop_place(i)
   step.gone_places[#step.gone_places + 1] = table.remove(queue, i).field
   step.changed = true
+end
+
+-- No place has this ticket any more: it is not to be pushed (again).
+function record.drop_claims(ticket)
+  for _, place in ipairs(queue) do
+    if place.ticket == ticket then
+      record.alter(place, 'ticket', '')
+      record.alter(place, 'lease', 0)
+    end
+  end
+end
+
+-- The holder of this ticket uses its grant. If it was pushed, it is one like any other now,
+-- and its place is that of its client's other tasks.
+function record.confirm(ticket)
+  if not door.pushed or door.writer.ticket ~= ticket then return end
+  record.set('pushed', false)
+  record.set('admit_upto', 0)
+  record.set('admit_until', 0)
+  for i = #queue, 1, -1 do
+    local place = queue[i]
+    if place.ticket == ticket and place.waiting > 1 then
+      record.alter(place, 'waiting', place.waiting - 1)
+      record.alter(place, 'claim_until', nil)
+    elseif place.ticket == ticket then
+      record.drop_place(i)
+    end
+  end
+  record.drop_claims(ticket)
 end
 
 function record.held()

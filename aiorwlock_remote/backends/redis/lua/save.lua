@@ -2,24 +2,43 @@
 
 local save = {}
 
+-- The pushed grant, as a message tells it. The proof shows that its sender knows the ticket.
+function save.pushed()
+  local writer = door.writer
+  local proof = redis.sha1hex(format('%s,%s,%d,%d', writer.ticket, writer.since,
+    writer.expires, door.last))
+  return {tonumber(writer.since), writer.expires, door.last, proof}
+end
+
 -- Wake the clients that are next; pass over those that have no subscription any more.
--- Return whether the calling client itself is to be woken.
+-- Return what an answer tells the calling client if it is to be woken itself, else nil.
 function save.tell(gates, own)
-  local rung = false
+  local rung
   local channel = wake or 'rwlock.wake/'
   while gates[1] do
     local deaf, somebody = {}, false
+    local text, pushed = SEAT, {}
+    if door.pushed then
+      -- A client enters by this message, so the grant is stored before it is sent: a step
+      -- that is refused in its middle must not have told of it (test_half_done.py).
+      save.write(nil)
+      pushed = save.pushed()
+      text = SEAT .. ' ' .. format('%d,%d,%d,%s', unpack(pushed))
+    end
     for _, gate in ipairs(gates) do
       if gate == own then
-        rung = true
+        rung = pushed
       elseif not match(gate, ':') then -- an entry of the published calls has no subscriber
         -- pcall: a user without the right to publish must still be able to release.
-        if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, SEAT) == 0 then
+        if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, text) == 0 then
           deaf[gate], somebody = true, true
         end
       end
     end
     if not somebody then break end
+    -- As if this were the next step: a seat of a ticket that has left is not kept for it.
+    save.vacated = not record.held()
+    if door.pushed then seat.drop_writer() end
     turn.pass_over(deaf)
     gates = turn.offer()
   end
@@ -40,7 +59,7 @@ function save.agree(foreign)
   end
   local ticket = door.writer and door.writer.ticket or 'readers'
   local value = door.seat
-  if not value or (match(value, '^(.+),') or value) ~= ticket then
+  if not value or save.vacated or (match(value, '^(.+),') or value) ~= ticket then
     value = ticket .. ',' .. clock[1]
   end
   if step.regranted or value ~= seat_value then
@@ -69,8 +88,8 @@ end
 
 -- Call this after all writes: a key whose TTL has passed is gone at once, and a later
 -- write would create it again without a TTL.
-function save.keep_keys(keep, new_queue)
-  if keep ~= stored[14] then
+function save.keep_keys(keep, changed, new_queue)
+  if changed then
     for i = 2, 4 do
       if keep == 'never' then call('PERSIST', KEYS[i])
       else call('PEXPIREAT', KEYS[i], keep) end
@@ -84,15 +103,19 @@ end
 local SCALARS = {last = 2, number = 3, barred_until = 7, admit_upto = 10,
   admit_until = 11, turns = 12}
 
+-- Write what has changed. A step may do so twice: see save.tell.
 function save.write(foreign)
   local value = save.agree(foreign)
   save.write_record(value)
   if save.sits then call('SET', SEAT, unpack(save.sits)) end
+  save.sits, step.regranted = nil, false
+  if not foreign then seat_value, door.seat = value, value end
 end
 
 function save.write_record(value)
   if not step.changed and value == record.text_in(stored[4]) then return end
   local pairs_of = step.fields
+  step.fields, step.changed = {}, false
   pairs_of[#pairs_of + 1] = 'updated'
   pairs_of[#pairs_of + 1] = now_text
   local function put(name, text)
@@ -100,27 +123,32 @@ function save.write_record(value)
     pairs_of[#pairs_of + 1] = text
   end
   local function differ(i, name, text)
-    if text ~= (stored[i] or '') then put(name, text) end
+    if text ~= (stored[i] or '') then
+      put(name, text)
+      stored[i] = text
+    end
   end
   if stored[1] ~= '1' then
-    put('v', '1')
+    differ(1, 'v', '1')
     put('created', now_text)
   end
   for name, i in pairs(SCALARS) do
     local number = door[name]
     if number ~= record.number_in(stored[i]) then
-      put(name, number ~= 0 and format('%d', number) or '')
+      differ(i, name, number ~= 0 and format('%d', number) or '')
     end
   end
   differ(4, 'seat', value or '')
   differ(9, 'endings', door.endings)
   differ(13, 'upgraded', door.upgraded and '1' or '')
+  differ(15, 'pushed', door.pushed and format('%d', door.last) or '')
   differ(6, 'places', queue[1] and format('%d', #queue) or '')
   local writer, slot = door.writer, door.slot
   if not writer then
     differ(5, 'writer', '')
   elseif writer.dirty then
-    put('writer', format('%s,%s,%s,%s', writer.ticket, writer.since,
+    writer.dirty = nil
+    differ(5, 'writer', format('%s,%s,%s,%s', writer.ticket, writer.since,
       writer.expires and format('%d', writer.expires) or 'never', writer.details))
   end
   differ(8, 'upgrader', slot and format('%d,%d,%s,%s', slot.expires,
@@ -129,18 +157,26 @@ function save.write_record(value)
   for _, place in ipairs(queue) do
     remain[place.field] = true
     if place.dirty then
+      place.dirty = nil
+      local who = place.who
+      if place.ticket ~= '' then
+        who = format('%s,"%s",%d,"%s"]', sub(who, 1, -2), place.ticket, place.lease,
+          place.holder)
+      end
       places[#places + 1] = place.field
       places[#places + 1] = format('%d,%s,%d,%d,%d,%s,%s', place.number,
         place.since, place.expires, place.window, place.waiting,
-        place.claim_until and format('%d', place.claim_until) or '', place.who)
+        place.claim_until and format('%d', place.claim_until) or '', who)
     end
   end
   if places[1] then call('HSET', QUEUE, unpack(places)) end
   for _, field in ipairs(step.gone_places) do
     if not remain[field] then call('HDEL', QUEUE, field) end
   end
-  local keep = save.kept_until()
+  step.gone_places = {}
+  local keep, kept_before = save.kept_until(), stored[14]
   differ(14, 'keep', keep)
   call('HSET', STATE, unpack(pairs_of))
-  save.keep_keys(keep, queue[1] and not flat_queue[1])
+  save.keep_keys(keep, keep ~= kept_before, queue[1] and not flat_queue[1])
+  step.new_readers, flat_queue = false, queue
 end

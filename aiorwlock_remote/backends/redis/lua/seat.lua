@@ -26,8 +26,14 @@ function seat.drop_readers(tickets)
 end
 
 function seat.drop_writer()
+  local ticket = door.writer.ticket
   door.writer = nil
   step.changed, step.regranted = true, true
+  if door.pushed then -- nobody wrote: no write phase ends
+    door.pushed = false
+    record.drop_claims(ticket)
+    return
+  end
   if door.upgraded then
     door.upgraded = false
     for _, place in ipairs(queue) do

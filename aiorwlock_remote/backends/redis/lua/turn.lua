@@ -105,8 +105,10 @@ end
 
 -- The lock is held: the clients that were woken before have not missed their claim.
 function turn.unoffered(only)
+  local pushed = door.pushed and door.writer.ticket
   for _, place in ipairs(queue) do
-    if (not only or place.mode == only) and not turn.late(place) then
+    if (not only or place.mode == only) and not turn.late(place) and place.ticket ~= pushed
+    then
       record.alter(place, 'claim_until', nil)
     end
   end
@@ -120,11 +122,25 @@ function turn.call_upgrader()
   return {slot.gate}
 end
 
+-- Grant a place's claim for its window; the place stays.
+function turn.push(place)
+  local ends = now + math.min(place.window, place.lease)
+  record.alter(place, 'claim_until', ends)
+  record.set('last', math.max(door.last + 1, now))
+  record.set('turns', door.turns + 1)
+  door.upgraded, door.pushed = false, true
+  record.put_writer(place.ticket, ends, place.holder .. ',0,' .. place.who)
+end
+
 function turn.offer_to_writer()
   for _, place in ipairs(queue) do
     if place.mode == 'w' and not turn.late(place) then
       if place.claim_until then return {} end
-      record.alter(place, 'claim_until', now + place.window)
+      if place.ticket == '' or door.turns >= SEAT_TURNS then
+        record.alter(place, 'claim_until', now + place.window)
+      else
+        turn.push(place)
+      end
       return {place.gate}
     end
   end

@@ -52,6 +52,8 @@ class DeclaredCases(Cases):
             assert opened.pace.poll_min <= opened.pace.poll_max
             assert opened.pace.entry_ttl >= 3 * opened.pace.poll_max
             assert 0 < opened.pace.claim_window < opened.pace.entry_ttl
+            pushes = Capability.PUSHES in opened.capabilities
+            assert opened.pace.pushes == pushes <= wakes
 
     async def test_a_connection_of_your_own(self, probe: Probe) -> None:
         """``connect(backend)`` opens the same store as ``connect(url)``."""

@@ -1,0 +1,340 @@
+"""Pushed grants: an offer to a writer's entry with a ticket grants it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiorwlock_remote.core.commands import (
+    CLAIM_WINDOW,
+    ENTRY_TTL,
+    ForceRelease,
+    Granted,
+    IllegalCommand,
+    NotHeld,
+    Renew,
+    Renewed,
+    Withdraw,
+)
+from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS, Grant, MutexRecord
+from aiorwlock_remote.core.pushed import MAX_DRIFT, PushedGrant, StoreTime, proof_of
+from aiorwlock_remote.core.ticket import holder_of
+from tests.core.resource import (
+    LEASE,
+    MS,
+    READ,
+    SECOND,
+    WRITE,
+    Door,
+    ask,
+    down,
+    granted,
+    last,
+)
+
+
+def offered(*, more: int = 0, following: str = "", lease: int = LEASE) -> Door:
+    """Return a resource whose writer has just left to ``b`` by a pushed grant."""
+    door = Door()
+    door.ask("a", WRITE)
+    door.ask("b", WRITE, push=True, more=more, following=following, lease=lease)
+    door.release("a")
+    return door
+
+
+def is_gone(reply: object) -> bool:
+    """Return whether a reply says that the ticket has no grant."""
+    return isinstance(reply, NotHeld)
+
+
+def test_an_offer_to_an_entry_with_a_ticket_is_a_grant() -> None:
+    """The resource is held for one claim window, under a new fence, and the entry
+    stays.
+    """
+    door = Door()
+    door.ask("a", WRITE)
+    door.ask("b", WRITE, push=True)
+    before = last(door)
+    door.release("a")
+    assert door.woken == ["b"]
+    assert door.pushed is not None
+    assert (door.pushed.ticket, door.pushed.mode) == ("b", WRITE)
+    assert door.pushed.fence > before
+    assert door.pushed.expires == door.now + CLAIM_WINDOW
+    assert door.holders == ["b"]
+    assert door.queue == [("b", WRITE)]
+    assert door.state.pushed
+    assert door.seat is not None
+    assert door.seat.ticket == "b", "other programs stay out, too"
+    assert door.seat.expires == door.pushed.expires
+
+
+@pytest.mark.parametrize("kind", ["no push", "lock delay", "no end"])
+def test_without_a_ticket_an_offer_is_a_reservation(kind: str) -> None:
+    """A client that hears no message, a lock delay, a lease without end."""
+    door = Door()
+    door.ask("a", WRITE)
+    door.ask(
+        "b",
+        WRITE,
+        push=kind != "no push",
+        lock_delay=SECOND if kind == "lock delay" else 0,
+        lease=None if kind == "no end" else LEASE,
+    )
+    door.release("a")
+    assert (door.woken, door.holders, door.pushed) == (["b"], [], None)
+
+
+def test_the_confirmation_extends_the_grant() -> None:
+    """The lease counts from then, the fence stays, and the entry is gone."""
+    door = offered()
+    fence = last(door)
+    reply = door.ask("b", WRITE, push=True, confirms=True)
+    assert isinstance(reply, Granted)
+    assert [g.fence for g in reply.grants] == [fence]
+    assert reply.grants[0].since == door.now
+    assert reply.grants[0].expires == door.now + LEASE
+    assert (door.queue, door.state.pushed, reply.placed) == ([], False, False)
+    assert door.seat is not None
+    assert door.seat.expires == door.now + LEASE
+    again = door.ask("b", WRITE, push=True, confirms=True)
+    assert again == Granted(reply.grants, door.now), "its reply may have been lost"
+
+
+def test_who_asks_without_the_message_finds_the_grant() -> None:
+    """The message was lost, and the client polls."""
+    door = offered()
+    fence = last(door)
+    reply = door.ask("b", WRITE, push=True)
+    assert isinstance(reply, Granted)
+    assert reply.grants[0].fence == fence
+    assert reply.grants[0].expires == door.now + LEASE
+
+
+def test_the_confirmation_puts_the_next_task_at_the_tail() -> None:
+    """With its own ticket, so that it can be pushed in its turn."""
+    door = offered()
+    door.ask("c", WRITE, push=True)
+    door.ask("b", WRITE, push=True, confirms=True, more=1, following="b2")
+    assert door.queue == [("c", WRITE), ("b", WRITE)]
+    door.release("b")
+    assert door.holders == ["c"]
+    door.ask("c", WRITE, push=True, confirms=True)
+    door.release("c")
+    assert (door.holders, door.woken) == (["b2"], ["b"])
+
+
+def test_a_grant_that_nobody_confirms_ends_with_its_window() -> None:
+    """Its entry keeps its order, and blocks nobody; the ticket is not pushed again."""
+    door = offered()
+    door.ask("c", WRITE, push=True)
+    door.wait(CLAIM_WINDOW)
+    door.ask("c", WRITE, push=True)
+    assert door.holders == ["c"]
+    assert door.queue == [("b", WRITE)]
+    assert door.state.queue[0].missed_claim(door.now)
+    assert not door.state.queue[0].ticket
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.holders == ["c"]
+
+
+def test_a_late_confirmation_grants_nothing() -> None:
+    """Even if the resource is free: another may have held it in between."""
+    door = offered()
+    door.wait(CLAIM_WINDOW)
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.holders == []
+    door.leave("b", WRITE)
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.holders == [], "nor if nobody waits at all"
+
+
+def test_a_late_confirmation_at_an_unused_resource_grants_nothing() -> None:
+    """No holder and no entry is left: the fast path must not take it for a new one."""
+    door = Door()
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert (door.holders, door.seat) == ([], None)
+    door = offered()
+    door.wait(ENTRY_TTL)
+    door.ask("c", WRITE)
+    door.release("c")
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert (door.holders, door.seat) == ([], None)
+
+
+def test_the_end_of_an_unconfirmed_grant_admits_no_readers() -> None:
+    """It is no write phase: the writer behind the dead entry is next."""
+    door = offered()
+    door.ask("r", READ)
+    door.ask("c", WRITE)
+    door.wait(CLAIM_WINDOW)
+    assert granted(door.ask("c", WRITE))
+
+
+def test_the_end_of_a_confirmed_grant_admits_readers() -> None:
+    """The release shows that the grant was used, if the confirmation was lost."""
+    for confirm in (True, False):
+        door = offered()
+        door.ask("r", READ)
+        door.ask("c", WRITE)
+        if confirm:
+            door.ask("b", WRITE, confirms=True)
+        door.release("b")
+        assert door.woken == ["r"]
+        assert granted(door.ask("r", READ))
+
+
+def test_a_renewal_confirms() -> None:
+    """The keeper's, if the client's own request is late; other tasks keep the entry."""
+    for more, left in ((0, []), (1, [("b", WRITE)])):
+        door = Door()
+        door.ask("a", WRITE)
+        door.do(ask("b", WRITE, push=True, waiting=1 + more))
+        door.release("a")
+        reply = door.do(Renew((("b", LEASE),)))
+        assert isinstance(reply, Renewed)
+        outcome = reply.outcomes[0]
+        assert isinstance(outcome, Grant)
+        assert outcome.expires == door.now + LEASE
+        assert (door.queue, door.state.pushed) == (left, False)
+        door.release("b")
+        assert door.holders == [], "the ticket is not pushed again"
+
+
+def test_a_move_confirms() -> None:
+    """The holder turned into a reader before its confirmation arrived."""
+    door = offered()
+    assert granted(door.do(down("b", "b2")))
+    assert (door.holders, door.queue, door.state.pushed) == (["b2"], [], False)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_withdrawal_gives_back_what_was_pushed(keep: bool) -> None:
+    """And takes the ticket out of the entry, which other tasks may keep."""
+    door = offered()
+    door.ask("c", WRITE, push=True)
+    door.do(Withdraw("b", WRITE, ("b",), keep=keep))
+    assert door.holders == ([] if keep else ["c"])
+    assert door.woken == (["b"] if keep else ["c"])
+    assert not door.state.entry("b", WRITE) or not door.state.queue[0].ticket
+
+
+def test_a_waiter_that_leaves_takes_its_ticket_out() -> None:
+    """Before it was pushed: the entry's next offer is a wake-up."""
+    door = Door()
+    door.ask("a", WRITE)
+    door.ask("b", WRITE, push=True)
+    door.do(Withdraw("b", WRITE, ("b",), keep=True))
+    door.release("a")
+    assert (door.woken, door.holders) == (["b"], [])
+
+
+def test_a_broken_pushed_grant_is_not_pushed_again() -> None:
+    """Twice, the client could enter by the first message under the second grant."""
+    door = offered()
+    door.do(ForceRelease(holder_of("b"), last(door)))
+    assert (door.holders, door.state.pushed) == ([], False)
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    door = offered()
+    door.seat = None  # somebody deleted the mutex record
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+
+
+def test_a_confirmation_after_the_doorman_was_lost_leaves_no_orphan() -> None:
+    """The ticket's own mutex record goes, as for a renewal."""
+    door = offered()
+    door.record = None
+    assert is_gone(door.ask("b", WRITE, push=True, confirms=True))
+    assert door.seat is None
+
+
+def test_nothing_is_pushed_to_a_reader() -> None:
+    """Nor can a reader confirm."""
+    with pytest.raises(IllegalCommand):
+        ask("r", READ, push=True)
+    with pytest.raises(IllegalCommand):
+        ask("r", READ, confirms=True)
+    with pytest.raises(IllegalCommand):
+        ask("r", READ, more=1, following="r2")
+
+
+def test_a_short_lease_bounds_the_pushed_grant() -> None:
+    """A lease shorter than the claim window."""
+    door = offered(lease=10 * MS)
+    assert door.pushed is not None
+    assert door.pushed.expires == door.now + 10 * MS
+    door.wait(10 * MS)
+    door.ask("c", WRITE)
+    assert door.holders == ["c"]
+
+
+def test_after_a_hundred_pushed_grants_the_seat_is_vacated_once() -> None:
+    """A foreign program that polls with INSERT would starve otherwise."""
+    door = Door()
+    door.ask("a", WRITE, push=True)
+    gates = "ab"
+    for turn in range(MAX_LOCAL_TURNS):
+        mine, other = gates[turn % 2], gates[(turn + 1) % 2]
+        door.ask(other, WRITE, f"{other}{turn}", push=True)
+        door.release(mine if turn == 0 else f"{mine}{turn - 1}")
+        assert door.pushed is not None, turn
+        door.ask(other, WRITE, f"{other}{turn}", push=True, confirms=True)
+    door.ask("c", WRITE, push=True)
+    door.release(f"a{MAX_LOCAL_TURNS - 1}")
+    assert (door.woken, door.holders, door.seat) == (["c"], [], None)
+    assert granted(door.ask("c", WRITE, push=True))
+    door.ask("d", WRITE, push=True)
+    door.release("c")
+    assert door.holders == ["d"]
+
+
+def test_a_foreign_mutex_record_keeps_a_pushed_grant_out() -> None:
+    """Nothing is offered while another program holds the resource."""
+    door = Door()
+    door.ask("a", WRITE)
+    door.ask("b", WRITE, push=True)
+    door.seat = MutexRecord("another,1", None)
+    door.release("a")
+    assert (door.holders, door.pushed) == ([], None)
+
+
+def test_a_window_that_was_missed_doubles_the_next() -> None:
+    """As for a reservation."""
+    door = offered()
+    door.wait(CLAIM_WINDOW)
+    door.ask("c", WRITE)
+    door.ask("b", WRITE, "b2", push=True)
+    door.release("c")
+    assert door.pushed is not None
+    assert door.pushed.ticket == "b2"
+    assert door.pushed.expires == door.now + 2 * CLAIM_WINDOW <= door.now + ENTRY_TTL
+
+
+def test_a_message_proves_that_its_sender_knows_the_ticket() -> None:
+    """Each number of the message is part of the proof."""
+    proof = proof_of("ticket", 1, 2, 3)
+    assert PushedGrant(3, 1, 2, proof).proves("ticket")
+    assert not PushedGrant(3, 1, 2, proof).proves("other")
+    for fence, since, expires in ((4, 1, 2), (3, 0, 2), (3, 1, 3)):
+        assert not PushedGrant(fence, since, expires, proof).proves("ticket")
+
+
+def test_a_message_is_believed_until_the_stores_clock_may_have_reached_its_end() -> (
+    None
+):
+    """By a bound that counts from when an earlier request was sent."""
+    bound = StoreTime(now=50 * SECOND, sent_at=7.0)
+    since, expires = 52 * SECOND, 52 * SECOND + CLAIM_WINDOW
+    pushed = PushedGrant(1, since, expires, "")
+    assert bound.believes(pushed, 9.0, margin=0.05)
+    end = 7.0 + 2.1 / (1 + MAX_DRIFT) - 0.05
+    assert bound.believes(pushed, end - 0.001, margin=0.05)
+    assert not bound.believes(pushed, end + 0.001, margin=0.05)
+    assert bound.latest(bound.before(expires)) == pytest.approx(expires, abs=1)
+
+
+def test_a_message_from_a_later_time_than_the_clock_can_show_is_refused() -> None:
+    """The store's clock was set forward, or it is another server's."""
+    bound = StoreTime(now=50 * SECOND, sent_at=7.0)
+    late = PushedGrant(1, 50 * SECOND + 200 * MS, 50 * SECOND + 300 * MS, "")
+    assert not bound.believes(late, 7.1, margin=0.05)
+    assert bound.believes(late, 7.2, margin=0.05)
