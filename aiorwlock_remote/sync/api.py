@@ -101,11 +101,11 @@ def connect(
     is interrupted, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query); a
-            client of your own: of redis-py or valkey-py, an ``AsyncEngine``, a pool of
-            asyncpg or python-oracledb, a session of Cassandra; or a ``Backend`` around
-            a client, which has options. Clients are async ones, and forked child
-            processes cannot use them.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            an async client of your own, which forked child processes cannot use: of
+            redis-py or valkey-py, an ``AsyncEngine``, a pool of asyncpg or
+            python-oracledb, a session of Cassandra; or a ``Backend`` around a client,
+            which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.

@@ -113,9 +113,7 @@ def svg(name: str, data: Data) -> str:
         figure = PLOTS[name](data)
         file = io.StringIO()
         nothing_of_today = {"Date": None, "Creator": None}
-        figure.savefig(
-            file, format="svg", metadata=nothing_of_today
-        )
+        figure.savefig(file, format="svg", metadata=nothing_of_today)
     text = _TEXT_OR_NUMBER.sub(_rounded, file.getvalue())
     # Where the font is missing, one of the same width takes its place.
     text = text.replace(f"'{FONT}'", f"'{FONT}', Verdana, sans-serif")
