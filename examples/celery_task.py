@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from celery import Celery, Task
-from celery.exceptions import Retry
 
 from aiorwlock_remote.sync import LockTimeout, connect
 
@@ -27,8 +25,8 @@ locks = connect(os.environ.get("LOCKS_URL", "sqlite:///locks.db"))
 ledger = Path(os.environ.get("LEDGER", "ledger.txt"))
 
 
-@app.task(bind=True, max_retries=100)
-def pay(self: Task[Any, Any], order: int) -> Retry | None:
+@app.task(bind=True, max_retries=100)  # type: ignore[untyped-decorator]
+def pay(self: Task, order: int) -> None:
     """Add one payment; if the order is busy, another attempt comes later."""
     try:
         with locks.mutex("order", order).acquire(timeout=5, reason="pay") as held:
@@ -38,4 +36,3 @@ def pay(self: Task[Any, Any], order: int) -> Retry | None:
             ledger.write_text(str(paid + 1))
     except LockTimeout as exc:
         raise self.retry(exc=exc, countdown=exc.retry_after or 1) from exc
-    return None

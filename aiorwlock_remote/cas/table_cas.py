@@ -458,7 +458,8 @@ class TableStepper(CasStepper):
         assert queue.seen is not None, "a table's swap tells what is stored"
         # Read after the command was sent; the transition's ``now`` may be behind it by
         # the slack, and is no bound for who hears of a pushed grant
-        # (test_pushed_windows.py: test_two_clients_never_believe_at_once).
+        # (test_pushed_windows.py:
+        # test_a_message_is_not_believed_beside_the_next_holder).
         clock: int = queue.seen.mark.now
 
         def timed(answer: Answer) -> Answer:

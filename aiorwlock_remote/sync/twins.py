@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
 from aiorwlock_remote.errors import Closed, NotOwner
@@ -41,7 +41,7 @@ from aiorwlock_remote.sync.background import (
 )
 
 A = TypeVar("A")
-B = TypeVar("B", bound="HandedOut")
+B = TypeVar("B")
 G = TypeVar("G", bound="SyncGrant[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,13 +49,6 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 _END = object()
-
-
-class HandedOut(Protocol):
-    """A grant, or several, that the loop made for a thread."""
-
-    def _hand_out(self) -> None:
-        """Note that the thread has it: from now on a drop is told."""
 
 
 class Calls(ABC):
@@ -92,7 +85,7 @@ class Calls(ABC):
         # interrupted and never gets it.
         loop = self._loop
         got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
-        got._hand_out()  # noqa: SLF001 - a grant of this module
+        _tell_of_drops(got)
         return got
 
     def _try(
@@ -106,7 +99,7 @@ class Calls(ABC):
         loop = self._loop
         got = loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
         if got is not None:
-            got._hand_out()  # noqa: SLF001 - as above
+            _tell_of_drops(got)
         return got
 
     def _iterate(
@@ -369,9 +362,6 @@ class SyncGrant(Calls, Generic[A]):
     def _loop(self) -> Background:
         return self._background
 
-    def _hand_out(self) -> None:
-        self._handed_out = True
-
     def _keep(self, successor: T) -> T:
         self._successor = successor
         return successor
@@ -420,6 +410,14 @@ class SyncGrant(Calls, Generic[A]):
             ResourceWarning,
             source=self,
         )
+
+
+def _tell_of_drops(got: object) -> None:
+    # From now on: the thread has what the loop made for it.
+    grants = cast("tuple[object, ...]", got) if isinstance(got, tuple) else (got,)
+    for grant in grants:
+        assert isinstance(grant, SyncGrant)
+        grant._handed_out = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
@@ -491,10 +489,6 @@ class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
 
     _stack: ExitStack
 
-    def _hand_out(self) -> None:
-        for held in self:
-            held._hand_out()  # noqa: SLF001 - a grant of this module
-
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             for held in self:
@@ -520,7 +514,9 @@ _shown_as = weakref.WeakKeyDictionary()
 
 def twin_of(given: Any) -> Any:  # noqa: ANN401 - what callers pass, typed or not
     """Return the twin of a lock or grant; anything else as it is, to be refused."""
-    return given._twin if isinstance(given, Made | SyncGrant) else given  # noqa: SLF001
+    if not isinstance(given, Made | SyncGrant):
+        return given
+    return cast("Any", given)._twin  # noqa: SLF001 - same file
 
 
 def async_on_lost(on_lost: Any) -> Any:  # noqa: ANN401 - likewise

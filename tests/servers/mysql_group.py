@@ -29,7 +29,6 @@ _SETTINGS = {
     "enforce-gtid-consistency": "ON",
     "group-replication-group-name": GROUP,
     "group-replication-ip-allowlist": IP,
-    "group-replication-member-expel-timeout": "0",
     "group-replication-recovery-get-public-key": "ON",
     "group-replication-start-on-boot": "OFF",
     "gtid-mode": "ON",
@@ -59,7 +58,7 @@ class GroupMember(Mysql):
         return {port: (state, role) for port, state, role in run(self.root, _STATES)}
 
     def beaten(self) -> int:
-        """How many changes were rolled back because of another member's."""
+        """How many changes of all members were rolled back because of another's."""
         ((count,),) = run(self.root, _BEATEN)
         return int(count)
 
