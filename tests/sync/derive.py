@@ -157,10 +157,6 @@ CLASSES = (
 
 LEFT_OUT = {
     "Held.guard": "a function and no awaitable: see HeldTwin",
-    "Locks.lead": "not yet: its work would run in a thread of its own",
-    "Locks.leader": "not yet, as above",
-    "Locks.once": "not yet; `rwlock run --once-per` is for scripts",
-    "Locks.synchronized": "decorates coroutine functions",
     "Locks.aclose": "`close`: see LocksTwin",
     "Locks.lead": "its work is a coroutine function",
     "Locks.leader": "its callbacks and its task are the loop's",
