@@ -113,9 +113,7 @@ def svg(name: str, data: Data) -> str:
         figure = PLOTS[name](data)
         file = io.StringIO()
         nothing_of_today = {"Date": None, "Creator": None}
-        figure.savefig(
-            file, format="svg", metadata=nothing_of_today
-        )
+        figure.savefig(file, format="svg", metadata=nothing_of_today)
     text = _TEXT_OR_NUMBER.sub(_rounded, file.getvalue())
     # Where the font is missing, one of the same width takes its place.
     text = text.replace(f"'{FONT}'", f"'{FONT}', Verdana, sans-serif")
@@ -351,9 +349,9 @@ _HAND_OVERS_OF_STORES = (
     ("sql", "#8f6fd1", (sql.MYSQL_OURS,)),
     ("sql", "#3aa5b5", (sql.SQLITE_OURS,)),
     ("files", "#b59b1c", (local.FILE_MUTEX, local.FILELOCK)),
-    ("cassandra", "#c75d9b", (cassandra.OURS, cassandra.NAIVE)),
+    ("cassandra", "#c75d9b", (cassandra.WOKEN, cassandra.OURS, cassandra.NAIVE)),
 )
-"""Suite and colour of each store, and its peers: ours first, with a thick line."""
+"""Suite and colour of each store, and its peers: the first has a thick line."""
 
 
 def _hand_over_stores(data: Data) -> Figure:

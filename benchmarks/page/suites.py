@@ -60,7 +60,7 @@ CASSANDRA_PEERS: dict[str, tuple[str, ...]] = {
     "alone": (cassandra.FLOOR, cassandra.FLOOR_READ, cassandra.OURS),
     "own-keys": (cassandra.FLOOR, cassandra.OURS),
     "one-key": (cassandra.EAGER, cassandra.NAIVE, cassandra.OURS),
-    "hand-over": (cassandra.NAIVE, cassandra.OURS),
+    "hand-over": (cassandra.NAIVE, cassandra.OURS, cassandra.WOKEN),
 }
 LOCAL_PEERS: dict[str, tuple[str, ...]] = {
     "alone": (

@@ -452,6 +452,8 @@ def _surroundings(data: Data) -> str:
 
 
 def _goals(data: Data) -> str:
+    if data.short:
+        return "A short run is not judged."
     found = judged(data)
     everything = [verdict for verdicts in found.values() for verdict in verdicts]
     held = sum(verdict.holds is True for verdict in everything)
@@ -488,7 +490,7 @@ def _hand_over_stores(data: Data) -> str:
         ("MariaDB", "sql", (sql.MARIADB_OURS, sql.GET_LOCK)),
         ("MySQL", "sql", (sql.MYSQL_OURS, sql.MYSQL_GET_LOCK)),
         ("SQLite", "sql", (sql.SQLITE_OURS, sql.SQLITE_FLOOR)),
-        ("Cassandra", "cassandra", (cassandra.OURS, cassandra.NAIVE)),
+        ("Cassandra", "cassandra", (cassandra.OURS, cassandra.WOKEN, cassandra.NAIVE)),
         ("Files", "files", (local.FILE_MUTEX, local.FILE_FLOOR, local.FILELOCK)),
     ):
         figures = data.figures(suite)

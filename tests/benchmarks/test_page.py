@@ -98,8 +98,12 @@ def test_a_peer_that_was_left_out_is_named_and_not_shown(recorded: Data) -> None
 
 
 def test_a_short_run_says_that_it_is_one(recorded: Data) -> None:
-    assert SHORT_RUN in render(replace(recorded, short=True))
-    assert SHORT_RUN not in render(replace(recorded, short=False))
+    short = render(replace(recorded, short=True))
+    assert SHORT_RUN in short
+    assert "| holds |" not in short  # not judged
+    usual = render(replace(recorded, short=False))
+    assert SHORT_RUN not in usual
+    assert "| alone | cycle, of the floor's | ≤ 2.20 |" in usual
 
 
 def test_the_page_names_its_surroundings(recorded: Data) -> None:
