@@ -18,7 +18,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import EventLoop, WakeCallback
+from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -79,7 +79,7 @@ class StatePoller:
         saw: Callable[[Resource, StoredState], object],
         client_id: str,
         loop: EventLoop,
-        wake: WakeCallback,
+        wake: Callable[[Resource, float], object],
         intervals: PollIntervals,
         on_missed: Callable[[], object],
     ) -> None:

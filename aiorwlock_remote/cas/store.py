@@ -64,7 +64,7 @@ class CasLockStore(ABC):
         self._channel: HintChannel | None = None
         self._channel_tried = anyio.Event()
         self._channel_error: Exception | None = None
-        self._arrivals: ArrivalNotices | None = None
+        self._arrivals = ArrivalNotices(settings.client_id)
         self._read_for_arrival: set[Resource] = set()
 
     def connections(self) -> dict[str, str]:
@@ -75,8 +75,6 @@ class CasLockStore(ABC):
 
     async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
         self._channel = connect()
-        if self._arrivals is None:
-            self._arrivals = ArrivalNotices(self._settings.client_id)
         self._steps.arrivals = self._arrivals
         self.capabilities |= Capability.NOTIFIES
         # Without a limit of its own a channel that is away would cost the store's.
@@ -91,7 +89,6 @@ class CasLockStore(ABC):
             return
         works, where = error is None, self._channel.where
         before, self._watcher.hints_come = self._watcher.hints_come, works
-        assert self._arrivals is not None
         self._arrivals.hears = works
         first, self._channel_error = not self._channel_tried.is_set(), error
         self._channel_tried.set()

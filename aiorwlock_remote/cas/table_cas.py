@@ -53,6 +53,7 @@ from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Answer, Command, Granted, Reply, Waiting
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant, seal, unseal
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.value import replace, value
@@ -149,6 +150,25 @@ def state_of(found: StoredRow) -> StoredState:
     if found.record is not None:
         record = load_record(found.record, found.created or "")
     mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
+    return StoredState(record, seat, mark, mark.now)
+
+
+def pushed_state(found: StoredRow, grant: PushedGrant, ticket: str) -> StoredState:
+    """Return the state that a swap stored when it pushed ``grant`` to this ticket.
+
+    ``found.record`` is the sealed record, as the swap's ``p_record``.
+
+    Raises:
+        BadRecord: The record cannot be read, or was not sealed with this ticket.
+    """
+    text = unseal(found.record or "", ticket, found.version or "")
+    if text is None:
+        raise BadRecord(what="the record in a message is not sealed with our ticket")
+    record = load_record(f"{grant.fence}{text}", "")
+    if record.seat is None:
+        raise BadRecord(what="the record in a message has no mutex record")
+    seat = MutexRecord(record.seat)
+    mark = VersionMark(found.version, *seat_columns(seat), micros_of(found.now))
     return StoredState(record, seat, mark, mark.now)
 
 
@@ -313,11 +333,11 @@ class TableCas:
             time: Bounds of the server's clock, shared by the whole process.
             arrivals: Set if the executor can send notifications, else None. Swaps then
                 have more parameters: ``wakes`` (ids of clients that may claim),
-                ``p_since`` and ``p_expires`` (of the grant that is pushed to that
-                client, in microseconds, or None), ``secret`` (the record has tickets of
-                waiting clients), ``ear`` (id of the client to notify of a new queue
-                entry), ``lazily`` (a server crash may undo the swap) and ``calm`` (a
-                refusal is unlikely).
+                ``secret`` (the record has tickets of waiting clients), ``ear`` (id of
+                the client to notify of a new queue entry), ``lazily`` (a server crash
+                may undo the swap) and ``calm`` (a refusal is unlikely). If the client
+                in ``wakes`` is pushed a grant, also ``p_since`` and ``p_expires`` (of
+                that grant, in microseconds) and ``p_record`` (the sealed record).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
@@ -398,8 +418,9 @@ class TableCas:
             # A notification must not have the record if there are tickets in it.
             values["secret"] = any(entry.ticket for entry in record.queue)
             pushed = record.grants[0] if record.pushed and wakes else None
-            values["p_since"] = None if pushed is None else pushed.since
-            values["p_expires"] = None if pushed is None else pushed.expires
+            if pushed is not None:
+                values["p_since"], values["p_expires"] = pushed.since, pushed.expires
+                values["p_record"] = seal(text, pushed.ticket, version)
             values["ear"] = arrivals.behind(record) if came else None
             values["lazily"] = may_skip_fsync(
                 state.record, record, stays=stays, leaves=not stays and ticket is None
@@ -437,7 +458,8 @@ class TableStepper(CasStepper):
         assert queue.seen is not None, "a table's swap tells what is stored"
         # Read after the command was sent; the transition's ``now`` may be behind it by
         # the slack, and is no bound for who hears of a pushed grant
-        # (test_pushed_windows.py: test_two_clients_never_believe_at_once).
+        # (test_pushed_windows.py:
+        # test_a_message_is_not_believed_beside_the_next_holder).
         clock: int = queue.seen.mark.now
 
         def timed(answer: Answer) -> Answer:

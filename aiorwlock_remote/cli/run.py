@@ -339,10 +339,11 @@ With --once-per the command runs at most once in so many seconds, on one of all
 machines; the others exit with 0, and print nothing (--conflict-exit-code is another
 code). A run counts from its start, by the store's clock, and also if it failed, unless
 --retry is given; the next one may come a tenth early. `rwlock ls` shows the mark,
-TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is given.
+TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is given;
+its --lease is a third of the period, so that it survives an outage of the store.
 
 \b
-    0 3 * * *  app  rwlock run --once-per 86400 job/report -- /usr/local/bin/report
+    0 3 * * *  rwlock run --once-per 86400 job/report -- ./report.sh
 
 The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
 127 if the command cannot be run, 128 + n if signal n ended it.

@@ -338,6 +338,9 @@ class ModeQueue:
         asked, self._asked = self._asked, ()
         self._confirming, following = False, self._following
         self._following = None
+        # Another server may carry on, by another clock
+        # (test_after_a_failure_no_message_is_believed).
+        self._store_time = None
         self._failures += 1
         again = now + back_off(self._failures, random)
         effects = Effects()

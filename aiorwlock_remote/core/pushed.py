@@ -14,9 +14,10 @@ things hold (model PushedGrant):
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import field
-from hashlib import sha1, sha256
-from hmac import compare_digest
+from hashlib import sha1, sha256, shake_256
+from hmac import compare_digest, digest
 
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.timing import MICROS
@@ -25,6 +26,7 @@ from aiorwlock_remote.core.value import value
 # Share by which a local clock may run slower than the store's.
 MAX_DRIFT = 0.01
 SHA256_DIGITS = 64
+SEAL_BYTES = 32
 
 
 @value
@@ -75,6 +77,45 @@ def sha256_proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
     """
     text = f"{ticket},{since},{expires},{fence}"
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def seal(text: str, ticket: str, nonce: str) -> str:
+    """Return a text that only who knows the ticket can read, and change.
+
+    A pushed grant's message has the doorman's record, so that its client can confirm by
+    one request. The record has the tickets of other clients, and messages are no
+    secret. ``nonce``: never used twice with one ticket.
+    """
+    sealed = _xor(text.encode("utf-8", "surrogatepass"), ticket, nonce)
+    return b64encode(_seal_of(sealed, ticket, nonce) + sealed).decode()
+
+
+def unseal(sealed: str, ticket: str, nonce: str) -> str | None:
+    """Return the text; None if it was not sealed with this ticket and nonce."""
+    try:
+        given = b64decode(sealed, validate=True)
+    except ValueError:
+        return None
+    mac, rest = given[:SEAL_BYTES], given[SEAL_BYTES:]
+    if not compare_digest(mac, _seal_of(rest, ticket, nonce)):
+        return None
+    return _xor(rest, ticket, nonce).decode("utf-8", "surrogatepass")
+
+
+def _xor(data: bytes, ticket: str, nonce: str) -> bytes:
+    # The keystream of an extendable hash: the standard library has no cipher.
+    size = len(data)
+    stream = shake_256(_key(ticket, nonce, "record")).digest(size)
+    mixed = int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")
+    return mixed.to_bytes(size, "big")
+
+
+def _seal_of(data: bytes, ticket: str, nonce: str) -> bytes:
+    return digest(_key(ticket, nonce, "seal"), data, "sha256")
+
+
+def _key(ticket: str, nonce: str, use: str) -> bytes:
+    return f"{ticket},{nonce},{use}".encode("utf-8", "surrogatepass")
 
 
 @value

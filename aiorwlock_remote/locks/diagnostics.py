@@ -162,8 +162,9 @@ async def _set_back(store: Store) -> Finding | None:
 
 def _waiting(store: Store) -> Finding:
     pace = store.pace
-    states = store.connections() if isinstance(store, ReportsConnections) else {}
-    channel = states.get(WAKE_CHANNEL)
+    channel: str | None = None
+    if isinstance(store, ReportsConnections):
+        channel = store.connections().get(WAKE_CHANNEL)
     if channel is not None:
         fine = channel.startswith("open")
         meaning = "woken at once; cheap looks, some times a second, in case none came"

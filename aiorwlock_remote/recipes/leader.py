@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import TypeVar, final
+from typing import TypeVar, cast, final
 
 import anyio
 
@@ -119,9 +119,11 @@ class Leader:
         ``Locks.lead`` says more. Use either this or ``async with``, not both at once.
         """
         with self._inside:
+            self._begin_candidacy()
             try:
                 return await self._campaign(work)
             finally:
+                self._end_candidacy()
                 self._inside.left()
 
     async def _campaign(self, work: Callable[[Held], Awaitable[T]]) -> T:
@@ -165,8 +167,7 @@ class Leader:
     async def __aenter__(self) -> Leader:
         with self._inside:
             self._session.check()
-            self._error = None
-            self._ended, self._candidacy = anyio.Event(), anyio.CancelScope()
+            self._begin_candidacy()
             self._body = body = self._session.loop.new_scope()
             body.__enter__()
             self._session.loop.spawn(self._stand_by)
@@ -203,8 +204,18 @@ class Leader:
             if self._body is not None:
                 self._body.cancel()
         finally:
-            self._ended.set()
-            self._elected.set()
+            self._end_candidacy()
+
+    def _begin_candidacy(self) -> None:
+        self._error = None
+        self._candidacy = anyio.CancelScope()
+        # Not those of the first candidacy: a task may wait already.
+        if self._ended.is_set():
+            self._elected, self._ended = anyio.Event(), anyio.Event()
+
+    def _end_candidacy(self) -> None:
+        self._ended.set()
+        self._elected.set()  # wakes those who wait for it in vain
 
     def __repr__(self) -> str:
         state = f"leads, fence {self.fence}" if self.is_leader else "stands by"
@@ -216,7 +227,8 @@ def _is_loss(error: BaseException, held: Held) -> bool:
     tasks of the work may say so at once, in an exception group.
     """
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_loss(one, held) for one in error.exceptions)
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(_is_loss(one, held) for one in group.exceptions)
     if not isinstance(error, LockLost):
         return False
     return (error.resource, error.fence) == (held.resource, held.fence)

@@ -22,6 +22,7 @@ from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import (
     AcquireUncertain,
+    BackendUnavailable,
     ConfigurationError,
     LockError,
     LockTimeout,
@@ -240,6 +241,9 @@ class PeriodMark:
                 raise
             self._uncertain = self._uncertain or isinstance(exc, AcquireUncertain)
             await outage.pause(exc)
+        else:  # not in time: the request has been withdrawn
+            silent = f"the store did not answer in {RECORD_TIMEOUT:g} s"
+            await outage.pause(BackendUnavailable(what=silent))
         return False
 
     async def _record(self, rest: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack, final
 
 import aiorwlock_remote as aio
@@ -28,6 +27,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
+from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
 from aiorwlock_remote.sync.twins import (
     HeldTwin,
@@ -85,12 +85,13 @@ class OptionArgs(TypedDict, total=False):
 
 
 def connect(
-    store: str | Backend,
+    store: str | Backend | Client,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
     fence_memory: float = 3600.0,
     min_replicas: int = 0,
+    wake: str = "",
     observers: Sequence[Observer] = (),
     **options: Unpack[OptionArgs],
 ) -> Locks:
@@ -100,9 +101,11 @@ def connect(
     is interrupted, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-            or a ``Backend`` around an async client of your own, which forked child
-            processes cannot use.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            an async client of your own, which forked child processes cannot use: of
+            redis-py or valkey-py, an ``AsyncEngine``, a pool of asyncpg or
+            python-oracledb, a session of Cassandra; or a ``Backend`` around a client,
+            which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.
@@ -112,6 +115,10 @@ def connect(
             kept, so that the next is greater.
         min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
             else it is given back, and ``BackendUnavailable`` raised.
+        wake: (Cassandra, MariaDB, MySQL, Oracle) URL of a Redis or PostgreSQL server
+            over which clients hint to each other that a lock may be free, so that
+            waiters need not poll for that; also as ``?wake=`` in the URL. Nothing
+            depends on the hints: without them waiters poll.
         observers: called with every request for a lock and its outcome, for metrics, in
             the background thread.
         options: the defaults of all locks; see ``OptionArgs``.
@@ -127,6 +134,7 @@ def connect(
         connect_timeout=connect_timeout,
         fence_memory=fence_memory,
         min_replicas=min_replicas,
+        wake=wake,
         observers=observers,
         **async_options(options),
     )
@@ -375,14 +383,6 @@ class _Lock(LockTwin[L]):
 
     def __enter__(self) -> Held:
         return self._enter(self.acquire())
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._leave(self.resource, exc_type, exc, traceback)
 
 
 @final

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
 from aiorwlock_remote.errors import Closed, NotOwner
@@ -41,7 +41,7 @@ from aiorwlock_remote.sync.background import (
 )
 
 A = TypeVar("A")
-B = TypeVar("B", bound="HandedOut")
+B = TypeVar("B")
 G = TypeVar("G", bound="SyncGrant[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,13 +49,6 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
 
 _END = object()
-
-
-class HandedOut(Protocol):
-    """A grant, or several, that the loop made for a thread."""
-
-    def _hand_out(self) -> None:
-        """Note that the thread has it: from now on a drop is told."""
 
 
 class Calls(ABC):
@@ -92,7 +85,7 @@ class Calls(ABC):
         # interrupted and never gets it.
         loop = self._loop
         got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
-        got._hand_out()  # noqa: SLF001 - a grant of this module
+        _tell_of_drops(got)
         return got
 
     def _try(
@@ -106,7 +99,7 @@ class Calls(ABC):
         loop = self._loop
         got = loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
         if got is not None:
-            got._hand_out()  # noqa: SLF001 - as above
+            _tell_of_drops(got)
         return got
 
     def _iterate(
@@ -308,12 +301,12 @@ class LockTwin(Made[A]):
         self._entered = threading.local()
         super().__init__(opener, make)
 
-    def _stack(self) -> list[Any]:
-        stack: list[Any] = self._entered.__dict__.setdefault("stack", [])
-        return stack
+    @property
+    @abstractmethod
+    def resource(self) -> str: ...
 
     def _enter(self, held: G) -> G:
-        stack = self._stack()
+        stack: list[G] = self._entered.__dict__.setdefault("stack", [])
         try:
             stack.append(held)
         except BaseException:
@@ -322,17 +315,19 @@ class LockTwin(Made[A]):
             raise
         return held
 
-    def _leave(
+    def __exit__(
         self,
-        resource: str,
         exc_type: type[BaseException] | None,
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        stack = self._stack()
-        if not stack:
-            raise NotOwner(resource=resource, action="leave")
-        stack.pop().__exit__(exc_type, exc, traceback)
+        # First of all: an interrupt that comes later drops the grant, and so gives it
+        # back (test_at_each_place).
+        try:
+            held: SyncGrant[Any] = self._entered.stack.pop()
+        except (AttributeError, IndexError):
+            raise NotOwner(resource=self.resource, action="leave") from None
+        held.__exit__(exc_type, exc, traceback)
 
 
 # ------------------------------------------------------------------------------- grants
@@ -345,7 +340,7 @@ class SyncGrant(Calls, Generic[A]):
         self._background = loop
         self._twin = twin
         self._inside = SingleEntry(type(self).__name__)
-        self._handed_out = False
+        self._handed_out = self._left = False
         # What this grant was moved into (``upgrade``): it lives as long as this one, so
         # that a body may ignore what ``upgrade`` returns.
         self._successor: object = None
@@ -366,9 +361,6 @@ class SyncGrant(Calls, Generic[A]):
     @property
     def _loop(self) -> Background:
         return self._background
-
-    def _hand_out(self) -> None:
-        self._handed_out = True
 
     def _keep(self, successor: T) -> T:
         self._successor = successor
@@ -391,6 +383,7 @@ class SyncGrant(Calls, Generic[A]):
         else:
             # Without waiting: the error of the body may be an interrupt.
             self._loop.spawn(partial(self._leave, self._twin, quietly=True))
+        self._left = True
 
     def __repr__(self) -> str:
         return repr(self._twin)
@@ -401,8 +394,10 @@ class SyncGrant(Calls, Generic[A]):
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         twin = getattr(self, "_twin", None)
         # Without a twin the constructor has failed. In a forked child process the grant
-        # is the parent's.
-        if twin is None or self._background.forked or not self._is_held(twin):
+        # is the parent's. A release may be under way.
+        if twin is None or self._left or self._background.forked:
+            return
+        if not self._is_held(twin):
             return
         shown, leave = repr(twin), partial(self._leave, twin, quietly=True)
         if not self._handed_out:  # its thread was interrupted
@@ -415,6 +410,14 @@ class SyncGrant(Calls, Generic[A]):
             ResourceWarning,
             source=self,
         )
+
+
+def _tell_of_drops(got: object) -> None:
+    # From now on: the thread has what the loop made for it.
+    grants = cast("tuple[object, ...]", got) if isinstance(got, tuple) else (got,)
+    for grant in grants:
+        assert isinstance(grant, SyncGrant)
+        grant._handed_out = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
 async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
@@ -486,10 +489,6 @@ class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
 
     _stack: ExitStack
 
-    def _hand_out(self) -> None:
-        for held in self:
-            held._hand_out()  # noqa: SLF001 - a grant of this module
-
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             for held in self:
@@ -515,7 +514,9 @@ _shown_as = weakref.WeakKeyDictionary()
 
 def twin_of(given: Any) -> Any:  # noqa: ANN401 - what callers pass, typed or not
     """Return the twin of a lock or grant; anything else as it is, to be refused."""
-    return given._twin if isinstance(given, Made | SyncGrant) else given  # noqa: SLF001
+    if not isinstance(given, Made | SyncGrant):
+        return given
+    return cast("Any", given)._twin  # noqa: SLF001 - same file
 
 
 def async_on_lost(on_lost: Any) -> Any:  # noqa: ANN401 - likewise

@@ -15,6 +15,7 @@ from benchmarks.cassandra.adapters import (
     NAIVE,
     OURS,
     UNFAIR,
+    WOKEN,
 )
 from benchmarks.cassandra.bars import BARS
 from benchmarks.cassandra.scenarios import SCENARIOS
@@ -26,7 +27,7 @@ def suite() -> Suite[Server]:
     """Return the suite on Cassandra."""
     return Suite(
         family="benchmarks.cassandra",
-        peers=(FLOOR, FLOOR_READ, EAGER, NAIVE, OURS, UNFAIR, CALLS),
+        peers=(FLOOR, FLOOR_READ, EAGER, NAIVE, OURS, WOKEN, UNFAIR, CALLS),
         scenarios=SCENARIOS,
         bars=BARS,
         server=server,

@@ -16,6 +16,7 @@ from benchmarks.cassandra.adapters import (
     NAIVE,
     OURS,
     UNFAIR,
+    WOKEN,
 )
 from benchmarks.cassandra.server import KEYSPACES, Server
 from benchmarks.harness.measures import (
@@ -153,6 +154,8 @@ SCENARIOS: dict[str, Scenario[Server]] = {
         Scenario(
             "layouts", "layouts of the table", on_asyncio(FLOOR, OURS), measure_layouts
         ),
-        Scenario("hand-over", HAND_OVER_TITLE, on_asyncio(NAIVE, OURS), hand_overs),
+        Scenario(
+            "hand-over", HAND_OVER_TITLE, on_asyncio(NAIVE, OURS, WOKEN), hand_overs
+        ),
     )
 }

@@ -87,6 +87,7 @@ WAITERS_TITLE = "1,000 tasks of one process wait for 5 s"
 QUICK_WAITERS = 20
 SETTLE_SECONDS = 2.0
 """Seconds until all tasks have asked and were refused."""
+LEAST_SETTLE_SECONDS = 1.0
 WATCHED_SECONDS = 5.0
 
 
@@ -113,7 +114,8 @@ def waiters(
         drain_timeout: Seconds until the waiters that are left are given up; 0 for the
             workers' own limit.
     """
-    settle, watched = SETTLE_SECONDS, round_.scale * WATCHED_SECONDS
+    settle = max(LEAST_SETTLE_SECONDS, round_.scale * SETTLE_SECONDS)
+    watched = round_.scale * WATCHED_SECONDS
     if round_.quick:
         settle, watched = quick
     count = number_waiting(round_, count)

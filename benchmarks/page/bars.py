@@ -19,7 +19,7 @@ _sqlite = Of(sql.SQLITE_OURS)
 
 def _cassandra_hand_over(figures: Figures) -> float:
     """Return the hand-over in units of the floor's two transactions."""
-    took = figures.median("hand-over", HAND_OVER, cassandra.OURS)
+    took = figures.median("hand-over", HAND_OVER, cassandra.WOKEN)
     return took / figures.median("alone", CASSANDRA_CYCLE, cassandra.FLOOR)
 
 
@@ -130,7 +130,7 @@ BARS: dict[str, tuple[Bar, ...]] = {
     "cassandra": (
         Bar(
             "hand-over",
-            "p50, of the floor's two transactions",
+            "woken over Redis: p50, of the floor's two transactions",
             _cassandra_hand_over,
             2.5,
         ),

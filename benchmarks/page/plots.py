@@ -9,6 +9,8 @@ and on black.
 from __future__ import annotations
 
 import io
+import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +61,12 @@ COLOURS = (
 )
 """Of the peers, in their order."""
 FLOORS = (redis.FLOOR, redis.BLPOP, sql.NOTIFY, sql.FLOOR, cassandra.FLOOR)
+FONT = "DejaVu Sans"
+"""Comes with matplotlib, which has to know how wide a text is."""
+CUT = 5.0
+"""A bar is cut where it is so many times as long as the median of all bars."""
+POINTS = 50
+"""Of a curve; the file of a plot stays small."""
 WIDTH = 7.2
 """Inches; the page shows 100 pixels for one."""
 
@@ -73,7 +81,7 @@ _STYLE: Any = {
     "axes.titlesize": 10,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "font.family": "DejaVu Sans",
+    "font.family": FONT,
     "font.size": 9,
     "grid.alpha": 0.35,
     "grid.color": INK,
@@ -105,11 +113,21 @@ def svg(name: str, data: Data) -> str:
         figure = PLOTS[name](data)
         file = io.StringIO()
         nothing_of_today = {"Date": None, "Creator": None}
-        figure.savefig(
-            file, format="svg", bbox_inches="tight", metadata=nothing_of_today
-        )
-    lines = [line.rstrip() for line in file.getvalue().splitlines()]
-    return "\n".join(lines) + "\n"
+        figure.savefig(file, format="svg", metadata=nothing_of_today)
+    text = _TEXT_OR_NUMBER.sub(_rounded, file.getvalue())
+    # Where the font is missing, one of the same width takes its place.
+    text = text.replace(f"'{FONT}'", f"'{FONT}', Verdana, sans-serif")
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+_TEXT_OR_NUMBER = re.compile(r">[^<]*<|\d+\.\d{3,}")
+
+
+def _rounded(found: re.Match[str]) -> str:
+    """Return a coordinate in hundredths of a point: nobody sees more; texts stay."""
+    if found[0].startswith(">"):
+        return found[0]
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
 
 # ----------------------------------------------------------------- bars of each peer
@@ -124,6 +142,11 @@ class Line:
     colour: str
     beside: Summary | None = None
     """Stacked on the bar, in the server's colour."""
+
+    @property
+    def length(self) -> float:
+        """The length of the whole bar."""
+        return self.value.median + (self.beside.median if self.beside else 0)
 
 
 def _colour(peer: str) -> str:
@@ -141,37 +164,36 @@ def _lines(
             yield Line(peer, found, _colour(peer))
 
 
-def _bars(axes: Axes, title: str, lines: Sequence[Line], *, log: bool = False) -> None:
-    """Draw a horizontal bar for each line, with the spread of the repetitions."""
+def _bars(axes: Axes, title: str, lines: Sequence[Line]) -> None:
+    """Draw a horizontal bar for each line, with the spread of the repetitions.
+
+    A bar that would make all others invisible is cut, and its number stands at its end.
+    """
     if not lines:
         raise NotMeasured
+    limit = CUT * statistics.median(line.length for line in lines)
     for row, line in enumerate(reversed(lines)):
-        value, right = line.value, line.value.median
-        axes.barh(row, right, height=0.62, color=line.colour)
+        cut = line.length > limit
+        value, end = line.value, min(line.length, limit)
+        axes.barh(row, min(value.median, end), height=0.62, color=line.colour)
         if line.beside is not None:
-            more = line.beside.median
-            axes.barh(row, more, left=right, height=0.62, color=SERVER)
-            right += more
-        else:
-            span = [[right - value.least], [value.most - right]]
-            axes.errorbar(right, row, xerr=span, color=INK, linewidth=1, capsize=2)
-            right = max(right, value.most)
-        text = _short(line.value.median + (line.beside.median if line.beside else 0))
+            rest = max(0.0, end - value.median)
+            axes.barh(row, rest, left=value.median, height=0.62, color=SERVER)
+        elif not cut:
+            span = [[value.median - value.least], [value.most - value.median]]
+            axes.errorbar(end, row, xerr=span, color=INK, linewidth=1, capsize=2)
+            end = max(end, value.most)
         axes.annotate(
-            text,
-            (right, row),
+            f"→ {_short(line.length)}" if cut else _short(line.length),
+            (end, row),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
-            color=INK,
         )
     axes.set_yticks(range(len(lines)), [line.label for line in reversed(lines)])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_title(title, loc="left")
-    if log:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.margins(x=0.16)
 
 
@@ -238,30 +260,66 @@ def _one_key(data: Data) -> Figure:
     return figure
 
 
-def _curves(
-    axes: Axes, peers: Mapping[str, Sequence[float]], *, ours: Sequence[str]
+@dataclass(frozen=True)
+class Pen:
+    """How a curve looks."""
+
+    colour: str
+    width: float = 1.2
+    dashes: str = "-"
+
+
+def _pens(peers: Sequence[str]) -> dict[str, Pen]:
+    """Return a pen for each peer: ours is thick, floors are dashed."""
+    colours = iter(COLOURS)
+    return {
+        peer: Pen(OURS, 2.2)
+        if peer == redis.OURS
+        else Pen(FLOOR, dashes="--")
+        if peer in FLOORS
+        else Pen(next(colours))
+        for peer in peers
+    }
+
+
+def _draw(
+    axes: Axes, x: object, y: object, pen: Pen, label: str, **more: object
 ) -> None:
-    """Draw a cumulative curve for each peer; ours are thicker."""
-    colours = iter(COLOURS * 3)
+    axes.plot(
+        *(x, y),
+        color=pen.colour,
+        linewidth=pen.width,
+        linestyle=pen.dashes,
+        label=label,
+        **more,
+    )
+
+
+def _quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return shares from 0 to 1, and the value below which so many values are."""
+    shares = [number / POINTS for number in range(POINTS + 1)]
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return shares, [ordered[round(share * last)] for share in shares]
+
+
+def _hand_over_curves(
+    axes: Axes, peers: Mapping[str, Sequence[float]], pens: Mapping[str, Pen]
+) -> None:
+    """Draw the cumulative curve of each peer."""
+    if not peers:
+        raise NotMeasured
     for peer, values in peers.items():
-        ordered = sorted(values)
-        shares = [(rank + 1) / len(ordered) for rank in range(len(ordered))]
-        mine = peer in ours
-        floor = not mine and _colour(peer) == FLOOR
-        colour = OURS if mine and len(ours) == 1 else FLOOR if floor else next(colours)
-        axes.step(
-            ordered,
-            shares,
-            where="post",
-            color=colour,
-            linewidth=2.2 if mine else 1.2,
-            linestyle="--" if floor else "-",
-            label=peer,
-        )
+        shares, milliseconds = _quantiles(values)
+        _draw(axes, milliseconds, shares, pens[peer], peer)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.set_xlabel("milliseconds from the release to the grant")
     axes.set_ylabel("share of the hand-overs")
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
@@ -280,37 +338,34 @@ def _hand_over_values(
 
 def _hand_over(data: Data) -> Figure:
     figure, (axes,) = _panels(1, 3.4)
-    values = _hand_over_values(data, "redis", REDIS_PEERS["hand-over"])
-    if not values:
-        raise NotMeasured
-    _curves(axes, values, ours=[redis.OURS])
+    peers = REDIS_PEERS["hand-over"]
+    _hand_over_curves(axes, _hand_over_values(data, "redis", peers), _pens(peers))
     return figure
 
 
+_HAND_OVERS_OF_STORES = (
+    ("sql", "#d8843b", (sql.OURS, sql.NOTIFY, sql.ADVISORY, sql.DLOCK)),
+    ("sql", "#2f9e6e", (sql.MARIADB_OURS, sql.GET_LOCK)),
+    ("sql", "#8f6fd1", (sql.MYSQL_OURS,)),
+    ("sql", "#3aa5b5", (sql.SQLITE_OURS,)),
+    ("files", "#b59b1c", (local.FILE_MUTEX, local.FILELOCK)),
+    ("cassandra", "#c75d9b", (cassandra.WOKEN, cassandra.OURS, cassandra.NAIVE)),
+)
+"""Suite and colour of each store, and its peers: the first has a thick line."""
+
+
 def _hand_over_stores(data: Data) -> Figure:
-    of_sql = _hand_over_values(
-        data,
-        "sql",
-        (
-            *(sql.NOTIFY, sql.OURS, sql.ADVISORY, sql.DLOCK, sql.MARIADB_OURS),
-            *(sql.GET_LOCK, sql.MYSQL_OURS, sql.SQLITE_OURS),
-        ),
-    )
-    of_files = _hand_over_values(data, "files", (local.FILE_MUTEX, local.FILELOCK))
-    of_cassandra = {
-        f"{peer}, Cassandra": values
-        for peer, values in _hand_over_values(
-            data, "cassandra", (cassandra.NAIVE, cassandra.OURS)
-        ).items()
-    }
-    everything = of_sql | of_files | of_cassandra
-    if not everything:
-        raise NotMeasured
-    ours = [
-        peer for peer in everything if peer.startswith(("aiorwlock-remote", "file://"))
-    ]
+    values: dict[str, list[float]] = {}
+    pens: dict[str, Pen] = {}
+    for suite, colour, peers in _HAND_OVERS_OF_STORES:
+        found = _hand_over_values(data, suite, peers)
+        for peer, dashes in zip(peers, ("-", "--", ":", "-."), strict=False):
+            if peer in found:
+                label = f"{peer}, Cassandra" if suite == "cassandra" else peer
+                values[label] = found[peer]
+                pens[label] = Pen(colour, 2.2 if dashes == "-" else 1.2, dashes)
     figure, (axes,) = _panels(1, 4.0)
-    _curves(axes, everything, ours=ours)
+    _hand_over_curves(axes, values, pens)
     return figure
 
 
@@ -321,33 +376,29 @@ def _fairness(data: Data) -> Figure:
         "one-key-processes": "four processes of 16 tasks",
     }
     figure, panels = _panels(len(names), 3.0)
-    drawn = 0
     for axes, (name, title) in zip(panels, names.items(), strict=True):
-        colours = iter(COLOURS)
-        for peer in REDIS_PEERS[name]:
+        for peer, pen in _pens(REDIS_PEERS[name]).items():
             try:
-                turns = sorted(figures.values(name, TURNS, peer))
+                turns = figures.values(name, TURNS, peer)
             except NotMeasured:
                 continue
-            mean = sum(turns) / len(turns)
-            mine, floor = peer == redis.OURS, peer in FLOORS
-            axes.plot(
-                [100 * (rank + 0.5) / len(turns) for rank in range(len(turns))],
-                [turn / mean if mean else 0 for turn in turns],
-                color=OURS if mine else FLOOR if floor else next(colours),
-                linewidth=2.2 if mine else 1.2,
-                linestyle="--" if floor else "-",
-                label=peer,
-            )
-            drawn += 1
+            shares, quantiles = _quantiles(turns)
+            mean = statistics.mean(turns) or 1.0
+            percents = [100 * share for share in shares]
+            _draw(axes, percents, [each / mean for each in quantiles], pen, peer)
+        _shown(axes)
         axes.set_ylim(0, 4)
         axes.set_title(f"{title}, 2 ms inside", loc="left")
         axes.set_xlabel("tasks, from the one with the fewest turns, %")
         axes.set_ylabel("turns, of the mean")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    if not drawn:
-        raise NotMeasured
     return figure
+
+
+def _shown(axes: Axes) -> None:
+    """Add the legend; there has to be a curve."""
+    if not axes.lines:
+        raise NotMeasured
+    _legend(axes)
 
 
 def _requests(data: Data) -> Figure:
@@ -374,30 +425,17 @@ def _waiters(data: Data) -> Figure:
         CPU_WHILE_WAITING: "CPU of the waiting process, % of a core",
     }
     figure, panels = _panels(len(panels_of), 2.8)
-    drawn = 0
     for axes, (metric, title) in zip(panels, panels_of.items(), strict=True):
-        colours = iter(COLOURS)
-        for peer in REDIS_PEERS["hand-over"]:
-            points = [
-                (count, found.median)
+        for peer, pen in _pens(REDIS_PEERS["hand-over"]).items():
+            found = {
+                count: summary(figures, waiters_scenario(count), metric, peer)
                 for count in NUMBERS_OF_WAITERS
-                if (found := summary(figures, waiters_scenario(count), metric, peer))
-            ]
-            mine, floor = peer == redis.OURS, peer in FLOORS
-            colour = OURS if mine else FLOOR if floor else next(colours)
-            if not points:
-                continue
-            axes.plot(
-                [count for count, _ in points],
-                [value for _, value in points],
-                marker="o",
-                markersize=3,
-                color=colour,
-                linewidth=2.2 if mine else 1.2,
-                linestyle="--" if floor else "-",
-                label=peer,
-            )
-            drawn += 1
+            }
+            points = {count: each.median for count, each in found.items() if each}
+            if points:
+                x, y = list(points), list(points.values())
+                _draw(axes, x, y, pen, peer, marker="o", markersize=3)
+        _shown(axes)
         axes.set_xscale("log")
         axes.set_yscale("symlog", linthresh=1)
         axes.set_ylim(bottom=0)
@@ -405,9 +443,6 @@ def _waiters(data: Data) -> Figure:
             axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         axes.set_title(title, loc="left")
         axes.set_xlabel("tasks that wait")
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    if not drawn:
-        raise NotMeasured
     return figure
 
 
@@ -435,7 +470,7 @@ def _cpu(data: Data) -> Figure:
         lines = _client_and_server(
             figures, name, CLIENT_CPU, SERVER_CPU, REDIS_PEERS[name]
         )
-        _bars(axes, f"{title}: µs of CPU a cycle, clients and server", lines, log=True)
+        _bars(axes, f"{title}: µs of CPU a cycle, clients and server", lines)
     return figure
 
 

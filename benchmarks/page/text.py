@@ -5,8 +5,8 @@ No sentence names a winner by itself: who is better is found in the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 
@@ -47,6 +47,8 @@ from benchmarks.redis.scenarios import (
 )
 from benchmarks.sql import adapters as sql
 
+ALIKE = 0.03
+"""Figures that differ by less are called alike: another run might turn them round."""
 TEMPLATE = Path(__file__).with_name("template.md")
 SHORT_RUN = """:::{warning}
 These are the figures of a **short run**, or of a machine with other work on it. They
@@ -88,7 +90,7 @@ LESS = {
 def render(data: Data) -> str:
     """Return the page in Markdown."""
     redis_figures = data.figures("redis")
-    sections = {name: make(redis_figures) for name, make in _ON_REDIS.items()}
+    sections = {name: _section(name, redis_figures) for name in _SECTIONS}
     sections |= {name: make(data) for name, make in _OF_ALL.items()}
     template = Template(TEMPLATE.read_text(encoding="utf-8"))
     text = template.substitute(sections)
@@ -121,48 +123,62 @@ class Compared:
         """Our figure; None if it was not measured."""
         return self.found.get(self.ours)
 
+    def without(self, peers: Sequence[str]) -> Compared:
+        """Return the comparison without some peers."""
+        rest = {peer: each for peer, each in self.found.items() if peer not in peers}
+        return replace(self, found=rest)
+
+    def others(self) -> dict[str, float]:
+        """Return the figures of all peers but ours, the best first."""
+        sign = 1 if self.less_is_better else -1
+        ordered = sorted(self.found.items(), key=lambda item: sign * item[1])
+        return {peer: value for peer, value in ordered if peer != self.ours}
+
     def better(self) -> dict[str, float]:
         """Return the peers with a better figure than ours, the best first."""
-        return self._those(lambda theirs, ours: theirs < ours)
+        others = self.others().items()
+        return {peer: value for peer, value in others if self._beats(value) > 0}
 
     def worse(self) -> dict[str, float]:
         """Return the peers with a worse figure than ours, the nearest first."""
-        return self._those(lambda theirs, ours: theirs > ours)
+        others = self.others().items()
+        return {peer: value for peer, value in others if self._beats(value) < 0}
 
-    def _those(self, wanted: Callable[[float, float], bool]) -> dict[str, float]:
-        sign, ours = (1 if self.less_is_better else -1), self.our_figure
-        if ours is None:
-            return {}
-        ordered = sorted(self.found.items(), key=lambda item: sign * item[1])
-        return {
-            peer: value
-            for peer, value in ordered
-            if peer != self.ours and wanted(sign * value, sign * ours)
-        }
+    def _beats(self, theirs: float) -> float:
+        """Return how far a figure is on the better side of ours; 0: alike."""
+        ours = self.our_figure
+        if ours is None or abs(theirs - ours) <= ALIKE * max(abs(ours), abs(theirs)):
+            return 0.0
+        return ours - theirs if self.less_is_better else theirs - ours
 
     def sentences(self) -> str:
         """Return who is better, and what they do less, and who is worse."""
         if self.our_figure is None:
             return "This run has no figure of ours."
         better, worse = self.better(), self.worse()
-        lines = [f"Ours: {self._with_unit(self.our_figure)}."]
-        if better:
-            shown = ", ".join(self._named(*item) for item in better.items())
-            lines.append(f"Better: {shown}.")
-        else:
+        alike = {
+            peer: value
+            for peer, value in self.others().items()
+            if peer not in better and peer not in worse
+        }
+        groups = {"Better": better, "Alike": alike, "Worse": worse}
+        lines = [f"Ours: {self.with_unit(self.our_figure)}."]
+        if not better:
             lines.append("No peer is better here.")
-        if worse:
-            shown = ", ".join(self._named(*item) for item in worse.items())
-            lines.append(f"Worse: {shown}.")
+        for name, found in groups.items():
+            if found:
+                shown = ", ".join(self._named(*item) for item in found.items())
+                lines.append(f"{name}: {shown}.")
         what = [f"{peer} {LESS[peer]}" for peer in better if peer in LESS]
         if what:
             lines.append(f"What the better ones do less: {'; '.join(what)}.")
         return " ".join(lines)
 
     def _named(self, peer: str, value: float) -> str:
-        return f"{peer} ({self._with_unit(value)})"
+        return f"{peer} ({self.with_unit(value)})"
 
-    def _with_unit(self, value: float) -> str:
+    def with_unit(self, value: float) -> str:
+        """Return a figure with the unit behind."""
         return f"{short(value)} {self.unit}".rstrip()
 
 
@@ -173,50 +189,43 @@ def _medians(
     return {peer: value.median for peer, value in found.items() if value is not None}
 
 
-def _on_redis(
-    scenario: str,
-    metric: str,
-    unit: str = "",
-    *,
-    peers: Sequence[str] = (),
-    less_is_better: bool = True,
-) -> Callable[[Figures], str]:
-    """Return what makes the sentences on one figure of a scenario on Redis.
+@dataclass(frozen=True)
+class Shown:
+    """A figure on Redis that the text compares.
 
-    Args:
-        scenario: Of the suite on Redis.
-        metric: Of the scenario.
+    Attributes:
+        what: Begins the sentences on the figure; empty if the section says it.
         unit: Written behind each figure.
         peers: Who is compared; by default all of the scenario.
         less_is_better: As in ``Compared``.
+        per_cent: The percentile of all values; None: the median of the repetitions.
+        brief: What the figure is called in the summary; empty: it is not in there.
     """
 
-    def sentences(figures: Figures) -> str:
-        found = _medians(figures, scenario, metric, peers or REDIS_PEERS[scenario])
-        return Compared(found, redis.OURS, less_is_better, unit).sentences()
+    what: str
+    scenario: str
+    metric: str
+    unit: str = ""
+    peers: tuple[str, ...] = ()
+    less_is_better: bool = True
+    per_cent: int | None = None
+    brief: str = ""
 
-    return sentences
+    def compared(self, figures: Figures) -> Compared:
+        """Return the figures of all peers."""
+        peers = self.peers or REDIS_PEERS[self.scenario]
+        if self.per_cent is None:
+            found = _medians(figures, self.scenario, self.metric, peers)
+        else:
+            found = _percentiles(
+                figures, self.scenario, self.metric, peers, self.per_cent
+            )
+        return Compared(found, redis.OURS, self.less_is_better, self.unit)
 
-
-def _bullets(parts: Mapping[str, Callable[[Figures], str]]) -> Callable[[Figures], str]:
-    """Return what makes a list with an item for each part, after its introduction."""
-
-    def text(figures: Figures) -> str:
-        return "\n".join(f"* {intro}. {make(figures)}" for intro, make in parts.items())
-
-    return text
-
-
-def _percentile(
-    scenario: str, metric: str, peers: Sequence[str], per_cent: int
-) -> Callable[[Figures], str]:
-    """Return what makes the sentences on a percentile, in milliseconds, on Redis."""
-
-    def sentences(figures: Figures) -> str:
-        found = _percentiles(figures, scenario, metric, peers, per_cent)
-        return Compared(found, redis.OURS, unit="ms").sentences()
-
-    return sentences
+    def sentences(self, figures: Figures) -> str:
+        """Return the sentences of ``Compared``; with a name they are a list's item."""
+        said = self.compared(figures).sentences()
+        return f"* {self.what}. {said}" if self.what else said
 
 
 def _percentiles(
@@ -232,10 +241,160 @@ def _percentiles(
     return found
 
 
-def _starved(scenario: str) -> Callable[[Figures], str]:
-    """Return what names the peers of which some tasks had no turn at all."""
+# ------------------------------------------------------------------ the parts on Redis
 
-    def sentence(figures: Figures) -> str:
+_MOST_WAITERS = waiters_scenario(NUMBERS_OF_WAITERS[-1])
+_WAITING = (redis.BLPOP, *REDIS_LOCKS)
+_FLOORS = (redis.FLOOR, redis.BLPOP, redis.MEMORY)
+
+
+def _turns(what: str, scenario: str, brief: str) -> Shown:
+    return Shown(what, scenario, CYCLES, "turns/s", less_is_better=False, brief=brief)
+
+
+_SECTIONS: dict[str, tuple[Shown, ...]] = {
+    "cycle": (Shown("", "alone", CYCLE, "µs", brief="a cycle of one task alone"),),
+    "own_keys": (
+        Shown(
+            *("", "own-keys", CYCLES, "cycles/s"),
+            less_is_better=False,
+            brief="100 tasks with 100 keys",
+        ),
+    ),
+    "one_key": (
+        _turns(
+            *("50 tasks of one process, nothing to do inside", "one-key"),
+            "50 tasks of a process at one key",
+        ),
+        _turns("50 tasks of one process, 2 ms inside", "one-held-key", "… 2 ms inside"),
+        _turns(
+            *("Four processes of 16 tasks, 2 ms inside", "one-key-processes"),
+            "64 tasks of four processes, 2 ms inside",
+        ),
+    ),
+    "hand_over": (
+        Shown(
+            "Half of the hand-overs take no longer than",
+            *("hand-over", HAND_OVER, "ms"),
+            per_cent=50,
+            brief="hand-over between processes, p50",
+        ),
+        Shown(
+            "95 of 100 take no longer than",
+            *("hand-over", HAND_OVER, "ms"),
+            per_cent=95,
+            brief="… p95",
+        ),
+    ),
+    "fairness": (
+        Shown(
+            "The task furthest from the mean, one process", "one-held-key", SPREAD, "%"
+        ),
+        Shown("The longest wait, one process", "one-held-key", LONGEST_MS, "ms"),
+        Shown(
+            "The task furthest from the mean, four processes",
+            *("one-key-processes", SPREAD, "%"),
+            brief="four processes: the task furthest from the mean",
+        ),
+        Shown(
+            "The longest wait, four processes",
+            *("one-key-processes", LONGEST_MS, "ms"),
+            brief="… the longest wait",
+        ),
+    ),
+    "requests": (
+        Shown("One task alone", "alone", REQUESTS_A_CYCLE),
+        Shown(
+            "Many tasks of one process",
+            *("one-held-key", REQUESTS_A_CYCLE),
+            brief="requests a cycle, 50 tasks of a process",
+        ),
+        Shown(
+            "Four processes",
+            *("one-key-processes", REQUESTS_A_CYCLE),
+            brief="… four processes",
+        ),
+    ),
+    "waiters": (
+        Shown(
+            "Requests a second of 1,000 waiters",
+            *(_MOST_WAITERS, REQUESTS, "", _WAITING),
+            brief="requests a second of 1,000 waiters",
+        ),
+        Shown("Connections", _MOST_WAITERS, CONNECTIONS, "", _WAITING),
+        Shown(
+            "CPU while they wait",
+            *(_MOST_WAITERS, CPU_WHILE_WAITING, "% of a core", _WAITING),
+        ),
+        Shown(
+            "How many of 1,000 get in within 10 s of the release",
+            *(_MOST_WAITERS, SERVED, "", _WAITING),
+            less_is_better=False,
+            brief="… of whom so many get in within 10 s of the release",
+        ),
+        Shown("Until the last of those is in", _MOST_WAITERS, DRAIN, "s", _WAITING),
+    ),
+    "cpu": (
+        Shown(
+            "The clients' part, with keys of their own",
+            *("own-keys", CLIENT_CPU, "µs"),
+            brief="CPU of the client a cycle, 100 tasks with 100 keys",
+        ),
+        Shown(
+            "The clients' part, four processes at one key",
+            *("one-key-processes", CLIENT_CPU, "µs"),
+        ),
+    ),
+    "memory": (
+        Shown(
+            "A waiter, in the client",
+            *(_MOST_WAITERS, MEMORY_OF_WAITER, "kB", REDIS_LOCKS),
+            brief="memory of a waiter, in the client",
+        ),
+        Shown(
+            "A held lock, in the client",
+            *(HELD_MEMORY, MEMORY_OF_HELD, "kB", REDIS_LOCKS),
+            brief="memory of a held lock, in the client",
+        ),
+    ),
+    "readers_and_writers": (
+        _turns("Each task reads nine times of ten: turns", "mixed-tasks", ""),
+        Shown(
+            "… 99 of 100 writers wait no longer than", "mixed-tasks", WRITER_P99, "ms"
+        ),
+        _turns(
+            "45 tasks read and 5 write: turns", "fixed-roles", "45 readers, 5 writers"
+        ),
+        Shown(
+            "… 99 of 100 writers wait no longer than",
+            *("fixed-roles", WRITER_P99, "ms"),
+            brief="… 99 of 100 writers wait no longer than",
+        ),
+    ),
+    "killed": (
+        Shown(
+            "90 of 100 get in no later than",
+            *("killed-holders", LATE, "ms", REDIS_LOCKS),
+            per_cent=90,
+            brief="after a killed holder's lease, p90",
+        ),
+    ),
+}
+
+
+def _section(name: str, figures: Figures) -> str:
+    lines = [shown.sentences(figures) for shown in _SECTIONS[name]]
+    if name == "fairness":
+        lines += _starved(figures)
+    return "\n".join(lines)
+
+
+def _starved(figures: Figures) -> Iterator[str]:
+    """Yield which peers left some tasks without any turn."""
+    for scenario, where in (
+        ("one-held-key", "one process"),
+        ("one-key-processes", "four processes"),
+    ):
         found = []
         for peer in REDIS_PEERS[scenario]:
             try:
@@ -245,115 +404,27 @@ def _starved(scenario: str) -> Callable[[Figures], str]:
             share = 100 * sum(turn == 0 for turn in turns) / len(turns)
             if share:
                 found.append(f"{peer} ({short(share)} %)")
-        return f"{', '.join(found)}." if found else "None."
+        who = ", ".join(found) or "of no peer"
+        yield f"* Tasks that did not get in at all, {where}: {who}."
 
-    return sentence
 
+def _in_short(data: Data) -> str:
+    """Return a table of chosen figures: ours, the best other lock, the better ones."""
+    figures = data.figures("redis")
+    lines = [
+        "| | ours | the best other lock | locks that are better |",
+        "| --- | ---: | ---: | --- |",
+    ]
+    for shown in (each for section in _SECTIONS.values() for each in section):
+        compared = shown.compared(figures).without(_FLOORS)
+        if shown.brief and compared.our_figure is not None:
+            best = next(iter(compared.others().items()), None)
+            better = ", ".join(compared.better()) or "none"
+            ours = compared.with_unit(compared.our_figure)
+            other = f"{compared.with_unit(best[1])} ({best[0]})" if best else ""
+            lines.append(f"| {shown.brief} | {ours} | {other} | {better} |")
+    return "\n".join(lines)
 
-# ------------------------------------------------------------------ the parts on Redis
-
-_MOST_WAITERS = waiters_scenario(NUMBERS_OF_WAITERS[-1])
-_WAITING = (redis.BLPOP, *REDIS_LOCKS)
-
-_ON_REDIS: dict[str, Callable[[Figures], str]] = {
-    "cycle": _on_redis("alone", CYCLE, "µs"),
-    "own_keys": _on_redis("own-keys", CYCLES, "cycles/s", less_is_better=False),
-    "one_key": _bullets(
-        {
-            what: _on_redis(name, CYCLES, "turns/s", less_is_better=False)
-            for name, what in (
-                ("one-key", "50 tasks of one process, nothing to do inside"),
-                ("one-held-key", "50 tasks of one process, 2 ms inside"),
-                ("one-key-processes", "Four processes of 16 tasks, 2 ms inside"),
-            )
-        }
-    ),
-    "hand_over": _bullets(
-        {
-            what: _percentile("hand-over", HAND_OVER, REDIS_PEERS["hand-over"], share)
-            for share, what in (
-                (50, "Half of the hand-overs take no longer than"),
-                (95, "95 of 100 take no longer than"),
-            )
-        }
-    ),
-    "fairness": _bullets(
-        {
-            f"{what}, {where}": make
-            for name, where in (
-                ("one-held-key", "one process"),
-                ("one-key-processes", "four processes"),
-            )
-            for what, make in (
-                ("The task furthest from the mean", _on_redis(name, SPREAD, "%")),
-                ("The longest wait", _on_redis(name, LONGEST_MS, "ms")),
-                ("Tasks that never got in", _starved(name)),
-            )
-        }
-    ),
-    "requests": _bullets(
-        {
-            what: _on_redis(name, REQUESTS_A_CYCLE)
-            for name, what in (
-                ("alone", "One task alone"),
-                ("one-held-key", "Many tasks of one process"),
-                ("one-key-processes", "Four processes"),
-            )
-        }
-    ),
-    "waiters": _bullets(
-        {
-            what: _on_redis(
-                _MOST_WAITERS,
-                metric,
-                unit,
-                peers=_WAITING,
-                less_is_better=metric != SERVED,
-            )
-            for what, metric, unit in (
-                ("Requests a second of 1,000 waiters", REQUESTS, ""),
-                ("Connections", CONNECTIONS, ""),
-                ("CPU while they wait", CPU_WHILE_WAITING, "% of a core"),
-                ("How many of 1,000 get in within 10 s of the release", SERVED, ""),
-                ("Until the last of those is in", DRAIN, "s"),
-            )
-        }
-    ),
-    "cpu": _bullets(
-        {
-            what: _on_redis(name, CLIENT_CPU, "µs")
-            for name, what in (
-                ("own-keys", "The clients' part, with keys of their own"),
-                ("one-key-processes", "The clients' part, four processes at one key"),
-            )
-        }
-    ),
-    "memory": _bullets(
-        {
-            what: _on_redis(name, metric, "kB", peers=REDIS_LOCKS)
-            for what, name, metric in (
-                ("A waiter, in the client", _MOST_WAITERS, MEMORY_OF_WAITER),
-                ("A held lock, in the client", HELD_MEMORY, MEMORY_OF_HELD),
-            )
-        }
-    ),
-    "readers_and_writers": _bullets(
-        {
-            f"{where}, {what}": make
-            for name, where in (
-                ("mixed-tasks", "Each task reads nine times of ten"),
-                ("fixed-roles", "45 tasks read and 5 write"),
-            )
-            for what, make in (
-                ("turns", _on_redis(name, CYCLES, "turns/s", less_is_better=False)),
-                ("wait of 99 of 100 writers", _on_redis(name, WRITER_P99, "ms")),
-            )
-        }
-    ),
-    "killed": _bullets(
-        {"90 of 100": _percentile("killed-holders", LATE, REDIS_LOCKS, 90)}
-    ),
-}
 
 # ------------------------------------------------------------- the parts of all stores
 
@@ -381,6 +452,8 @@ def _surroundings(data: Data) -> str:
 
 
 def _goals(data: Data) -> str:
+    if data.short:
+        return "A short run is not judged."
     found = judged(data)
     everything = [verdict for verdicts in found.values() for verdict in verdicts]
     held = sum(verdict.holds is True for verdict in everything)
@@ -417,7 +490,7 @@ def _hand_over_stores(data: Data) -> str:
         ("MariaDB", "sql", (sql.MARIADB_OURS, sql.GET_LOCK)),
         ("MySQL", "sql", (sql.MYSQL_OURS, sql.MYSQL_GET_LOCK)),
         ("SQLite", "sql", (sql.SQLITE_OURS, sql.SQLITE_FLOOR)),
-        ("Cassandra", "cassandra", (cassandra.OURS, cassandra.NAIVE)),
+        ("Cassandra", "cassandra", (cassandra.OURS, cassandra.WOKEN, cassandra.NAIVE)),
         ("Files", "files", (local.FILE_MUTEX, local.FILE_FLOOR, local.FILELOCK)),
     ):
         figures = data.figures(suite)
@@ -479,6 +552,7 @@ def _cell(value: Summary | None) -> str:
 _OF_ALL: dict[str, Callable[[Data], str]] = {
     "warning": _warning,
     "surroundings": _surroundings,
+    "in_short": _in_short,
     "goals": _goals,
     "stores": _stores,
     "hand_over_stores": _hand_over_stores,

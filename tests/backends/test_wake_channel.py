@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 import anyio
@@ -178,7 +179,8 @@ async def test_a_release_is_not_refused(
         both(mariadb_tables, redis_server.url) as (one, other),
         anyio.create_task_group() as tasks,
     ):
-        steps = one._session.client.store._steps
+        store: Any = one._session.client.store
+        steps = store._steps
 
         def knows_the_queue() -> bool:
             known = steps.known(resource("order", 1))
@@ -191,6 +193,18 @@ async def test_a_release_is_not_refused(
         await entered.wait()
     assert "turn_found" in caplog.text
     assert "swap_retried" not in caplog.text
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_lease_is_renewed_beside_the_channel(
+    mariadb_tables: str, redis_server: RedisServer
+) -> None:
+    async with both(mariadb_tables, redis_server.url) as (one, _):
+        async with one.mutex("order", 1, lease=3.0) as held:
+            renewed = lambda: one.statistics().renewals_sent > 1  # noqa: E731
+            await wait_until(renewed, PATIENCE)
+            held.check()
+        assert not one.statistics().renewals_failed
 
 
 async def test_a_channel_that_goes_and_comes(

@@ -39,7 +39,7 @@ class Reads:
         self.host.call_soon(lambda: read.set_result(self.state))
         return read
 
-    def ring(self, _: Resource, __: float) -> None:
+    def ring(self, _: Resource, __: float, ___: object = None) -> None:
         self.rung += 1
 
     async def were(self, number: int) -> None:

@@ -111,13 +111,13 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
     PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
-    Redis: EVERYWHERE | {"Process"},
-    RedisClient: EVERYWHERE | {"Process"},
-    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
-    RedisRights: EVERYWHERE | {"Process"},
-    RedisTls: EVERYWHERE | {"Process"},
-    RedisPairs: EVERYWHERE - {"Seat"},
-    Sentinel: EVERYWHERE | {"Process"},
+    Redis: EVERYWHERE | {"Process", "Pushed"},
+    RedisClient: EVERYWHERE | {"Process", "Pushed"},
+    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
+    RedisRights: EVERYWHERE | {"Process", "Pushed"},
+    RedisTls: EVERYWHERE | {"Process", "Pushed"},
+    RedisPairs: EVERYWHERE - {"Seat"} | {"Pushed"},
+    Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on all of these loops.

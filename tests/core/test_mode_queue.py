@@ -506,6 +506,17 @@ def test_no_message_is_believed_during_a_request() -> None:
     assert sent(news).claims[0].ticket == "a"
 
 
+def test_after_a_failure_no_message_is_believed() -> None:
+    """Until the next reply: another server may carry on, by another clock."""
+    it, _ = queued("a", "b")
+    assert it.ask() is not None
+    it.failed(1.8, 0.5)
+    assert it.pushed(message("a"), 1.91) is None
+    assert it.wake() is not None
+    it.answered(Waiting(0, None, (), CLOCK + 920_000), 1.92, 1.93, 0.5)
+    assert it.pushed(message("a"), 1.94) is not None
+
+
 def test_the_bound_of_the_newest_reply_counts() -> None:
     """That of the clock itself, if the time of the step was a lower bound."""
     it, _ = queued("a", "b", "c")

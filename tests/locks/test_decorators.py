@@ -204,7 +204,7 @@ async def test_a_value_that_is_no_name(locks: Locks) -> None:
         ("{shop}{order}", "two fields without a text"),
         ("order", "names no parameter"),
         ("", "names no parameter"),
-        ("{oder}", "no parameter oder; it has: order, shop, rest"),
+        ("{orders}", "no parameter orders; it has: order, shop, rest"),
         ("{rest}", "no parameter rest"),
         (42, "template must be"),
     ],

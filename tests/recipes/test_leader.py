@@ -393,6 +393,26 @@ async def test_it_may_be_entered_again_but_not_twice(locks: Locks) -> None:
         return leader.is_leader and leader.fence == held.fence
 
     assert await leader.lead(work)
+    with pytest.raises(NotOwner):
+        await leader.elected()
+
+
+async def test_another_task_waits_for_a_candidate_that_leads(locks: Locks) -> None:
+    leader = locks.leader("scheduler")
+    fences: list[int] = []
+
+    async def wait() -> None:
+        fences.append((await leader.elected()).fence)
+
+    async def work(held: Held) -> int:
+        await wait_until(lambda: bool(fences), 20)
+        return held.fence
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()  # it waits before there is a candidate
+        fence = await leader.lead(work)
+    assert fences == [fence]
 
 
 async def test_what_is_refused(locks: Locks) -> None:

@@ -75,13 +75,17 @@ class Job:
     def interrupt(self) -> None:
         with self._lock:
             if self._ended or self._interrupted:
+                # The traceback of the cancelled task would keep a grant.
+                self.result = None
                 return
             self._interrupted = True
             if self._thread is None:
                 self._delivered = True
             else:
                 set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
-                set_async_exc(ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted))
+                set_async_exc(
+                    ctypes.c_ulong(self._thread), ctypes.py_object(Interrupted)
+                )
 
     def _run(self) -> None:
         # The interrupt may come at each instruction; then this is called once more.
@@ -298,7 +302,7 @@ class Entered:
         await waiting(partial(self._entering.__exit__, exc_type, exc, traceback))
 
     async def _watch(self, grants: tuple[sync.Held, ...]) -> None:
-        while not any(self._is_over(held) for held in grants):
+        while not any(self._is_over(held) for held in grants):  # noqa: ASYNC110 - a thread sets no event
             await asyncio.sleep(LOSS_POLL)
         self._scope.cancel()
 

@@ -15,6 +15,7 @@ ASYNC_ONLY = {
     "Acquisition": "`acquire` returns a Held",
     "Connecting": "`connect` returns a Locks",
     "InTransaction": "see LEFT_OUT",
+    "Synchronized": "see LEFT_OUT",
     "__version__": "of the package",
 }
 
@@ -35,8 +36,12 @@ def test_every_name_is_there() -> None:
     assert set(aio.__all__) - set(sync.__all__) == set(ASYNC_ONLY)
     for name in set(aio.__all__) & set(sync.__all__):
         here, there = getattr(sync, name), getattr(aio, name)
-        derived = here.__module__ == sync.api.__name__ if inspect.isclass(here) else None
-        assert derived or here is there or name in {"connect", "AnyLock", "OnLost"}, name
+        derived = (
+            here.__module__ == sync.api.__name__ if inspect.isclass(here) else None
+        )
+        assert derived or here is there or name in {"connect", "AnyLock", "OnLost"}, (
+            name
+        )
     assert sorted(sync.__all__, key=str.casefold) == sorted(
         set(sync.__all__), key=str.casefold
     )

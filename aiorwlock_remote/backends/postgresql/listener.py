@@ -35,8 +35,9 @@ ROW_CHANNEL = "rwlock_rows"
 CHECK_INTERVAL = 5.0
 """Seconds without a notification after which a request checks the connection."""
 ROW_FIELDS = 3
-PUSHED_FIELDS = 4
-"""Items of a notification after type and id: of a stored row, of a pushed grant."""
+"""Items of a notification about the stored row; the last ones, if it has them."""
+PUSHED_FIELDS = 4 + ROW_FIELDS
+"""Items after type and id of a notification that a grant was pushed."""
 RETRY_INTERVAL = 0.1
 """Seconds until a new attempt at an advisory lock that another session holds."""
 
@@ -157,7 +158,8 @@ class Listener:
             client_id: Id of the client to which notifications are sent.
             on_wake: Called with type and id of a resource that this client may claim,
                 with its stored row, if the notification contains it, and with the grant
-                that was pushed to this client, if it names one.
+                that was pushed to this client, if it names one: then the record in the
+                row is sealed (``pushed_state``).
             on_arrival: Called with type, id and version of a resource that this client
                 holds and that has a new queue entry.
             on_listening: Called with True when the connection listens, False when lost.
@@ -252,8 +254,11 @@ class Listener:
     def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            pushed = _pushed_grant(*news) if len(news) == PUSHED_FIELDS else None
-            found = _stored_row(*news) if len(news) == ROW_FIELDS else None
+            pushed, found = None, None
+            if len(news) == PUSHED_FIELDS:
+                pushed = _pushed_grant(*news[:-ROW_FIELDS])
+            if len(news) >= ROW_FIELDS and news[-2] is not None:
+                found = _stored_row(*news[-ROW_FIELDS:])
         except (ValueError, TypeError, RecursionError):
             # Any session may send anything on the channel.
             return

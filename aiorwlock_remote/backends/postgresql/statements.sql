@@ -166,7 +166,8 @@ json_build_array(:i_kind::varchar, :i_number::integer)
 
 -- A pushed grant: its fence, from when to when it lasts, and the proof that its sender
 -- knows the ticket (``sha256_proof_of`` in `core/pushed.py`). The server has chosen the
--- fence, so that it makes the proof, too.
+-- fence, so that it makes the proof, too. Then the record that is stored now, sealed
+-- with the ticket, if there is room.
 -- name: pushed_news
 json_build_array(
   :i_kind::varchar, :i_number::integer,
@@ -174,7 +175,9 @@ json_build_array(
   encode(sha256(convert_to(
     concat_ws(',', :t_ticket::varchar, :p_since::bigint, :p_expires::bigint, fence),
     'UTF8'
-  )), 'hex')
+  )), 'hex'),
+  :n_version::varchar, :p_record::text,
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
 )
 
 -- name: all_news

@@ -28,11 +28,17 @@ from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
 from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
+from aiorwlock_remote.cas.table_cas import (
+    StoredRow,
+    clock_finding,
+    pushed_state,
+    state_of,
+)
 from aiorwlock_remote.core.commands import Command, Reply, without_push
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import BadRecord, ConfigurationError
@@ -205,16 +211,27 @@ class PostgresqlStore(TableStore):
         if found is not None:
             # If the record is damaged, the waiter's own step reports that.
             with suppress(BadRecord):
-                self._saw(resource, state_of(found))
+                if pushed is None:
+                    self._saw(resource, state_of(found))
+                else:
+                    ticket = self._ticket_in_queue(resource)
+                    self._saw(resource, pushed_state(found, pushed, ticket))
         self._wake(resource, 0.0, pushed)
+
+    def _ticket_in_queue(self, resource: Resource) -> str:
+        """Return the ticket of our own queue entry as we saw it last; "" if none."""
+        known = self._steps.known(resource)
+        if known is None or known.record is None:
+            return ""
+        entry = known.record.entry(self._settings.client_id, Mode.WRITE)
+        return "" if entry is None else entry.ticket
 
     def _on_arrival(self, kind: str, number: int, version: str) -> None:
         self._arrivals_read.arrived(resource_from_row(kind, number), version)
 
     def _on_listening(self, now: bool) -> None:  # noqa: FBT001
         self._listening = now
-        if self._arrivals is not None:
-            self._arrivals.hears = now
+        self._arrivals.hears = now
         for resource in self._waited:
             if now:
                 # A notification sent before the connection listened is lost: look once

@@ -20,7 +20,6 @@ from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
 from aiorwlock_remote.cas import StoredState
-from aiorwlock_remote.cas.arrivals import ArrivalNotices
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
     BorrowedConnections,
@@ -148,10 +147,11 @@ class TableStore(CasLockStore):
         self._time = time
         self._renewals = renewals
         self._renewed = False
-        if Capability.NOTIFIES in self.capabilities:
-            self._arrivals = ArrivalNotices(settings.client_id)
+        # Those that the database itself sends. A channel's are sent by ``_steps``.
+        notifies = Capability.NOTIFIES in self.capabilities
+        self._notified = self._arrivals if notifies else None
         self._row_plans: InFlight = InFlight()
-        self._cas = TableCas(executor, event_loop.clock, time, self._arrivals)
+        self._cas = TableCas(executor, event_loop.clock, time, self._notified)
         self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
         self._watcher = self._poller(self._cas, self._cas.load)
         self._purge_due = EveryNth(PURGE_EVERY)
@@ -325,7 +325,7 @@ class TableStore(CasLockStore):
     ) -> TableCas:
         send = self.executor_type(loop, source, self._driver).ask_all
         executor = BatchingExecutor(send, thread.call_soon)
-        return TableCas(executor, thread.clock, self._time, self._arrivals)
+        return TableCas(executor, thread.clock, self._time, self._notified)
 
     def _renewer_of(
         self,

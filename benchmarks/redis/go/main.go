@@ -29,6 +29,10 @@ type job struct {
 	Seconds float64
 }
 
+// With NoLoopTracking rueidislock is faster, but loses a wake-up now and then when one
+// process takes turns fast, and stands still: in 5 of 24 runs of half a second.
+var turns = map[string]bool{"hold_each": true, "take_turns": true, "time_cycles": true}
+
 // As DRAIN_TIMEOUT in harness/worker.py.
 const drainSeconds = 35.0
 
@@ -67,7 +71,7 @@ func main() {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{address.Host}},
 		KeyMajority:    1, // one server
-		NoLoopTracking: true,
+		NoLoopTracking: !turns[todo.Kind],
 		KeyValidity:    seconds(todo.Lease),
 	})
 	must(err)

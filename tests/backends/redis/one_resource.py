@@ -120,9 +120,21 @@ def _acquire(
     gate: str = GATE,
     more: int = 0,
     lock_delay: int = 0,
+    push: bool = False,
+    confirms: bool = False,
+    following: Claim | None = None,
 ) -> Acquire:
     claims = tuple(Claim(t, lease, lock_delay=lock_delay) for t in tickets)
-    return Acquire(claims, mode, client_id=gate, may_queue=True, more=more)
+    return Acquire(
+        claims,
+        mode,
+        client_id=gate,
+        may_queue=True,
+        more=more,
+        push=push,
+        confirms=confirms,
+        following=following,
+    )
 
 
 def granted(reply: object) -> Granted:

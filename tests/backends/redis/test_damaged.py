@@ -45,7 +45,7 @@ ASKS = [
 DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
 DEFAULTS = {  # of fields that mean something when they are empty
     *("number", "barred_until", "admit_upto", "admit_until", "turns"),
-    *("upgraded", "endings", "upgrader", "places", "keep"),
+    *("upgraded", "pushed", "endings", "upgrader", "places", "keep"),
 }
 NOT_READ = {"created", "updated"}  # by a step
 
@@ -64,7 +64,7 @@ class Scene:
         if mode is READ:
             desk.read(two)
         if queued:
-            desk.write("other-writer", gate="othergate")
+            desk.write("other-writer", gate="othergate", push=True)
             desk.read("other-reader", gate="othergate")
             if mode is READ:
                 desk.do(
@@ -73,6 +73,8 @@ class Scene:
             later = int(time.time() * 1e6) + 10**9
             more = ("endings", "5,abc,forced", "turns", "3", "admit_until", str(later))
             desk.ask("HSET", desk.state, *more)
+            if mode is WRITE:
+                desk.ask("HSET", desk.state, "pushed", desk.fields()["last"])
         fence = int(desk.fields()["last"])
         self.commands: list[Command] = [
             *ASKS,

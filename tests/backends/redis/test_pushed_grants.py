@@ -1,0 +1,328 @@
+"""Grants that a script pushes: what is stored, what the message says, who believes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import hiredis
+import pytest
+
+from aiorwlock_remote.backends.redis.codec import encode, pushed_in
+from aiorwlock_remote.backends.redis.keys import wake_channel
+from aiorwlock_remote.backends.redis.options import options_of
+from aiorwlock_remote.backends.redis.scripts import LEAVE
+from aiorwlock_remote.backends.redis.store import RedisStore, WakeupDispatcher
+from aiorwlock_remote.core.commands import (
+    Claim,
+    NotHeld,
+    Release,
+    Renew,
+    Waiting,
+)
+from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.pushed import PushedGrant, proof_of
+
+from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.ports import StoreSettings
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+from tests.backends.redis.differential import Wire, edited
+from tests.backends.redis.one_resource import LEASE, SECOND, Desk, granted
+from tests.backends.redis.rights import rules
+from tests.servers.redis import RedisServer
+
+OTHER = "othergate"
+WINDOW = 100_000
+
+
+class Subscriber:
+    """What the client ``OTHER`` hears."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._wire = Wire(server.port)
+        self._wire.ask([("SUBSCRIBE", wake_channel(OTHER))])
+
+    def hear(self) -> bytes:
+        """Return the next message."""
+        _, _, payload = self._wire.take()
+        return bytes(payload)
+
+    def heard_before(self, server: RedisServer, mark: bytes) -> list[bytes]:
+        """Return the messages that came before one that is sent now."""
+        server.ask("PUBLISH", wake_channel(OTHER), mark)
+        return list(iter(self.hear, mark))
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+@pytest.fixture
+def other(fresh_redis: RedisServer) -> Iterator[Subscriber]:
+    subscriber = Subscriber(fresh_redis)
+    yield subscriber
+    subscriber.close()
+
+
+def waits(desk: Desk, ticket: str, gate: str = OTHER, **options: Any) -> None:
+    """A writer of another process gets an entry with its ticket."""
+    assert isinstance(desk.write(ticket, gate=gate, push=True, **options), Waiting)
+
+
+def test_the_message_and_what_is_stored(desk: Desk, other: Subscriber) -> None:
+    granted(desk.write("mine"))
+    waits(desk, "theirs")
+    desk.release("mine")
+    assert not desk.rung
+    record = desk.look().record
+    (grant,) = record.grants
+    assert (grant.ticket, record.pushed) == ("theirs", True)
+    assert grant.expires == grant.since + WINDOW
+    assert desk.fields()["pushed"] == str(grant.fence)
+    assert record.queue[0].ticket == "theirs"
+    assert record.queue[0].lease == LEASE
+    assert desk.ask("GET", desk.seat) == b"theirs,%d" % (grant.since // SECOND)
+    assert desk.ask("PEXPIRETIME", desk.seat) == -(-grant.expires // 1000)
+    key, _, text = other.hear().rpartition(b" ")
+    assert key == desk.seat.encode()
+    assert text.startswith(b"%d,%d,%d," % (grant.since, grant.expires, grant.fence))
+    told = pushed_in(text)
+    assert told == PushedGrant.of(grant)
+    assert told.proves("theirs")
+    assert b"theirs" not in text
+
+
+def test_the_caller_is_told_in_the_answer(desk: Desk) -> None:
+    granted(desk.write("first"))
+    desk.write("second", push=True)
+    desk.release("first")
+    (grant,) = desk.look().record.grants
+    assert grant.ticket == "second"
+    assert (desk.rung, desk.pushed) == (True, PushedGrant.of(grant))
+
+
+def test_the_confirmation(desk: Desk, other: Subscriber) -> None:
+    granted(desk.write("mine"))
+    waits(desk, "theirs", more=1)
+    desk.release("mine")
+    following = Claim("after", LEASE)
+    reply = granted(
+        desk.write("theirs", gate=OTHER, confirms=True, more=1, following=following)
+    )
+    assert reply.placed
+    assert reply.grants[0].expires == reply.now + LEASE
+    record = desk.look().record
+    assert not record.pushed
+    assert "pushed" not in desk.fields()
+    (entry,) = record.queue
+    assert (entry.ticket, entry.lease) == ("after", LEASE)
+    late = desk.write("long-gone", gate="late", confirms=True)
+    assert isinstance(late, NotHeld)
+    assert len(desk.look().record.queue) == 1
+
+
+def test_a_waiting_reply_says_the_servers_time(desk: Desk) -> None:
+    granted(desk.write("mine"))
+    before, _ = desk.ask("TIME")
+    reply = desk.write("theirs", gate=OTHER)
+    assert isinstance(reply, Waiting)
+    assert 0 <= reply.now - int(before) * SECOND < 10 * SECOND
+
+
+def test_who_does_not_listen_is_passed_over(desk: Desk, other: Subscriber) -> None:
+    """What was pushed to it is taken back in the same step, and its ticket forgotten."""
+    granted(desk.write("mine"))
+    waits(desk, "deaf", gate="deafgate")
+    waits(desk, "theirs")
+    desk.release("mine")
+    record = desk.look().record
+    assert [g.ticket for g in record.grants] == ["theirs"]
+    assert [p.ticket for p in record.queue] == ["", "theirs"]
+    told = pushed_in(other.hear().rpartition(b" ")[2])
+    assert told is not None
+    assert told.fence == record.last
+    desk.release("theirs")
+    assert desk.look().record.grants == ()
+
+
+def test_nobody_listens(desk: Desk) -> None:
+    """The lock is free, and the next that asks gets it; no record is left behind."""
+    granted(desk.write("mine"))
+    waits(desk, "deaf", gate="deafgate")
+    desk.release("mine")
+    record = desk.look().record
+    assert (record.grants, record.pushed, record.seat) == ((), False, None)
+    assert desk.ask("EXISTS", desk.seat) == 0
+    assert "writer" not in desk.fields()
+    granted(desk.write("next"))
+
+
+RIGHTS = ("hset", "set")
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_grant_that_was_not_stored_is_not_told(
+    fresh_redis: RedisServer, right: str
+) -> None:
+    """A step is refused in its middle: its client must not enter by a message."""
+    assert not _told_without(fresh_redis, right, LEAVE.text)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_told_first_it_would_be(fresh_redis: RedisServer, right: str) -> None:
+    """The meta-check of the one above."""
+    text = edited(LEAVE.text, "      save.write(nil)\n", "")
+    assert _told_without(fresh_redis, right, text)
+
+
+def _told_without(server: RedisServer, right: str, script: str) -> list[bytes]:
+    desk, other = Desk(server), Subscriber(server)
+    try:
+        granted(desk.write("mine"))
+        waits(desk, "theirs")
+        server.ask("ACL", "SETUSER", "locks", *rules(), f"-{right}")
+        wire = Wire(server.port)
+        wire.ask([("AUTH", "locks", "password")])
+        _, args = encode(desk.keys, Release("mine"), "ourgate")
+        (refused,) = wire.ask([("EVAL", script, *args)])
+        wire.close()
+        assert isinstance(refused, hiredis.ReplyError), refused
+        return [
+            text
+            for text in other.heard_before(server, b"mark")
+            if pushed_in(text.rpartition(b" ")[2])
+        ]
+    finally:
+        server.ask("ACL", "DELUSER", "locks")
+        other.close()
+        desk.close()
+
+
+# ------------------------------------------------------------ other versions
+
+
+def test_an_older_version_reads_an_entry_with_a_claim(desk: Desk) -> None:
+    """To it the claim is a part of the text about the waiting process."""
+    granted(desk.write("mine"))
+    waits(desk, "theirs")
+    (stored,) = desk.ask("HVALS", desk.queue)
+    who = stored.decode().split(",", 6)[-1]
+    assert re.fullmatch(r'\["[^\x00-\x1f]*\]', who)
+    assert desk.look().record.queue[0].who.host == ""
+
+
+def test_the_mark_of_an_older_writers_phase_is_stale(desk: Desk) -> None:
+    """An older version granted the lock, and left the field as it was."""
+    granted(desk.write("mine"))
+    fence = int(desk.fields()["last"])
+    desk.ask("HSET", desk.state, "pushed", fence - 1)
+    assert not desk.look().record.pushed
+    waits(desk, "theirs")
+    assert not desk.look().record.pushed
+    assert "pushed" not in desk.fields()
+
+
+@pytest.mark.parametrize("ticket", ['a"b', "a\\b"])
+def test_a_ticket_that_json_would_escape_is_not_stored(desk: Desk, ticket: str) -> None:
+    """Only a user's own can be such a one. It is woken as usual."""
+    granted(desk.write("mine"))
+    waits(desk, ticket)
+    desk.write("next", gate=OTHER, more=1, push=True, following=Claim(ticket, LEASE))
+    assert [p.ticket for p in desk.look().record.queue] == ["next"]
+    desk.do(Renew((("mine", LEASE),)))
+
+
+@pytest.mark.parametrize("lease", ["0", "9" * 20])
+def test_a_damaged_claim_is_refused(desk: Desk, lease: str) -> None:
+    granted(desk.write("mine"))
+    waits(desk, "theirs")
+    field, stored = desk.ask("HGETALL", desk.queue)
+    damaged = stored.replace(b",%d," % LEASE, b",%s," % lease.encode())
+    assert damaged != stored
+    desk.ask("HSET", desk.queue, field, damaged)
+    before = desk.fields()
+    with pytest.raises(hiredis.ReplyError, match=r"^BADRECORD .*w:othergate"):
+        desk.release("mine")
+    assert desk.fields() == before
+    assert desk.ask("HGET", desk.queue, field) == damaged
+
+
+# ------------------------------------------------------------------ messages
+
+KEY = "mutex_locks/order,7"
+TOLD = PushedGrant(3, 1, 2, proof_of("ticket", 1, 2, 3))
+TEXT = f"1,2,3,{TOLD.proof}"
+
+
+def heard(payload: bytes, key: str = KEY) -> list[PushedGrant | None]:
+    """Return what a watched resource's waiters are told by this message."""
+    calls: list[PushedGrant | None] = []
+
+    def wake(_: Resource, seconds: float, pushed: PushedGrant | None = None) -> None:
+        assert seconds == 0
+        calls.append(pushed)
+
+    dispatcher = WakeupDispatcher(0, wake)
+    dispatcher.watch(resource("order", 7), (key.encode(),))
+    dispatcher.message(b"rwlock.wake/g", payload)
+    return calls
+
+
+def test_a_message_with_a_pushed_grant() -> None:
+    assert heard(f"{KEY} {TEXT}".encode()) == [TOLD]
+
+
+def test_a_plain_message() -> None:
+    assert heard(KEY.encode()) == [None]
+
+
+def test_a_key_that_ends_like_a_pushed_grant() -> None:
+    """The whole text is compared first."""
+    key = f"{KEY} {TEXT}"
+    assert heard(key.encode(), key) == [None]
+    assert heard(f"{key} {TEXT}".encode(), key) == [TOLD]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "1,2,3", f"{TEXT},", f"{TEXT}\n", f" {TEXT}", TEXT.upper()),
+        *(f"-{TEXT}", f"1,2,{TEXT}", "1,2,3," + "g" * 40, "1" * 18 + TEXT[1:]),
+        *("¹,2,3," + "0" * 40, "1,2,3," + "0" * 39),
+    ],
+)
+def test_odd_text_behind_the_key_is_nothing(text: str) -> None:
+    """As any message about a key that is not watched."""
+    assert heard(f"{KEY} {text}".encode()) == []
+    assert heard(text.encode()) == []
+    assert heard(b"\xff " + text.encode()) == []
+
+
+def test_a_pushed_grant_of_another_key_is_nothing() -> None:
+    assert heard(f"mutex_locks/order,8 {TEXT}".encode()) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("url", "min_replicas", "pushes"),
+    [
+        ("redis://h", 0, True),
+        ("redis+sentinel://h/primary", 0, True),
+        ("redis+cluster://h", 0, False),
+        ("redis://h", 1, False),
+    ],
+)
+async def test_which_servers_push(url: str, min_replicas: int, pushes: bool) -> None:
+    """No replica has what a message says, and in a cluster a slot may move."""
+    settings = StoreSettings("g", min_replicas=min_replicas)
+    options = options_of(parse(url), connect_timeout=1, min_replicas=min_replicas)
+    store = RedisStore(options, current_event_loop(), print, settings)
+    assert store.pace.pushes is pushes
+
+
+def test_a_pushed_grant_is_written_once(desk: Desk, other: Subscriber) -> None:
+    """TIME, HMGET, GET, HGETALL, ZCARD; two HSET, SET; PUBLISH."""
+    granted(desk.write("mine"))
+    waits(desk, "theirs")
+    assert desk.calls(Release("mine")) == 9
+    assert desk.look().record.pushed
