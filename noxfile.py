@@ -193,6 +193,13 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def pushed_grants(session: nox.Session) -> None:
+    """Hand one lock over while messages and processes fail: ``-- URL [GRANTS]``."""
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.faults.pushed_grants", *session.posargs)
+
+
+@nox.session
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 

@@ -592,7 +592,7 @@ class HeldState:
         )
 
     async def leave(self, *, quietly: bool) -> None:
-        """Release the grant as its body ends; see ``ReleasesBody``."""
+        """Release the grant at the end of its body; see ``ReleasesBody``."""
         if quietly:
             # Without waiting: a wait that is cancelled would hide the body's error.
             self.give_back()

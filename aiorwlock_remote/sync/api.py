@@ -27,6 +27,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
+from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
 from aiorwlock_remote.sync.twins import (
     HeldTwin,
@@ -84,7 +85,7 @@ class OptionArgs(TypedDict, total=False):
 
 
 def connect(
-    store: str | Backend,
+    store: str | Backend | Client,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
@@ -100,9 +101,11 @@ def connect(
     is interrupted, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-            or a ``Backend`` around an async client of your own, which forked child
-            processes cannot use.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            an async client of your own, which forked child processes cannot use: of
+            redis-py or valkey-py, an ``AsyncEngine``, a pool of asyncpg or
+            python-oracledb, a session of Cassandra; or a ``Backend`` around a client,
+            which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.

@@ -59,6 +59,7 @@ from aiorwlock_remote.recipes.mutex_set import MutexSet as AsyncMutexSet
 from aiorwlock_remote.recipes.occupancy import Occupancies as AsyncOccupancies
 from aiorwlock_remote.recipes.occupancy import Occupancy as AsyncOccupancy
 from aiorwlock_remote.recipes.row_lock.lock import RowLock as AsyncRowLock
+from aiorwlock_remote.registry import Client
 from aiorwlock_remote.sync.background import Background
 from aiorwlock_remote.sync.twins import (
     HeldTwin,
@@ -157,6 +158,10 @@ CLASSES = (
 LEFT_OUT = {
     "Held.guard": "a function and no awaitable: see HeldTwin",
     "Locks.aclose": "`close`: see LocksTwin",
+    "Locks.lead": "its work is a coroutine function",
+    "Locks.leader": "its callbacks and its task are the loop's",
+    "Locks.once": "its job is a coroutine function",
+    "Locks.synchronized": "decorates coroutine functions",
     "Mutex.in_transaction": "the transaction's connection is another loop's",
     "WriterLock.in_transaction": "the same",
     "Occupancies.occupied": "decorates coroutine functions",

@@ -15,6 +15,7 @@ ASYNC_ONLY = {
     "Acquisition": "`acquire` returns a Held",
     "Connecting": "`connect` returns a Locks",
     "InTransaction": "see LEFT_OUT",
+    "Synchronized": "see LEFT_OUT",
     "__version__": "of the package",
 }
 
