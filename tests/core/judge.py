@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiorwlock_remote.core import codec
+from aiorwlock_remote.core import codec, transition
 from aiorwlock_remote.core.admission import may_enter
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
+    Claim,
     Command,
     Downgrade,
     Granted,
     Refused,
     Release,
     Released,
+    Renew,
     Upgrade,
     Waiting,
     Withdraw,
@@ -36,6 +38,8 @@ class Judge:
         """``strict_calls``: all clients are fair, so that every call must be due."""
         self._strict_calls = strict_calls
         self._phases: dict[int, Mode] = {}
+        self._pushable: dict[str, Claim] = {}
+        self._turns = 0
         self._asked: dict[tuple[str, Mode], int] = {}
 
     def look(
@@ -54,6 +58,7 @@ class Judge:
         self.the_seat(before, seat, command, step)
         self.places(before, command, step.record, now)
         self.calls(before, step, now)
+        self.pushes(before, seat, command, step, now)
         self.storage(before, step)
         self.answer(command, step)
         self.a_reason_to_wait(command, step, now)
@@ -69,8 +74,8 @@ class Judge:
         """A new phase has a greater fence than all before; only readers are joined."""
         for grant in set(after.grants) - set(before.grants):
             known = [g for g in before.grants if g.ticket == grant.ticket]
-            if any(_same(g, grant) for g in known):
-                continue  # renewed
+            if any(_same(before, g, grant) for g in known):
+                continue  # renewed or confirmed
             highest = max(self._phases, default=0)
             if grant.fence > highest:
                 self._phases[grant.fence] = grant.mode
@@ -87,17 +92,28 @@ class Judge:
         after: Doorman,
         now: int,
     ) -> None:
-        """A grant existed before, still ours and alive, or the command asked for it."""
+        """A grant existed before, still ours and alive, or the command asked for it, or
+        it was pushed. A confirmed one counts anew from the command that confirms it.
+        """
         ours = seat is not None and seat.value == before.seat
         asked = claims(command)
         old = {g.ticket: g for g in before.grants if ours and not g.dead(now)}
+        confirms = isinstance(command, Acquire) and command.confirms
         for grant in after.grants:
-            if grant.ticket in old and _same(old[grant.ticket], grant):
+            was = old.get(grant.ticket)
+            if was is not None and _same(before, was, grant):
+                if grant.since != was.since:
+                    assert grant.ticket in asked, "confirmed by nobody"
+                    ends = _ends(asked[grant.ticket], now)
+                    assert grant.expires == (ends and max(ends, was.expires or 0))
+                    assert grant.since == now
                 continue
+            if after.pushed:
+                continue  # see ``pushes``
             assert grant.ticket in asked, "a grant out of nothing"
+            assert not confirms, "a confirmation grants anew"
             claim = asked[grant.ticket]
-            ends = None if claim.lease is None else now + claim.lease
-            assert (grant.since, grant.expires) == (now, ends)
+            assert (grant.since, grant.expires) == (now, _ends(claim, now))
 
     def nothing_gets_lost(
         self,
@@ -172,6 +188,87 @@ class Judge:
                 if may_enter(step.record, place, Policy.FAIR, now):
                     assert place.claim_until is not None, "a wake-up is lost"
 
+    def pushes(
+        self,
+        before: Doorman,
+        seat: MutexRecord | None,
+        command: Command,
+        step: Step,
+        now: int,
+    ) -> None:
+        """An entry's claim is granted once, for one window, and the entry stays.
+
+        If nobody confirms the grant, no write phase ends. Tickets of waiters that left
+        are not pushed.
+        """
+        after, pushed = step.record, step.pushed
+        for ask in acquires(command):
+            if ask.push:
+                self._pushable[ask.claims[0].ticket] = ask.claims[0]
+            if ask.following is not None:
+                self._pushable[ask.following.ticket] = ask.following
+        if isinstance(command, Withdraw):
+            for ticket in command.tickets:
+                self._pushable.pop(ticket, None)
+        vacated = seat is None or seat.value != before.seat or step.seat is None
+        if vacated or any(g.dead(now) for g in before.grants):
+            self._turns = 0
+        self._turns += pushed is not None
+        assert self._turns <= transition.MAX_LOCAL_TURNS, (
+            "the mutex record is never vacated"
+        )
+        if pushed is not None:
+            self._new_push(after, step, pushed, now)
+        if after.pushed:
+            self._still_pushed(before, after, pushed)
+        if before.pushed and not _uses(command, before.grants[0].ticket):
+            self._unconfirmed(before, command, after, now)
+
+    def _new_push(self, after: Doorman, step: Step, pushed: Grant, now: int) -> None:
+        claim = self._pushable.pop(pushed.ticket, None)
+        assert claim is not None, "a ticket is pushed that was pushed before, or left"
+        assert claim.lease is not None
+        assert not claim.lock_delay
+        assert after.pushed
+        assert after.grants == (pushed,)
+        (entry,) = [p for p in after.queue if p.ticket == pushed.ticket]
+        assert step.wakes == (entry.client_id,)
+        window = min(entry.claim_window, claim.lease)
+        assert (pushed.since, pushed.expires) == (now, now + window)
+
+    def _still_pushed(
+        self, before: Doorman, after: Doorman, pushed: Grant | None
+    ) -> None:
+        (grant,) = after.grants
+        assert grant.mode is Mode.WRITE
+        assert pushed == grant or (before.pushed and before.grants == after.grants)
+        for entry in after.queue:
+            if entry.ticket == grant.ticket:
+                assert entry.claim_until == grant.expires, "offered anew"
+
+    def _unconfirmed(
+        self, before: Doorman, command: Command, after: Doorman, now: int
+    ) -> None:
+        grant = before.grants[0]
+        if after.grant(grant.ticket) is not None:
+            return
+        assert not any(p.ticket == grant.ticket for p in after.queue)
+        number = {p.number: p for p in after.queue}
+        waits = [
+            p
+            for p in before.queue
+            if p.mode is Mode.WRITE
+            and p.number in number
+            and p.ticket != grant.ticket
+            and not p.missed_claim(now)
+        ]
+        if waits:
+            assert after.admit_upto <= before.admit_upto, "it was no write phase"
+        if isinstance(command, Withdraw) and grant.ticket in command.tickets:
+            for p in before.queue:
+                if p.ticket == grant.ticket and p.number in number:
+                    assert number[p.number].claim_until != p.claim_until
+
     def storage(self, before: Doorman, step: Step) -> None:
         """A stored doorman is read back equal; an unchanged one is the same object."""
         assert codec.loads(codec.dumps(step.record)) == step.record
@@ -190,7 +287,9 @@ class Judge:
         if moves and isinstance(reply, Granted):
             assert [g.ticket for g in reply.grants] == [*claims(command)], "one for two"
         if isinstance(command, Release) and command.ticket not in claims(command):
-            assert command.mode is not None or after.grant(command.ticket) is None
+            # Pushed: an entry had the ticket, because an old acquire came again.
+            ours = command.mode is not None or step.pushed is not None
+            assert ours or after.grant(command.ticket) is None
         if isinstance(reply, Withdrawn) and isinstance(command, Withdraw):
             assert not any(after.grant(ticket) for ticket in command.tickets)
 
@@ -209,5 +308,23 @@ class Judge:
             ), "kept out by nobody"
 
 
-def _same(old: Grant, new: Grant) -> bool:
-    return replace(old, expires=new.expires) == new
+def _same(before: Doorman, old: Grant, new: Grant) -> bool:
+    since = new.since if before.pushed else old.since
+    return replace(old, expires=new.expires, since=since) == new
+
+
+def _ends(claim: Claim, now: int) -> int | None:
+    return None if claim.lease is None else now + claim.lease
+
+
+def _uses(command: Command, ticket: str) -> bool:
+    """Return whether a command shows that the holder of this ticket uses its grant."""
+    match command:
+        case Acquire():
+            return any(claim.ticket == ticket for claim in command.claims)
+        case Release() | Downgrade() | Upgrade() | Adopt():
+            return command.ticket == ticket
+        case Renew():
+            return ticket in dict(command.tickets)
+        case _:
+            return False

@@ -25,7 +25,7 @@ from aiorwlock_remote.core.commands import (
     Upgrade,
     Withdraw,
 )
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.doorman import Doorman, MutexRecord, QueueEntry
 from aiorwlock_remote.core.ticket import Mode, Policy
 from tests.core.world import LEASES, MS, SECOND, World
 
@@ -37,6 +37,8 @@ KINDS = (
     *("ask", "release", "access") * 3,
     *("withdraw", "renew", "downgrade", "upgrade", "adopt", "echo", "send", "deliver")
     * 2,
+    *("hear", "crowd", "give_back") * 3,
+    "confirm",
     *("depart", "depart", "depart", "force", "other_mode", "illegal"),
     *("steal", "vanish", "flush"),
 )
@@ -93,8 +95,10 @@ class Machine(World):
         mine = [t for t, who in self.waiting.items() if who == (gate, mode)]
         asked = tuple(Claim(t, 10 * SECOND) for t in mine)
         asked += tuple(self.claim(event.pick) for _ in range(fresh))
-        more = len(asked) - 1 if mode is Mode.WRITE else 0
-        asked = asked[:1] if mode is Mode.WRITE else asked
+        writes = mode is Mode.WRITE
+        more = len(asked) - 1 if writes else 0
+        following = asked[1] if more and event.pick % 5 else None
+        asked = asked[:1] if writes else asked
         may_queue = fresh == 0 or event.pick % 4 > 0
         if may_queue:
             self.waiting |= {c.ticket: (gate, mode) for c in asked}
@@ -106,12 +110,35 @@ class Machine(World):
             may_queue=may_queue,
             more=more if may_queue else 0,
             max_waiters=3 if event.pick == 11 else None,
+            push=writes and may_queue and event.pick % 5 > 0,
+            following=following if may_queue else None,
         )
 
     def _acquire(self, event: Event) -> None:
         mode = Mode.WRITE if event.pick % 2 else Mode.READ
         fresh = 1 if mode is Mode.WRITE else 1 + event.pick // 8
         self._act(event, self._ask_for(event, GATES[event.gate], mode, fresh))
+
+    def _crowd(self, event: Event) -> None:
+        """Writers of all clients wait, and each holder leaves to one of them."""
+        for _ in range(1 + event.pick % 6):
+            for gate in GATES:
+                fresh = 0 if self._waits((gate, Mode.WRITE)) else 1
+                command = self._ask_for(event, gate, Mode.WRITE, fresh)
+                self._act(event._replace(heard=True), command)
+            for grant in (self.record or Doorman()).grants[:1]:
+                self.waiting.pop(grant.ticket, None)
+                self._act(event, Release(grant.ticket))
+
+    def _give_back(self, event: Event) -> None:
+        """A task leaves whose ticket its client's entry has, or that was pushed it."""
+        mine = [place for place in self._queue() if place.ticket]
+        if mine:
+            place = mine[event.pick % len(mine)]
+            self.waiting.pop(place.ticket, None)
+            keep = event.pick % 4 > 0
+            command = Withdraw(place.client_id, place.mode, (place.ticket,), keep=keep)
+            self._act(event, command)
 
     def _carried(self, event: Event) -> tuple[Acquire, ...]:
         gate = GATES[event.gate]
@@ -216,6 +243,48 @@ class Machine(World):
     def _deliver(self, event: Event) -> None:
         if self.post:
             self._act(event, self.post.pop(event.pick % len(self.post)))
+
+    def _hear(self, event: Event) -> None:
+        """A client hears of a pushed grant, soon, late or again, and uses it."""
+        if not self.messages:
+            return
+        gate, grant = self.messages[-1 - event.pick % len(self.messages)]
+        who = gate, Mode.WRITE
+        if self.waiting.get(grant.ticket) != who or grant.dead(self.now):
+            return  # a plain wake-up: its task has left, or it comes too late
+        del self.waiting[grant.ticket]
+        self.believed[grant.ticket] = grant
+        others = self._ask_for(event, gate, Mode.WRITE, 0) if self._waits(who) else None
+        confirmation = Acquire(
+            (Claim(grant.ticket, 10 * SECOND),),
+            Mode.WRITE,
+            client_id=gate,
+            may_queue=True,
+            more=0 if others is None else 1 + others.more,
+            push=True,
+            following=None if others is None else others.claims[0],
+            confirms=True,
+        )
+        if event.pick % 4:
+            self._act(event, confirmation)
+        else:
+            self.post.append(confirmation)
+
+    def _waits(self, who: tuple[str, Mode]) -> bool:
+        return who in self.waiting.values()
+
+    def _queue(self) -> tuple[QueueEntry, ...]:
+        return (self.record or Doorman()).queue
+
+    def _confirm(self, event: Event) -> None:
+        """Confirm a ticket of the client's, pushed or not."""
+        claim = Claim(self._chosen(event), SECOND)
+        owners = [p.client_id for p in self._queue() if p.ticket == claim.ticket]
+        gate = (*owners, GATES[event.gate])[0]
+        confirmation = Acquire(
+            (claim,), Mode.WRITE, client_id=gate, may_queue=True, confirms=True
+        )
+        self._act(event, confirmation)
 
     # -------------------------------------------------------- the seat and the rest
 

@@ -62,6 +62,8 @@ def gives_up(command: Command, seat: MutexRecord) -> bool:
             return seat.ticket in command.tickets
         case Renew():
             return seat.ticket in dict(command.tickets)
+        case Acquire():
+            return command.confirms and seat.ticket == command.claims[0].ticket
         case Downgrade() | Upgrade() | Adopt():
             return seat.ticket in (command.ticket, command.claim.ticket)
         case ForceRelease():

@@ -14,6 +14,7 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Claim,
     Granted,
+    NotHeld,
     Release,
     Released,
     Waiting,
@@ -47,6 +48,8 @@ class Ending:
         self._order = count()
         self._agenda: list[tuple[int, int, Who, str]] = []
         self._missing = set(machine.waiting)
+        self._told: dict[Who, str] = {}
+        self.entered_by_message = 0
 
     def play(self, within: int) -> None:
         """Run until all tickets that waited at the beginning have been granted."""
@@ -80,15 +83,32 @@ class Ending:
         if not tickets:
             return
         self.asks[who] += 1
-        self._do(self._acquire(who, tickets))
+        self._do(self._acquire(who, tickets, confirms=self._heard(who, tickets[0])))
 
-    def _acquire(self, who: Who, tickets: list[str]) -> Acquire:
+    def _heard(self, who: Who, ticket: str) -> bool:
+        """Return whether a client has entered by a message, and now confirms it."""
+        heard = who in self._told and self._told.pop(who) == ticket
+        if heard:
+            self.entered_by_message += 1
+        return heard
+
+    def _acquire(
+        self, who: Who, tickets: list[str], *, confirms: bool = False
+    ) -> Acquire:
         gate, mode = who
         asked = tickets if mode is Mode.READ else tickets[:1]
         claims = tuple(Claim(t, 20 * SECOND) for t in asked)
         more = len(tickets) - len(asked)
         return Acquire(
-            claims, mode, Policy.FAIR, client_id=gate, may_queue=True, more=more
+            claims,
+            mode,
+            Policy.FAIR,
+            client_id=gate,
+            may_queue=True,
+            more=more,
+            push=mode is Mode.WRITE,
+            following=Claim(tickets[1], 20 * SECOND) if more else None,
+            confirms=confirms,
         )
 
     def _leave(self, who: Who, ticket: str) -> None:
@@ -110,10 +130,14 @@ class Ending:
                 for grant in answer.grants:
                     self._served(who, grant.ticket)
                 self._plan(ROUND_TRIP, who)
+            elif isinstance(answer, NotHeld):
+                self._plan(0, who)  # it came too late: the task has lost its lock
             else:
                 assert isinstance(answer, Waiting)
                 told = POLL if answer.retry_after is None else answer.retry_after
                 self._plan(min(POLL, told) + ROUND_TRIP, who)
+        if step.pushed is not None and not self._deaf:
+            self._told[step.wakes[0], Mode.WRITE] = step.pushed.ticket
         for gate in () if self._deaf else step.wakes:
             for mode in Mode:
                 self._plan(ROUND_TRIP, (gate, mode))

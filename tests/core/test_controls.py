@@ -5,7 +5,7 @@ Each control breaks one rule. The same histories pass with nothing broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -41,8 +41,18 @@ from tests.core.machine import POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND, Transition
 
+FEW_TURNS = 3
 sound = transition.transition
 CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_turns() -> Iterator[None]:
+    """So few that the histories are long enough to exceed them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transition, "MAX_LOCAL_TURNS", FEW_TURNS)
+        patch.setattr(admission, "MAX_LOCAL_TURNS", FEW_TURNS)
+        yield
 
 
 def tell(law: Transition = sound, *, to_the_end: bool = False) -> None:
@@ -278,7 +288,63 @@ def kept(door: Doorman) -> MutexRecord | None:
     return None if door.seat is None else MutexRecord(door.seat, door.ends)
 
 
-INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
+# ------------------------------------------------------------------ pushed grants
+
+unoffered, to_writer, asked = (
+    admission._unoffered,
+    admission._offer_to_writer,
+    transition.acquire,
+)
+
+
+def an_unconfirmed_end_is_a_phase(door: Doorman, gone: tuple[Grant, ...]) -> Doorman:
+    """A pushed grant that nobody confirmed ends as if somebody had written."""
+    for grant in gone:
+        door = mutex_record.without_claim(door, grant.ticket)
+    return without(replace(door, pushed=False) if gone else door, gone)
+
+
+def a_confirmation_asks(
+    door: Doorman, cmd: Acquire, at: StepContext
+) -> tuple[Doorman, transition.AcquireReply]:
+    """A confirmation that comes too late is granted anew, or queues."""
+    return asked(door, replace(cmd, confirms=False), at)
+
+
+def the_pushed_entry_is_unoffered(
+    door: Doorman, now: int, offered: Iterable[QueueEntry]
+) -> Doorman:
+    """The entry of a pushed grant is offered the resource once more."""
+    after = unoffered(replace(door, pushed=False), now, offered)
+    return replace(after, pushed=door.pushed)
+
+
+def the_entry_goes(
+    door: Doorman, now: int, floor: int | None
+) -> tuple[Doorman, tuple[str, ...]]:
+    """The entry is dropped with the push: a lost message costs its client its turn."""
+    door, woken = to_writer(door, now, floor)
+    if door.pushed:
+        queue = tuple(p for p in door.queue if p.ticket != door.grants[0].ticket)
+        door = replace(door, queue=queue)
+    return door, woken
+
+
+def nobody_is_told(
+    door: Doorman, now: int, floor: int | None
+) -> tuple[Doorman, tuple[str, ...]]:
+    """A grant is pushed without a message."""
+    door, woken = to_writer(door, now, floor)
+    return door, () if door.pushed else woken
+
+
+def kept_as_pushed(expires: int | None, lease: int | None, now: int) -> int | None:
+    """A confirmed grant still ends with its window."""
+    del lease, now
+    return expires
+
+
+INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     "a reader ignores the writer": ((transition, "may_enter", readers_see_no_writer),),
     "the fence is raised by writers alone": (
         (transition, "_enter", writers_alone_raise_the_fence),
@@ -311,6 +377,34 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
         (QueueEntry, "missed_claim", lambda _place, _now: False),
     ),
     "nobody is called": ((transition, "offer", lambda door, *_rest: (door, ())),),
+    "a ticket is pushed twice": (
+        (mutex_record, "without_claim", lambda door, _ticket: door),
+        (transition, "without_claim", lambda door, _ticket: door),
+    ),
+    "an unconfirmed end is a phase": (
+        (mutex_record, "drop_grants", an_unconfirmed_end_is_a_phase),
+        (transition, "drop_grants", an_unconfirmed_end_is_a_phase),
+    ),
+    "a confirmation grants anew": ((transition, "acquire", a_confirmation_asks),),
+    "a confirmed grant ends with its window": (
+        (transition, "_longer", kept_as_pushed),
+    ),
+    "pushes without end": ((admission, "MAX_LOCAL_TURNS", 10**9),),
+    "the pushed entry is unoffered": (
+        (admission, "_unoffered", the_pushed_entry_is_unoffered),
+    ),
+    "the pushed entry goes": ((admission, "_offer_to_writer", the_entry_goes),),
+    "a pushed grant is not told": ((admission, "_offer_to_writer", nobody_is_told),),
+    "a withdrawal gives nothing back": (
+        (transition, "_unpushed", mutex_record.without_claim),
+    ),
+    "the ticket of a waiter that left is pushed": (
+        (transition, "_unpushed", lambda door, _ticket: door),
+    ),
+    "a pushed grant lasts its whole lease": ((admission, "min", max),),
+    "a lock delay is pushed": (
+        (Claim, "may_be_pushed", property(lambda claim: claim.lease is not None)),
+    ),
     "the seat is never vacated": (
         (
             transition,
@@ -325,7 +419,7 @@ INSIDE: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
 def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine finds the fault."""
     for owner, name, broken in INSIDE[fault]:
-        monkeypatch.setattr(owner, name, broken)
+        monkeypatch.setattr(owner, name, broken, raising=name != "min")
     with pytest.raises(AssertionError):
         tell()
 

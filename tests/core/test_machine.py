@@ -46,7 +46,9 @@ def test_from_any_state_every_fair_waiter_is_served(
     machine = Machine([Policy.FAIR])
     machine.run(story)
     waiters = len(machine.waiting)
-    Ending(machine, deaf=deaf).play(within=(10 + 3 * waiters) * SECOND)
+    ending = Ending(machine, deaf=deaf)
+    ending.play(within=(10 + 3 * waiters) * SECOND)
+    assert not (deaf and ending.entered_by_message)
 
 
 @settings(max_examples=many(100))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiorwlock_remote.core.commands import (
+    Acquire,
     Adopt,
     Claim,
     Command,
     Downgrade,
     Granted,
+    NotHeld,
     Release,
     Released,
     Reply,
@@ -54,6 +56,7 @@ class World:
         self.register = Register()
         self.sent: list[Command] = []
         self.post: list[Command] = []
+        self.messages: list[tuple[str, Grant]] = []
         self.tickets = 0
 
     def step(self, command: Command) -> Step:
@@ -67,6 +70,8 @@ class World:
         step = self._do(self.record, seat, command)
         self._judge.look(before, seat, command, step, self.now)
         self.record, self.seat = step.record, step.seat
+        if step.pushed is not None:
+            self.messages.append((step.wakes[0], step.pushed))
         self.sent.append(command)
         self._repeat(command, step)
         return step
@@ -84,6 +89,8 @@ class World:
             for grant in answer.grants if isinstance(answer, Granted) else ():
                 self.believed[grant.ticket] = grant
                 self.waiting.pop(grant.ticket, None)
+        if isinstance(command, Acquire) and isinstance(reply, NotHeld):
+            self.believed.pop(command.claims[0].ticket, None)
         if isinstance(command, Release):
             self.believed.pop(command.ticket, None)
         match command:

@@ -48,7 +48,7 @@ class Messages:
 
     def pass_on(self) -> None:
         """Let wake-ups pass from now on, and wake the client once."""
-        self.link.hear = lambda pushed, tell: tell(pushed)
+        self.link.hear = None
         self.tell(None)
 
     def _keep(self, message: PushedGrant | None, tell: Tell) -> None:
@@ -219,7 +219,7 @@ class PushedCases(Cases):
             def stop(message: PushedGrant | None, tell: Tell) -> None:
                 tell(message)
                 if message is not None:
-                    link.hear = lambda pushed, tell: tell(pushed)
+                    link.hear = None
                     time.sleep(window_of(message))
 
             link.hear = stop
@@ -243,10 +243,10 @@ class PushedCases(Cases):
             link.fate = cut_confirmations
             link.renewals_fail = True
             await first.leave()
-            await second.inside()
-            assert isinstance(await second.gone(), LockLost)
-            assert third.waits
+            held = await second.inside()
             await third.inside()
+            assert not held.valid
+            assert isinstance(await second.gone(), LockLost)
 
     async def test_a_renewal_confirms(self) -> None:
         """If the confirmation is lost, the renewal in the background extends the
