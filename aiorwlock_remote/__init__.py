@@ -47,6 +47,7 @@ from aiorwlock_remote.locks.lock import (
     OptionArgs,
     ReaderLock,
     RWLock,
+    Synchronized,
     WriterLock,
 )
 from aiorwlock_remote.locks.multi import Multi
@@ -100,6 +101,7 @@ __all__ = [
     "ResourceId",
     "StaleFence",
     "Statistics",
+    "Synchronized",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",

@@ -4,28 +4,18 @@
 
 Start it several times. If you stop the process that works (Ctrl-C), another one goes on
 at once; if you kill it (``kill -9``), another one goes on when its lease has run out.
+While the store is out of reach, all of them stand by.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from random import uniform
-from typing import Any
 
 import anyio
 
-from aiorwlock_remote import (
-    AcquireUncertain,
-    BackendUnavailable,
-    Held,
-    LockLost,
-    Locks,
-    connect,
-)
-
-Work = Callable[[Held], Awaitable[Any]]
+from aiorwlock_remote import Held, connect
+from aiorwlock_remote.recipes import Leader
 
 LOCKS_URL = os.environ.get("LOCKS_URL", "sqlite:///locks.db")
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
@@ -39,29 +29,16 @@ async def work(held: Held) -> None:
         await anyio.sleep(0.05)
 
 
-async def lead(locks: Locks, work: Work) -> Any:  # noqa: ANN401 - of any work
-    """Wait for the lock, then work; begin again after each outage of the store.
-
-    An outage that is longer than the lease ends the grant, and then the request for the
-    next one fails. All other errors, also of the work, are raised.
-    """
-    lock = locks.mutex("job", "cleanup")
-    while True:
-        print(f"{os.getpid()}: waits", flush=True)
-        try:
-            # No timeout: a process that stands by waits for as long as another works.
-            async with lock.acquire(reason="cleanup") as held:
-                return await work(held)
-        except (LockLost, BackendUnavailable, AcquireUncertain) as exc:
-            print(f"{os.getpid()}: stands by, {exc}", flush=True)
-            # At random times, so that the processes do not all come back at once.
-            await anyio.sleep(uniform(0.5, 1.5))
+def stands_by(_: Leader) -> None:
+    """Say that this process leads no longer."""
+    print(f"{os.getpid()}: stands by", flush=True)
 
 
 async def main() -> None:
     """Open the locks and stand by; an error of the work ends the program."""
     async with connect(LOCKS_URL, lease=2) as locks:
-        await lead(locks, work)
+        print(f"{os.getpid()}: waits", flush=True)
+        await locks.lead("cleanup", work, on_deposed=stands_by)
 
 
 if __name__ == "__main__":

@@ -227,6 +227,8 @@ def _left_out(item: pytest.Item) -> bool:
     name = item.nodeid
     if chosen.is_left_out(item):
         return True
+    if item.get_closest_marker("of_today") and not chosen.any_is():
+        return True
     only = item.get_closest_marker("only_on")
     on_a_loop = "anyio_backend" in getattr(item, "fixturenames", [])
     if only is not None and on_a_loop and not is_on(only.args[0], name):
@@ -248,8 +250,10 @@ def _is_anothers_case(item: pytest.Item) -> bool:
     test = parametrized.partition("[")[0]
     if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
-    loops = turn_of(cases, test)
-    return in_turn is not None and not any(is_on(loop, item.nodeid) for loop in loops)
+    if in_turn is None:
+        return False
+    loops = turn_of(cases, test, *in_turn.args[1:])
+    return not any(is_on(loop, item.nodeid) for loop in loops)
 
 
 def pytest_collection_modifyitems(

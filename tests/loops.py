@@ -14,6 +14,7 @@ LOOPS = (
 )
 
 IN_TURN = ("asyncio", "trio")
+ALL_IN_TURN = ("asyncio", "uvloop", "trio")
 ON_ALL = ("Cancellation",)
 """Parts of the names of cases that each loop must show for every store."""
 ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
@@ -36,11 +37,11 @@ def is_on(loop: str, name: str) -> bool:
     return f"[{loop}" in name or f"-{loop}" in name
 
 
-def turn_of(cases: str, test: str) -> frozenset[str]:
-    """The loops of a case in a suite whose cases run on asyncio and trio in turn."""
+def turn_of(cases: str, test: str, loops: tuple[str, ...] = IN_TURN) -> frozenset[str]:
+    """The loops of a case in a suite whose cases run on these loops in turn."""
     if ALL_TURNS or any(part in cases for part in ON_ALL):
-        return frozenset(IN_TURN)
-    return frozenset({IN_TURN[crc32(f"{cases}::{test}".encode()) % len(IN_TURN)]})
+        return frozenset(loops)
+    return frozenset({loops[crc32(f"{cases}::{test}".encode()) % len(loops)]})
 
 
 def is_in_share(cases: str, test: str, share: tuple[int, int]) -> bool:

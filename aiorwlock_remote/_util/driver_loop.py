@@ -153,15 +153,14 @@ class _Loop(asyncio.SelectorEventLoop):
             transport.abort()
 
 
-class ThreadLoop(DriverLoop):
-    """Driver loop in a thread of its own, which the constructor starts.
+class BackgroundLoop:
+    """An asyncio loop in a thread of its own, which the constructor starts.
 
     After ``end``, functions passed to ``spawn`` are dropped without an error. Raises
     ``BackendUnavailable`` or ``Unsupported`` if no thread can be started.
     """
 
-    def __init__(self, home: CallerLoop, name: str) -> None:
-        self._home = home
+    def __init__(self, name: str) -> None:
         self._loop = _Loop()
         self._last: Callable[[], object] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -181,11 +180,9 @@ class ThreadLoop(DriverLoop):
         except RuntimeError:  # the loop is closed
             return
 
-    def tell(self, function: Callable[..., object], *args: object) -> None:
-        self._home.call_soon(function, *args)
-
-    async def stop(self) -> None:
-        await anyio.to_thread.run_sync(self.end)
+    def is_alive(self) -> bool:
+        """Return whether the loop's thread runs; False in a forked child process."""
+        return self._thread.is_alive()
 
     def end(self, last: Callable[[], object] | None = None) -> None:
         """Stop the loop, and block until its thread has ended.
@@ -233,6 +230,20 @@ class ThreadLoop(DriverLoop):
         self._loop.abort()
         # One more turn, in which the aborted transports call ``connection_lost``.
         await asyncio.sleep(0)
+
+
+class ThreadLoop(BackgroundLoop, DriverLoop):
+    """Driver loop in a thread of its own; ``home``: the loop of its caller."""
+
+    def __init__(self, home: CallerLoop, name: str) -> None:
+        self._home = home
+        super().__init__(name)
+
+    def tell(self, function: Callable[..., object], *args: object) -> None:
+        self._home.call_soon(function, *args)
+
+    async def stop(self) -> None:
+        await anyio.to_thread.run_sync(self.end)
 
 
 def check_asyncio(what: str, scheme: str) -> None:

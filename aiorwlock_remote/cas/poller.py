@@ -18,7 +18,7 @@ from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import EventLoop, WakeCallback
+from aiorwlock_remote.ports import EventLoop
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -38,11 +38,14 @@ class PollIntervals:
 
     ``near`` is the limit while this process is the next in the queue, ``far`` while
     others are before it. The store's claim window must be longer than two such pauses,
-    each with its random addition.
+    each with its random addition. ``hinted`` is every pause while hints come over a
+    channel (``connect(wake=…)``), as short as the claim window demands: a client
+    without the channel may release the lock, too.
     """
 
     near: float = 0.06
     far: float = 0.25
+    hinted: float = 0.2
 
 
 @dataclass(slots=True)
@@ -55,6 +58,9 @@ class _PolledResource:
     seen: object = None
     # The reason of the last wake-up, and when that was.
     woken: tuple[object, float] = (None, 0.0)
+    # A hint has caused the read that is under way, or came during it.
+    hinted: bool = True
+    again: bool = False
 
 
 class StatePoller:
@@ -73,8 +79,9 @@ class StatePoller:
         saw: Callable[[Resource, StoredState], object],
         client_id: str,
         loop: EventLoop,
-        wake: WakeCallback,
+        wake: Callable[[Resource, float], object],
         intervals: PollIntervals,
+        on_missed: Callable[[], object],
     ) -> None:
         """Create a poller; the polling task starts with the first ``watch``.
 
@@ -86,9 +93,14 @@ class StatePoller:
             loop: Runs the polling task; all callbacks are called in it.
             wake: Called as ``wake(resource, 0.0)`` when the client may claim.
             intervals: The longest pauses between two reads of a resource.
+            on_missed: Called if a read of the usual pace finds the turn of this client,
+                although hints come.
         """
+        self.hints_come: bool = False
+        """Whether hints of other clients come: then reads are seldom."""
         self._intervals = intervals
-        self._read = read
+        self._on_missed = on_missed
+        self.read: Callable[[Resource], Pending[StoredState]] = read
         self._now_of = now_of
         self._saw = saw
         self._client_id = client_id
@@ -109,6 +121,24 @@ class StatePoller:
 
     def unwatch(self, resource: Resource) -> None:
         self._watched.pop(resource, None)
+
+    def look_now(self, resource: Resource) -> bool:
+        """Read the resource at once, because of a hint; False if it is not watched."""
+        watch = self._watched.get(resource)
+        if watch is None:
+            return False
+        if watch.due is None:
+            watch.again = True  # the read under way may be older than the hint
+        else:
+            watch.hinted = True
+            self._look(resource, watch)
+        return True
+
+    def look_at_all(self) -> None:
+        """Read all resources at once: hints may have been lost."""
+        for resource, watch in self._watched.items():
+            watch.pause = SHORTEST_PAUSE
+            self.look_now(resource)
 
     def close(self) -> None:
         """Stop watching all resources, and let the polling task end."""
@@ -137,7 +167,7 @@ class StatePoller:
 
     def _look(self, resource: Resource, watch: _PolledResource) -> None:
         watch.due = None
-        self._read(resource).add_done_callback(partial(self._looked, resource, watch))
+        self.read(resource).add_done_callback(partial(self._looked, resource, watch))
 
     def _looked(
         self, resource: Resource, watch: _PolledResource, read: Pending[StoredState]
@@ -152,7 +182,16 @@ class StatePoller:
             state = read.result()
             self._saw(resource, state)
             longest, aimed = self._judge(resource, watch, state)
+        watch.hinted = False
+        if self._watched.get(resource) is not watch:
+            return
+        if watch.again:
+            watch.again, watch.hinted = False, True
+            self._look(resource, watch)
+            return
         watch.pause = min(watch.pause * PAUSE_GROWTH, longest)
+        if self.hints_come:
+            watch.pause = self._intervals.hinted
         pause = max(watch.pause, len(self._watched) / MAX_READS_PER_SECOND)
         watch.due = self._clock.now() + min(aimed, uniform(0.75, 1.25) * pause)
         if self._changed is not None:
@@ -198,5 +237,7 @@ class StatePoller:
                         client_id=self._client_id,
                         pause=watch.pause,
                     )
+                if self.hints_come and not watch.hinted:
+                    self._on_missed()
                 self._wake(resource, 0.0)
         return longest, aimed

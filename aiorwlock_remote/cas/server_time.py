@@ -25,6 +25,21 @@ what steps take on this link. A request refused as late was not carried out and 
 will be. (A request that came in time and then waits for a row may still be carried out
 later; the sum above holds for it too, since it counts from when it was sent.)
 
+A pushed grant (``core/pushed.py``) is written by the client that leaves. Others may
+judge it as expired when the server's clock shows its end, as any lease; its own client
+stops to believe when *its* upper bound on that clock reaches the end. So both bounds
+are needed again:
+
+* The client's upper bound cannot be the ``least`` of its step: the server's clock may
+  have been ahead of that, and the client would believe for up to the slack longer than
+  the server honours the grant, beside the next holder. Replies tell what the server's
+  clock showed in the answer to the request (``TableStepper``), read after the request
+  was sent: from there on the clock cannot have run further than the time since.
+* The window counts from ``least``, and the server's clock may be ahead by the slack
+  when the record is written. So the slack is added to the window as well
+  (``with_longer_push``): else nothing would be left of a short one, and the waiter
+  would have to ask.
+
 If the first answer to a grant was lost and a later request finds the grant, its age is
 the server's clock in the later answer minus the grant's ``since``. Both err on the safe
 side: the holder stops too early rather than too late.
@@ -35,6 +50,8 @@ from __future__ import annotations
 import threading
 
 from aiorwlock_remote.core.commands import Claim, Command, Renew, map_claims
+from aiorwlock_remote.core.doorman import MutexRecord
+from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.value import replace, value
 
 MIN_SLACK = 100_000
@@ -109,3 +126,20 @@ def with_longer_leases(command: Command, slack: int) -> Command:
         return claim if lease is None else replace(claim, lease=lease + slack)
 
     return map_claims(command, longer)
+
+
+def with_longer_push(step: Step, slack: int) -> Step:
+    """Return the step with ``slack`` microseconds added to the grant that it pushes."""
+    pushed = step.pushed
+    if pushed is None or pushed.expires is None or step.seat is None:
+        return step
+    longer = replace(pushed, expires=pushed.expires + slack)
+    queue = tuple(
+        replace(entry, claim_until=longer.expires)
+        if entry.ticket == longer.ticket
+        else entry
+        for entry in step.record.queue
+    )
+    record = replace(step.record, grants=(longer,), queue=queue)
+    seat = MutexRecord(step.seat.value, longer.expires)
+    return replace(step, record=record, seat=seat, pushed=longer)

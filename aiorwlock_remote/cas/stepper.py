@@ -10,7 +10,8 @@ from functools import partial
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasContention, CasStore, StoredState
-from aiorwlock_remote.cas.server_time import with_longer_leases
+from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
+from aiorwlock_remote.cas.server_time import with_longer_leases, with_longer_push
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -20,12 +21,14 @@ from aiorwlock_remote.core.commands import (
     Downgrade,
     Granted,
     IllegalCommand,
+    Refused,
     Release,
     Released,
     Renew,
     Renewed,
     Reply,
     Upgrade,
+    Waiting,
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman, Grant, MutexRecord
@@ -152,6 +155,9 @@ class CasStepper:
                 meanwhile, or with None to continue from the state that the refusal
                 returned.
         """
+        self.arrivals: ArrivalNotices | None = None
+        """Set if clients can be hinted to over a channel: then the process that enters
+        is told when another one joins the queue."""
         self._cas = cas
         self._wakes = wakes
         self._pause = pause
@@ -241,6 +247,7 @@ class CasStepper:
             step = transition(
                 state.record, state.seat, command, at.now, at.floor, at.wall
             )
+            step = with_longer_push(step, at.slack)
         except IllegalCommand as exc:
             # The remembered state may be outdated: the command may be legal after all.
             if queue.fresh:
@@ -252,14 +259,16 @@ class CasStepper:
             self._failed_by_defect(queue, exc)
             return
         same = step.record is (state.record or UNUSED_DOORMAN)
-        same = same and _stored_value(step.seat) == _stored_value(state.seat)
+        stays = _stored_value(step.seat) == _stored_value(state.seat)
+        same = same and stays
+        record = step.record if stays else self._turned(step)
         queue.sent = at.sent
         # A lost swap that can still happen starts from this very version. A swap that
         # changes nothing but the version makes sure that the store refuses it.
         if not same or (queue.fresh and queue.lost):
             try:
                 swapped = self._cas.swap(
-                    queue.resource, state, step.record, step.seat, at, step.wakes
+                    queue.resource, state, record, step.seat, at, step.wakes
                 )
             except Exception as exc:  # noqa: BLE001 - handed to the caller
                 self._failed_by_defect(queue, exc)
@@ -269,6 +278,12 @@ class CasStepper:
             self._done(queue, step.reply, step)
         else:
             self._load(queue)
+
+    def _turned(self, step: Step) -> Doorman:
+        if self.arrivals is None:
+            return step.record
+        to = None if step.pushed is None else step.wakes[0]
+        return self.arrivals.turned(step.record, to)
 
     def _load(self, queue: CommandQueue) -> None:
         self._cas.load(queue.resource).add_done_callback(partial(self._loaded, queue))
@@ -312,6 +327,12 @@ class CasStepper:
             queue.settle(state)
             record = None if queue.seen is None else queue.seen.record
             self._done(queue, with_stored_fences(step, record), step)
+            if self.arrivals is not None and is_new_entry_only(
+                state.record, step.record
+            ):
+                holder = self.arrivals.behind(step.record)
+                if holder is not None:
+                    self._wakes(queue.resource, (holder,))
             return
         queue.fresh = queue.seen is not None
         queue.refusals += 1
@@ -429,14 +450,17 @@ def with_stored_fences(step: Step, record: Doorman | None) -> Reply:
 
 def map_granted(reply: Reply, change: Callable[[Granted], Granted]) -> Reply:
     """Return the reply with each ``Granted`` in it replaced by ``change(granted)``."""
-    if isinstance(reply, Granted):
+    return map_answers(
+        reply, lambda answer: change(answer) if isinstance(answer, Granted) else answer
+    )
+
+
+def map_answers(reply: Reply, change: Callable[[Answer], Answer]) -> Reply:
+    """Return the reply with each answer to an acquire replaced by ``change``'s."""
+    if isinstance(reply, Granted | Waiting | Refused):
         return change(reply)
     if isinstance(reply, Released) and reply.then:
-        then: tuple[Answer, ...] = tuple(
-            change(entry) if isinstance(entry, Granted) else entry
-            for entry in reply.then
-        )
-        return replace(reply, then=then)
+        return replace(reply, then=tuple(change(answer) for answer in reply.then))
     return reply
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import CasStore, StoredState, newer_state
+from aiorwlock_remote.cas.arrivals import ArrivalNotices
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
 from aiorwlock_remote.cas.stepper import CasStepper
 from aiorwlock_remote.core.commands import Command, Reply
 from aiorwlock_remote.core.names import Resource, resource_from_row
 from aiorwlock_remote.core.timing import PollPolicy
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BackendUnavailable, BadRecord, LockError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
+    WAKE_CHANNEL,
     Capability,
     EventLoop,
+    HintChannel,
     Snapshot,
     StoreSettings,
     WakeCallback,
@@ -57,6 +61,64 @@ class CasLockStore(ABC):
         self._event_loop = event_loop
         self._wake = wake
         self._settings = settings
+        self._channel: HintChannel | None = None
+        self._channel_tried = anyio.Event()
+        self._channel_error: Exception | None = None
+        self._arrivals = ArrivalNotices(settings.client_id)
+        self._read_for_arrival: set[Resource] = set()
+
+    def connections(self) -> dict[str, str]:
+        if self._channel is None:
+            return {}
+        state = "open" if self._watcher.hints_come else "lost: waiters poll"
+        return {WAKE_CHANNEL: f"{state} ({self._channel.where})"}
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        self._channel = connect()
+        self._steps.arrivals = self._arrivals
+        self.capabilities |= Capability.NOTIFIES
+        # Without a limit of its own a channel that is away would cost the store's.
+        with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
+            await self._channel_tried.wait()
+        error = self._channel_error
+        if isinstance(error, LockError) and not isinstance(error, BackendUnavailable):
+            raise error
+
+    def channel_changed(self, error: Exception | None) -> None:
+        if self._channel is None:  # closed
+            return
+        works, where = error is None, self._channel.where
+        before, self._watcher.hints_come = self._watcher.hints_come, works
+        self._arrivals.hears = works
+        first, self._channel_error = not self._channel_tried.is_set(), error
+        self._channel_tried.set()
+        if works == before and not first:
+            return
+        if error is not None:
+            why = str(error)
+            log_event(self._log, "wake_channel_lost", server=where, error=why)
+        else:
+            level = logging.DEBUG if first else logging.INFO
+            log_event(self._log, "wake_channel_back", level, server=where)
+        self._watcher.look_at_all()
+
+    def hinted(self, kind: str, number: int) -> None:
+        resource = resource_from_row(kind, number)
+        if self._watcher.look_now(resource):
+            return
+        # Another process has joined the queue of what this one holds. If the release
+        # did not start from the present state, its first swap would be refused, while
+        # others wait (test_wake_channel.py: test_a_release_is_not_refused).
+        known = self._steps.known(resource)
+        if known is None or known.seat is None or resource in self._read_for_arrival:
+            return
+        self._read_for_arrival.add(resource)
+        self._watcher.read(resource).add_done_callback(partial(self._arrived, resource))
+
+    def _arrived(self, resource: Resource, read: Pending[StoredState]) -> None:
+        self._read_for_arrival.discard(resource)
+        if read.error is None:  # else the release finds out by itself
+            self._saw(resource, read.result())
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         return self._steps.step(resource, command)
@@ -78,6 +140,7 @@ class CasLockStore(ABC):
             self._event_loop,
             self._wake,
             self.looks,
+            self._hint_missed,
         )
 
     def _saw(self, resource: Resource, state: StoredState) -> None:
@@ -113,10 +176,22 @@ class CasLockStore(ABC):
         while unanswered := self._steps.unanswered():
             for resource in unanswered:
                 await self._steps.answered(resource)
+        # Only now: the last releases sent hints.
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.aclose()
+
+    def _hint_missed(self) -> None:
+        if self._channel is not None:
+            self._channel.check()
 
     def _wake_clients(self, resource: Resource, client_ids: tuple[str, ...]) -> None:
-        if self._settings.client_id in client_ids:
+        own = self._settings.client_id
+        if own in client_ids:
             self._wake(resource, 0.0)
+        others = [client_id for client_id in client_ids if client_id != own]
+        if others and self._channel is not None:
+            self._channel.hint(resource, others)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         async def after() -> None:

@@ -40,18 +40,20 @@ from typing import Protocol
 from aiorwlock_remote._util.pending import Pending, map_pending
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.cas import StepTimes, StoredState
+from aiorwlock_remote.cas.arrivals import ArrivalNotices, is_new_entry_only
 from aiorwlock_remote.cas.backoff import CasBackoff, Later
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.stepper import (
     CasStepper,
     CommandQueue,
     WakeClients,
-    map_granted,
+    map_answers,
 )
 from aiorwlock_remote.core.codec import dumps, loads
-from aiorwlock_remote.core.commands import Command, Granted, Reply
+from aiorwlock_remote.core.commands import Answer, Command, Granted, Reply, Waiting
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant, seal, unseal
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import MICROS, micros
 from aiorwlock_remote.core.value import replace, value
@@ -80,9 +82,6 @@ UNCONTENDED_AFTER = 8
 """So many swaps in a row by one process make a refusal of the next one unlikely."""
 CLOCK_TOLERANCE = 1.0
 """Difference of two clocks, in seconds, from which on ``rwlock doctor`` reports it."""
-NOTIFIED_CLIENT_FIELD = "ear"
-"""Field of the stored record: id of the client to notify of new queue entries."""
-MAX_CLIENT_ID_LENGTH = 32
 Values = Mapping[str, object]
 NO_RESOURCE_VALUES: Values = {
     "i_kind": "%",  # the encoding of names never yields this text
@@ -151,6 +150,25 @@ def state_of(found: StoredRow) -> StoredState:
     if found.record is not None:
         record = load_record(found.record, found.created or "")
     mark = VersionMark(found.version, found.ticket, found.since, micros_of(found.now))
+    return StoredState(record, seat, mark, mark.now)
+
+
+def pushed_state(found: StoredRow, grant: PushedGrant, ticket: str) -> StoredState:
+    """Return the state that a swap stored when it pushed ``grant`` to this ticket.
+
+    ``found.record`` is the sealed record, as the swap's ``p_record``.
+
+    Raises:
+        BadRecord: The record cannot be read, or was not sealed with this ticket.
+    """
+    text = unseal(found.record or "", ticket, found.version or "")
+    if text is None:
+        raise BadRecord(what="the record in a message is not sealed with our ticket")
+    record = load_record(f"{grant.fence}{text}", "")
+    if record.seat is None:
+        raise BadRecord(what="the record in a message has no mutex record")
+    seat = MutexRecord(record.seat)
+    mark = VersionMark(found.version, *seat_columns(seat), micros_of(found.now))
     return StoredState(record, seat, mark, mark.now)
 
 
@@ -272,56 +290,6 @@ class StatementExecutor(Protocol):
         """
 
 
-class ArrivalNotices:
-    """Decides which client is notified when a queue entry is added to a held resource.
-
-    A new queue entry is a new version, so a holder that knows only the older version
-    would be refused when it releases, and others would wait for its second attempt. So
-    a process that listens for notifications writes its client id into the record when
-    it becomes the holder, and a process that adds a queue entry notifies that client.
-    Notices are hints: a lost one costs time only.
-
-    ``hears`` says whether this process listens; any thread may set it.
-    """
-
-    def __init__(self, client_id: str) -> None:
-        self.hears: bool = False
-        self._client_id = client_id
-
-    def turned(self, record: Doorman) -> Doorman:
-        """Return the record with this client as the one to notify, if it listens.
-
-        Called when a step changes the mutex record. The former holder's client id is
-        always removed
-        (test_arrivals.py: test_who_cannot_be_told_takes_the_last_ones_away).
-        """
-        listens = self.hears and record.grants
-        ours = ((NOTIFIED_CLIENT_FIELD, self._client_id),) if listens else ()
-        if not ours and not record.extra:
-            return record
-        others = tuple(e for e in record.extra if e[0] != NOTIFIED_CLIENT_FIELD)
-        return replace(record, extra=others + ours)
-
-    def behind(self, record: Doorman) -> str | None:
-        """Return the id of the client to notify when we join the queue, or None.
-
-        ``record``: the doorman with our new queue entry.
-        """
-        other = dict(record.extra).get(NOTIFIED_CLIENT_FIELD)
-        if not isinstance(other, str) or not other.isalnum() or not other.isascii():
-            return None
-        if len(other) > MAX_CLIENT_ID_LENGTH or other == self._client_id:
-            return None
-        return other
-
-
-def is_new_entry_only(before: Doorman | None, after: Doorman) -> bool:
-    """Return True if the resource is held and a step only added a queue entry."""
-    if before is None or after.number == before.number:
-        return False
-    return bool(after.grants) and after.grants == before.grants
-
-
 def may_skip_fsync(
     before: Doorman | None, after: Doorman, *, stays: bool, leaves: bool
 ) -> bool:
@@ -337,6 +305,13 @@ def may_skip_fsync(
     if leaves:
         expiries = [grant.expires for grant in before.grants]
         return bool(expiries) and None not in expiries
+    if after.pushed and after.last != before.last:
+        # If a crash undoes it, the grant before is held again until its lease ends, and
+        # by then the client has stopped to believe in the pushed one, whose
+        # confirmation finds nothing.
+        ends = [grant.expires for grant in (*before.grants, *after.grants)]
+        *earlier, last = [0 if end is None else end for end in ends]
+        return bool(earlier) and min(earlier) >= last
     return stays and after.grants == before.grants and after.last == before.last
 
 
@@ -357,9 +332,12 @@ class TableCas:
             clock: The local clock.
             time: Bounds of the server's clock, shared by the whole process.
             arrivals: Set if the executor can send notifications, else None. Swaps then
-                have more parameters: ``wakes`` (ids of clients that may claim), ``ear``
-                (id of the client to notify of a new queue entry), ``lazily`` (a server
-                crash may undo the swap) and ``calm`` (a refusal is unlikely).
+                have more parameters: ``wakes`` (ids of clients that may claim),
+                ``secret`` (the record has tickets of waiting clients), ``ear`` (id of
+                the client to notify of a new queue entry), ``lazily`` (a server crash
+                may undo the swap) and ``calm`` (a refusal is unlikely). If the client
+                in ``wakes`` is pushed a grant, also ``p_since`` and ``p_expires`` (of
+                that grant, in microseconds) and ``p_record`` (the sealed record).
         """
         # Seconds for which a swap waits for a row that another transaction has locked
         # (``wait``). 0: it does not wait; None: as long as a request may take.
@@ -404,7 +382,8 @@ class TableCas:
         arrivals = self._arrivals
         stays = (ticket, since) == (mark.ticket, mark.since)
         if arrivals is not None and not stays:
-            record = arrivals.turned(record)
+            to = wakes[0] if record.pushed and wakes else None
+            record = arrivals.turned(record, to)
         # A new phase gets its fence from the server's clock, which no process may guess
         # (test_failover.py: test_a_lost_grant).
         begins = record.last > (state.record.last if state.record is not None else 0)
@@ -436,6 +415,12 @@ class TableCas:
         if arrivals is not None:
             came = is_new_entry_only(state.record, record)
             values["wakes"] = wakes
+            # A notification must not have the record if there are tickets in it.
+            values["secret"] = any(entry.ticket for entry in record.queue)
+            pushed = record.grants[0] if record.pushed and wakes else None
+            if pushed is not None:
+                values["p_since"], values["p_expires"] = pushed.since, pushed.expires
+                values["p_record"] = seal(text, pushed.ticket, version)
             values["ear"] = arrivals.behind(record) if came else None
             values["lazily"] = may_skip_fsync(
                 state.record, record, stays=stays, leaves=not stays and ticket is None
@@ -470,17 +455,25 @@ class TableStepper(CasStepper):
 
     def _adjust(self, command: Command, reply: Reply, queue: CommandQueue) -> Reply:
         del command
-        # The transition's ``now`` may be behind the server's clock by the slack. For a
-        # fresh grant the caller counts from when it sent its request instead.
-        now = 0 if queue.seen is None else queue.seen.mark.now
+        assert queue.seen is not None, "a table's swap tells what is stored"
+        # Read after the command was sent; the transition's ``now`` may be behind it by
+        # the slack, and is no bound for who hears of a pushed grant
+        # (test_pushed_windows.py:
+        # test_a_message_is_not_believed_beside_the_next_holder).
+        clock: int = queue.seen.mark.now
 
-        def timed(granted: Granted) -> Granted:
-            for grant in granted.grants:
-                if grant.since != granted.now:
-                    return replace(granted, now=max(now, granted.now))
-            return granted
+        def timed(answer: Answer) -> Answer:
+            if isinstance(answer, Waiting):
+                return replace(answer, now=max(clock, answer.now))
+            if not isinstance(answer, Granted):
+                return answer
+            latest = max(clock, answer.now)
+            # For a fresh grant the caller counts from when it sent its request.
+            fresh = all(grant.since == answer.now for grant in answer.grants)
+            now = answer.now if fresh else latest
+            return replace(answer, now=now, latest=latest)
 
-        return map_granted(reply, timed)
+        return map_answers(reply, timed)
 
 
 def _record_too_long(

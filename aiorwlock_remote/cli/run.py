@@ -17,8 +17,18 @@ from typing import Any
 
 import anyio
 import click
+from click.core import ParameterSource
 
-from aiorwlock_remote import BackendError, Held, LockLost, LockTimeout, connect
+from aiorwlock_remote import (
+    BackendError,
+    Held,
+    LockError,
+    LockLost,
+    Locks,
+    LockTimeout,
+    NotOwner,
+    connect,
+)
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.options import (
     check_whole,
@@ -30,7 +40,17 @@ from aiorwlock_remote.cli.options import (
 from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import ENDING, SignalReceiver
 from aiorwlock_remote.core.timing import check_seconds
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.locks.client import session_of
 from aiorwlock_remote.locks.held import share_ticket, state_of
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.recipes.once import (
+    PERIOD_SUFFIX,
+    OnceArgs,
+    OnceTerms,
+    PeriodMark,
+    once_terms,
+)
 
 _IGNORED_BY_PYTHON = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
@@ -118,7 +138,8 @@ class LockedCommand:
     """Acquires a lock, runs one command under it, and releases the lock at its end.
 
     The fields are the options of ``rwlock run``; all times are seconds. ``signals``
-    receives what is sent to this process.
+    receives what is sent to this process. ``once``: how often the command may run;
+    None: as often as it gets the lock.
     """
 
     signals: SignalReceiver
@@ -132,6 +153,7 @@ class LockedCommand:
     export_ticket: bool
     conflict_exit_code: int
     grace: float
+    once: OnceTerms | None = None
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
@@ -157,13 +179,19 @@ class LockedCommand:
                 try:
                     held = await side.acquire(self.timeout, reason=reason)
                 except LockTimeout as exc:
-                    print_message(str(exc))
+                    # The usual case on all machines but one: nothing that cron mails.
+                    if self.once is None:
+                        print_message(str(exc))
+                    return self.conflict_exit_code
+                mark = self._mark(locks, target)
+                if mark is not None and not await mark.begin():
+                    await held.release()
                     return self.conflict_exit_code
                 if self.export_ticket:
                     self._ticket = share_ticket(held)
             if self._ended_by is not None:
                 return exit_codes.SIGNAL + self._ended_by
-            return await self._hold(held)
+            return await self._hold(held, mark)
         raise AssertionError("waiting was cancelled by a signal")
 
     def _end_wait(self, number: signal.Signals, waiting: anyio.CancelScope) -> None:
@@ -171,7 +199,14 @@ class LockedCommand:
             self._ended_by = number
             waiting.cancel()
 
-    async def _hold(self, held: Held) -> int:
+    def _mark(self, locks: Locks, target: tuple[str, str]) -> PeriodMark | None:
+        if self.once is None:
+            return None
+        session, (kind, name) = session_of(locks), target
+        resource = session.resource(kind + PERIOD_SUFFIX, name)
+        return PeriodMark(session, resource, Options(), self.once)
+
+    async def _hold(self, held: Held, mark: PeriodMark | None) -> int:
         try:
             child = self._start(held)
         except ValueError:  # an empty name, or a NUL in it
@@ -185,6 +220,8 @@ class LockedCommand:
         if child.code is None and self._is_lost(held):
             await self._stop(child, held)
         await self._until(lambda: child.code is not None)
+        if mark is not None:
+            await self._record(mark, held, failed=child.code != 0)
         await self._release(held)
         if self._is_lost(held):
             return exit_codes.LOST
@@ -223,6 +260,14 @@ class LockedCommand:
             after = f"after {self.grace:g} s"
             print_message(f"the command still runs {after} and gets SIGKILL")
             child.send(signal.SIGKILL)
+
+    async def _record(self, mark: PeriodMark, held: Held, *, failed: bool) -> None:
+        # A loss is told by the release.
+        with contextlib.suppress(LockLost, NotOwner):
+            try:
+                await mark.end(held, failed=failed)
+            except LockError as exc:
+                print_message(f"the end is not recorded: {exc}; it may be run again")
 
     async def _release(self, held: Held) -> None:
         try:
@@ -290,6 +335,16 @@ out of reach for a lease, or the lock was broken) the command gets SIGTERM and, 
 --grace seconds, SIGKILL. If rwlock itself is killed with SIGKILL, the command runs on
 without a lock once the lease has run out; then only the fence protects.
 
+With --once-per the command runs at most once in so many seconds, on one of all
+machines; the others exit with 0, and print nothing (--conflict-exit-code is another
+code). A run counts from its start, by the store's clock, and also if it failed, unless
+--retry is given; the next one may come a tenth early. `rwlock ls` shows the mark,
+TYPE-period/ID. Such a command does not wait for the lock, unless --timeout is given;
+its --lease is a third of the period, so that it survives an outage of the store.
+
+\b
+    0 3 * * *  rwlock run --once-per 86400 job/report -- ./report.sh
+
 The exit code is 75 if the lock was not obtained in time, 76 if it was lost, 126 or
 127 if the command cannot be run, 128 + n if signal n ended it.
 """
@@ -309,6 +364,7 @@ def _command(
     short_help="Run a command under a lock.",
     context_settings={"allow_interspersed_args": False},
 )
+@click.pass_context
 @store_option
 @click.option(
     "--write/--read",
@@ -336,13 +392,60 @@ def _command(
     kind=click.IntRange(0, 255),
 )
 @number_option("--grace", "Seconds from SIGTERM to SIGKILL when the lock is lost.", 5.0)
+@number_option(
+    "--once-per", "Run at most once in S seconds, on one of all machines. 86400: a day."
+)
+@number_option(
+    "--at-least",
+    "Keep others from running the command for S seconds from its start, also if it is "
+    "short, or fails, or this process dies.",
+)
+@click.option(
+    "--retry",
+    is_flag=True,
+    help="With --once-per: a run that failed may be repeated in the same period, by "
+    "the next rwlock that comes.",
+)
 @resource_argument
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True, callback=_command
 )
-def run(**options: Any) -> int:  # noqa: ANN401 - the options above, by name
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    once_per: float | None,
+    at_least: float | None,
+    retry: bool,
+    **options: Any,  # noqa: ANN401 - the options above, by name
+) -> int:
     """Run a command under a lock and return its exit code; users read ``_HELP``."""
     check_seconds("grace", options["grace"])
+    once = None
+    if once_per is not None or at_least is not None:
+        once = _once(once_per, at_least, retry=retry)
+        _adapt_options(ctx, options, once)
+    elif retry:
+        raise ConfigurationError(what="--retry is for --once-per")
     # The receiver blocks its signals before the event loop starts any thread.
-    job = LockedCommand(signals=SignalReceiver(), **options)
+    job = LockedCommand(signals=SignalReceiver(), once=once, **options)
     return asyncio.run(job.main())
+
+
+def _once(per: float | None, at_least: float | None, *, retry: bool) -> OnceTerms:
+    given: OnceArgs = {"period": per, "retry": retry, "at_least": at_least or 0.0}
+    return once_terms(given)
+
+
+def _adapt_options(
+    ctx: click.Context, options: dict[str, Any], once: OnceTerms
+) -> None:
+    """Replace defaults that are not those of a command that runs once in a period."""
+    if not options["write"]:
+        raise ConfigurationError(what="--once-per and --at-least need --write")
+    defaults = {"timeout": 0.0, "lease": once.lease, "conflict_exit_code": 0}
+    options |= {
+        name: value
+        for name, value in defaults.items()
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+    }

@@ -130,7 +130,7 @@ class Release:
     then: tuple[Acquire, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(acquire.confirms for acquire in self.then):
+        if self.then and any(one.confirms for one in self.then):
             raise IllegalCommand("a task that waits has no grant to confirm")
 
 
@@ -232,6 +232,18 @@ def map_claims(command: Command, change: Callable[[Claim], Claim]) -> Command:
             return replace(command, then=acquires)
         case _:
             return command
+
+
+def without_push(command: Command) -> Command:
+    """Return the command for a client that hears no messages now: nothing is to be
+    granted to its queue entry.
+    """
+    if isinstance(command, Acquire) and command.push:
+        return replace(command, push=False, following=None)
+    if isinstance(command, Release) and any(one.push for one in command.then):
+        then = tuple([replace(one, push=False, following=None) for one in command.then])
+        return replace(command, then=then)
+    return command
 
 
 @value

@@ -14,9 +14,10 @@ things hold (model PushedGrant):
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import field
-from hashlib import sha1
-from hmac import compare_digest
+from hashlib import sha1, sha256, shake_256
+from hmac import compare_digest, digest
 
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.timing import MICROS
@@ -24,6 +25,8 @@ from aiorwlock_remote.core.value import value
 
 # Share by which a local clock may run slower than the store's.
 MAX_DRIFT = 0.01
+SHA256_DIGITS = 64
+SEAL_BYTES = 32
 
 
 @value
@@ -48,9 +51,11 @@ class PushedGrant:
 
     def proves(self, ticket: str) -> bool:
         """Return whether the sender knew this ticket when it granted it."""
-        return compare_digest(
-            self.proof, proof_of(ticket, self.since, self.expires, self.fence)
-        )
+        # As bytes: anybody may send any text, and only ASCII can be compared as text.
+        given = self.proof.encode("utf-8", "surrogatepass")
+        prove = sha256_proof_of if len(given) == SHA256_DIGITS else proof_of
+        proof = prove(ticket, self.since, self.expires, self.fence)
+        return compare_digest(given, proof.encode())
 
 
 def proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
@@ -63,6 +68,54 @@ def proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
     return sha1(
         text.encode("utf-8", "surrogatepass"), usedforsecurity=False
     ).hexdigest()
+
+
+def sha256_proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
+    """Return the same proof by SHA-256, 64 hex digits, for servers that have no SHA-1.
+
+    A server that chooses the fence itself has to make the proof as well.
+    """
+    text = f"{ticket},{since},{expires},{fence}"
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def seal(text: str, ticket: str, nonce: str) -> str:
+    """Return a text that only who knows the ticket can read, and change.
+
+    A pushed grant's message has the doorman's record, so that its client can confirm by
+    one request. The record has the tickets of other clients, and messages are no
+    secret. ``nonce``: never used twice with one ticket.
+    """
+    sealed = _xor(text.encode("utf-8", "surrogatepass"), ticket, nonce)
+    return b64encode(_seal_of(sealed, ticket, nonce) + sealed).decode()
+
+
+def unseal(sealed: str, ticket: str, nonce: str) -> str | None:
+    """Return the text; None if it was not sealed with this ticket and nonce."""
+    try:
+        given = b64decode(sealed, validate=True)
+    except ValueError:
+        return None
+    mac, rest = given[:SEAL_BYTES], given[SEAL_BYTES:]
+    if not compare_digest(mac, _seal_of(rest, ticket, nonce)):
+        return None
+    return _xor(rest, ticket, nonce).decode("utf-8", "surrogatepass")
+
+
+def _xor(data: bytes, ticket: str, nonce: str) -> bytes:
+    # The keystream of an extendable hash: the standard library has no cipher.
+    size = len(data)
+    stream = shake_256(_key(ticket, nonce, "record")).digest(size)
+    mixed = int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")
+    return mixed.to_bytes(size, "big")
+
+
+def _seal_of(data: bytes, ticket: str, nonce: str) -> bytes:
+    return digest(_key(ticket, nonce, "seal"), data, "sha256")
+
+
+def _key(ticket: str, nonce: str, use: str) -> bytes:
+    return f"{ticket},{nonce},{use}".encode("utf-8", "surrogatepass")
 
 
 @value

@@ -262,7 +262,11 @@ def next_attempt(
     for entry in doorman.queue:
         if entry.client_id != client_id:
             continue
-        free = foreign is None and may_enter(doorman, entry, Policy.FAIR, now)
+        # Granted already, by a message that may be lost.
+        pushed = doorman.pushed and doorman.grants[0].ticket == entry.ticket
+        free = foreign is None and (
+            pushed or may_enter(doorman, entry, Policy.FAIR, now)
+        )
         wait = 0 if free else retry_after(doorman, entry, foreign, now)
         if wait is not None and (soonest is None or wait < soonest[1]):
             due_to = (entry.number, free, doorman.last, len(doorman.grants), now + wait)

@@ -12,7 +12,7 @@ from aiorwlock_remote.errors import ConfigurationError
 
 # Options of ``connect`` that no lock has.
 CONNECT_ONLY_OPTIONS = frozenset(
-    {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix"}
+    {"connect_timeout", "fence_memory", "min_replicas", "observers", "prefix", "wake"}
 )
 # Options passed to ``connect`` beside the URL.
 CONNECT_OPTIONS = CONNECT_ONLY_OPTIONS | {
@@ -70,6 +70,19 @@ class Address:
                 f"{quoted(in_url)} in the URL"
             )
         rest = {name: text for name, text in self.query.items() if name != "prefix"}
+        return replace(self, query=rest), in_url
+
+    def without_wake(self, given: str) -> tuple[Address, str]:
+        """Return the address without its option ``wake``, and the wake URL to use.
+
+        ``given``: the one passed to ``connect``. ``ConfigurationError`` if both differ.
+        """
+        in_url = self.query.get("wake", given)
+        if given not in {"", in_url}:  # not shown: they may have passwords
+            raise ConfigurationError(
+                what="wake is given for connect, and another one in the URL"
+            )
+        rest = {name: text for name, text in self.query.items() if name != "wake"}
         return replace(self, query=rest), in_url
 
     def number(self, name: str, default: float) -> float:

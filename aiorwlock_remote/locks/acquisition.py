@@ -1,4 +1,4 @@
-"""``lock.acquire()``: awaited for a ``Held``, or entered by ``async with``."""
+"""``lock.acquire()``: awaited, or entered by ``async with``; and ``adopt``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, final
 
-from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.core.names import resource_under_prefix
+from aiorwlock_remote.errors import ConfigurationError, NotOwner
+from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.held import Held, state_of
 from aiorwlock_remote.locks.options import Options
-from aiorwlock_remote.locks.session import Session
+from aiorwlock_remote.locks.session import HeldState, Session
+from aiorwlock_remote.runtime import conversion
 from aiorwlock_remote.runtime.acquirer import Obtain, obtain_unless
 from aiorwlock_remote.runtime.lease import AcquireRequest
 
@@ -167,3 +170,37 @@ class Acquisition(Coroutine[Any, Any, Held]):
 
     def __repr__(self) -> str:
         return f"<Acquisition {self._request.resource.label} {self._request.mode}>"
+
+
+async def adopt(
+    session: Session, options: Options, ticket: str, *, lease: float | None = None
+) -> Held:
+    """Take over the grant of a ticket, as ``Locks.adopt`` describes; return its
+    ``Held``. ``options``: the defaults; ``lease``: None: that of the ticket.
+    """
+    session.check()
+    passed = tickets.read(ticket)
+    target = resource_under_prefix(passed.resource, session.prefix) or passed.resource
+    options = options.but(
+        {
+            "lease": passed.lease if lease is None else lease,
+            "lock_delay": passed.lock_delay,
+        }
+    )
+    request = AcquireRequest(
+        target,
+        passed.mode,
+        options.admission,
+        options.terms,
+        reason=passed.reason,
+        lock_delay=passed.lock_delay,
+    )
+    obtain = conversion.share if passed.shared else conversion.adopt
+    with session.asked(request) as followers:
+        found = await obtain(session.client, passed.ticket, request)
+        if found is None:
+            raise NotOwner(resource=target.label, action="adopt")
+        session.check()  # the ``Locks`` may have been closed meanwhile
+    state = HeldState(session, found, options, followers, owned_by_task=False)
+    state.shared = passed.shared
+    return Held(state)

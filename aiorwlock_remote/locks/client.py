@@ -17,9 +17,10 @@ from aiorwlock_remote.core.names import (
     resource_under_prefix,
 )
 from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import Closed, ConfigurationError, NotOwner
-from aiorwlock_remote.locks import tickets
+from aiorwlock_remote.errors import Closed, ConfigurationError
+from aiorwlock_remote.locks.acquisition import adopt
 from aiorwlock_remote.locks.diagnostics import (
     Statistics,
     closed,
@@ -28,16 +29,20 @@ from aiorwlock_remote.locks.diagnostics import (
 )
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
-from aiorwlock_remote.locks.lock import AnyLock, Mutex, OptionArgs, RWLock
+from aiorwlock_remote.locks.lock import (
+    AnyLock,
+    Mutex,
+    OptionArgs,
+    RWLock,
+    Synchronized,
+)
 from aiorwlock_remote.locks.multi import Multi
 from aiorwlock_remote.locks.options import Options, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
-from aiorwlock_remote.locks.session import HeldState, Session
+from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Finding
-from aiorwlock_remote.runtime import conversion
-from aiorwlock_remote.runtime.lease import AcquireRequest
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -101,6 +106,53 @@ class Locks(TicketCalls, RecipeFactories):
         """
         target = self._session.resource(resource_type, resource_id)
         return RWLock(self._session, target, rwlock_options(self._options, options))
+
+    def synchronized(
+        self,
+        resource_type: str,
+        template: str,
+        *,
+        mode: ModeName = "write",
+        timeout: float | None = None,
+        reason: str = "",
+        **options: Unpack[OptionArgs],
+    ) -> Synchronized:
+        """Return a decorator of async functions that locks what a call names; no I/O.
+
+        ``@locks.synchronized("order", "{order_id}")`` holds the mutex ``("order",
+        order_id)`` during each call of a function with a parameter ``order_id``. Calls
+        with the same value wait for each other, on all machines. For a fixed name, use
+        a lock itself as the decorator: ``@locks.mutex("job", "x")``.
+
+        Args:
+            resource_type: kind of the resource: ``"order"``.
+            template: the id, with parameters of the function in braces, or their
+                attributes: ``"{shop}/{order.id}"``. Different values make different
+                ids.
+            mode: ``"read"`` holds the lock together with other readers.
+            timeout: seconds to wait in each call; None: for ever; 0: only try.
+            reason: shown to tasks that wait for the lock.
+            options: replace the defaults given to ``connect``; see ``OptionArgs``.
+
+        A call raises what ``Mutex.acquire`` raises, and the following.
+
+        Raises:
+            ConfigurationError: a name or an option is not valid; the function is not
+                async, or has no such parameter; a value is not an int, str or UUID.
+        """
+        encode_type(resource_type, self._session.prefix)
+        given: object = mode
+        if given not in ("read", "write"):
+            raise ConfigurationError(what=f"mode={quoted(mode)} is not read or write")
+        chosen = self._options.but(options)
+
+        def lock_of(resource_id: ResourceId) -> AnyLock:
+            target = self._session.resource(resource_type, resource_id)
+            if mode == "write":
+                return Mutex(self._session, target, chosen)
+            return RWLock(self._session, target, chosen).reader
+
+        return Synchronized(lock_of, template, timeout, reason)
 
     def multi(
         self, *locks: AnyLock, timeout: float | None = None, reason: str = ""
@@ -257,32 +309,7 @@ class Locks(TicketCalls, RecipeFactories):
             AcquireUncertain: it is not known whether the grant was taken over.
             BackendError: the store failed; the new grant, if it was made, is released.
         """
-        session = self._session
-        session.check()
-        passed = tickets.read(ticket)
-        target = (
-            resource_under_prefix(passed.resource, session.prefix) or passed.resource
-        )
-        options = self._options.but(
-            {"lease": passed.lease, "lock_delay": passed.lock_delay}
-        )
-        request = AcquireRequest(
-            target,
-            passed.mode,
-            options.admission,
-            options.terms,
-            reason=passed.reason,
-            lock_delay=passed.lock_delay,
-        )
-        obtain = conversion.share if passed.shared else conversion.adopt
-        with session.asked(request) as followers:
-            lease = await obtain(session.client, passed.ticket, request)
-            if lease is None:
-                raise NotOwner(resource=target.label, action="adopt")
-            session.check()  # the ``Locks`` may have been closed meanwhile
-        state = HeldState(session, lease, options, followers, owned_by_task=False)
-        state.shared = passed.shared
-        return Held(state)
+        return await adopt(self._session, self._options, ticket)
 
     async def aclose(self) -> None:
         """End every wait with ``Closed``, release every grant, close the connection.

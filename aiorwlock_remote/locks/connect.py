@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
@@ -15,6 +16,7 @@ from aiorwlock_remote import registry
 from aiorwlock_remote._util.random_ids import discard_random_ids
 from aiorwlock_remote._util.threads import thread_refused, threads_forbidden
 from aiorwlock_remote.core.names import check_prefix
+from aiorwlock_remote.core.text import check_str
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
@@ -32,17 +34,19 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
-from aiorwlock_remote.runtime.event_loop import current_event_loop
+from aiorwlock_remote.registry import Client
+from aiorwlock_remote.runtime.event_loop import TaskEventLoop, current_event_loop
 from aiorwlock_remote.runtime.store_client import StoreClient
 
 
 def connect(
-    store: str | Backend,
+    store: str | Backend | Client,
     *,
     prefix: str = "",
     connect_timeout: float = 5.0,
     fence_memory: float = 3600.0,
     min_replicas: int = 0,
+    wake: str = "",
     observers: Sequence[Observer] = (),
     **options: Unpack[OptionArgs],
 ) -> Connecting:
@@ -51,8 +55,10 @@ def connect(
     If the caller is cancelled, nothing stays open.
 
     Args:
-        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query),
-            or a ``Backend`` around a client of your own.
+        store: a URL (``memory://``, ``sqlite:///path``, … with options as its query);
+            a client of your own: of redis-py or valkey-py, an ``AsyncEngine``, a pool
+            of asyncpg or python-oracledb, a session of Cassandra; or a ``Backend``
+            around a client, which has options.
         prefix: put before every resource type; also as ``?prefix=`` in the URL. With
             ``prefix="shop-"``, ``mutex("web", 1)`` is the same lock as
             ``mutex("shop-web", 1)`` without a prefix.
@@ -62,6 +68,10 @@ def connect(
             kept, so that the next is greater.
         min_replicas: (Redis) how many replicas have to acknowledge a grant in time;
             else it is given back, and ``BackendUnavailable`` raised.
+        wake: (Cassandra, MariaDB, MySQL, Oracle) URL of a Redis or PostgreSQL server
+            over which clients hint to each other that a lock may be free, so that
+            waiters need not poll for that; also as ``?wake=`` in the URL. Nothing
+            depends on the hints: without them waiters poll.
         observers: called with every request for a lock and its outcome, for metrics.
         options: the defaults of all locks; see ``OptionArgs``.
 
@@ -81,7 +91,9 @@ def connect(
         min_replicas=min_replicas,
     )
     resolved = Options().but(options)
-    return Connecting(store, settings, resolved, check_observers(observers))
+    check_str("wake", wake)
+    given = store if isinstance(store, str) else registry.wrap(store)
+    return Connecting(given, settings, wake, resolved, check_observers(observers))
 
 
 @final
@@ -92,11 +104,13 @@ class Connecting:
         self,
         store: str | Backend,
         settings: StoreSettings,
+        wake: str,
         options: Options,
         observers: tuple[Observer, ...],
     ) -> None:
         self._store = store
         self._settings = settings
+        self._wake = wake
         self._options = options
         self._observers = observers
         self._inside = SingleEntry("connect(…)")
@@ -129,7 +143,7 @@ class Connecting:
         self._inside.left()
         await locks.__aexit__(exc_type, exc, traceback)
 
-    async def _open(self) -> Locks:
+    async def _open(self, event_loop: TaskEventLoop | None = None) -> Locks:
         # Random bytes that were read before are dropped: a clone of this process (a
         # snapshot that is started more than once) would have the same.
         discard_random_ids()
@@ -137,7 +151,7 @@ class Connecting:
         # process of its own to the store.
         client_id, prefix = secrets.token_hex(8), self._prefix
         settings = replace(self._settings, client_id=client_id, prefix=prefix)
-        loop = current_event_loop()
+        loop = event_loop or current_event_loop()
         client = StoreClient(loop, settings)
         # Imports are no fault of the store: of 125 processes started at once on a small
         # host, each needs more than `connect_timeout` for them (`test_connecting.py`).
@@ -179,10 +193,20 @@ class Connecting:
             if isinstance(self._store, os.PathLike) or not hasattr(self._store, "open"):
                 kind = type(self._store).__name__
                 raise ConfigurationError(
-                    what=f"a store is a URL or a Backend, not {kind}",
+                    what=f"a store is a URL, a client or a Backend, not {kind}",
                     hint="a file is sqlite:///path",
                 )
-            return self._store.open(loop, wake, settings)
-        address, _ = parse(self._store).without_prefix(settings.prefix)
-        opener = registry.find(address.scheme)
-        return opener(address, loop, wake, settings)
+            opening, channel = self._store.open, self._wake
+        else:
+            address, _ = parse(self._store).without_prefix(settings.prefix)
+            address, channel = address.without_wake(self._wake)
+            opening = partial(registry.find(address.scheme), address)
+        open_store = partial(opening, loop, wake, settings)
+        if not channel:
+            return open_store()
+        return registry.with_hints(channel, open_store, loop, settings)
+
+
+async def open_in(event_loop: TaskEventLoop, connecting: Connecting) -> Locks:
+    """Open a ``Locks`` that uses this adapter of the running loop."""
+    return await connecting._open(event_loop)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -15,6 +15,7 @@ from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.errors import BackendError
 from aiorwlock_remote.ports import (
+    WAKE_CHANNEL,
     Capability,
     Clock,
     Diagnosable,
@@ -67,8 +68,9 @@ class Statistics:
             store sent a wake-up), ``timer`` (the lease of a holder was to end),
             ``poll`` (the poll interval was over); and ``pushed``, how often a waiter
             entered by a message of the store, without asking.
-        connections: the state of each connection or pool by name, in words; empty if
-            the store does not report them (memory, Cassandra).
+        connections: the state of each connection or pool by name, in words, and of the
+            channel of ``connect(wake=…)``; empty if the store does not report them
+            (memory, Cassandra without such a channel).
     """
 
     waiting: Mapping[ModeName, int]
@@ -160,6 +162,16 @@ async def _set_back(store: Store) -> Finding | None:
 
 def _waiting(store: Store) -> Finding:
     pace = store.pace
+    channel: str | None = None
+    if isinstance(store, ReportsConnections):
+        channel = store.connections().get(WAKE_CHANNEL)
+    if channel is not None:
+        fine = channel.startswith("open")
+        meaning = "woken at once; cheap looks, some times a second, in case none came"
+        if not fine:
+            meaning = "cheap looks, some times a second, until it is back"
+        value = f"hinted, {WAKE_CHANNEL} {channel}"
+        return Finding("waiting", value, meaning, "good" if fine else "bad")
     if Capability.NOTIFIES in store.capabilities:
         meaning = f"woken at once; looks every {pace.poll_max:g} s in case none came"
         return Finding("waiting", "notified", meaning)

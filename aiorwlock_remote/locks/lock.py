@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypedDict, Unpack, final
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack, final
 
 import anyio
 
-from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import Resource, ResourceId
+from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
 from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
+from aiorwlock_remote.locks.decorators import (
+    CallName,
+    check_async,
+    hold_during_calls,
+)
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.info import LockInfo
 from aiorwlock_remote.locks.options import Options, PolicyName, rwlock_options
@@ -22,6 +28,9 @@ from aiorwlock_remote.locks.session import HeldState, Session
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports.recipes import SupportsTransactions
 from aiorwlock_remote.runtime.lease import AcquireRequest, LeaseState
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TRANSACTION_LEASE = 5.0
 """Lease in seconds of a lock ``in_transaction``: how soon the lock of a dead holder is
@@ -152,6 +161,23 @@ class _Lock:
         look = partial(client.store.look, self._resource)
         return self._session.shown(await client.answer(look))
 
+    def __call__(
+        self, function: Callable[P, Awaitable[T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Decorate an async function: the lock is held during each call.
+
+        Each call waits for the lock anew, as ``async with lock`` does. For a name made
+        of the arguments, or a ``timeout``, see ``Locks.synchronized``.
+
+        Raises:
+            ConfigurationError: the function is not async.
+        """
+
+        def enter(*_: P.args, **__: P.kwargs) -> Acquisition:
+            return self.acquire()
+
+        return hold_during_calls(enter, function)
+
     async def __aenter__(self) -> Held:
         session = self._session
         state = await session.acquire(self._request, self._options, owned_by_task=True)
@@ -262,6 +288,42 @@ class ReaderLock(_Lock):
 @final
 class WriterLock(_Exclusive):
     """The exclusive side of a lock: one writer, no reader."""
+
+
+@final
+class Synchronized:
+    """Decorator of async functions, made by ``Locks.synchronized``."""
+
+    def __init__(
+        self,
+        lock_of: Callable[[ResourceId], AnyLock],
+        template: str,
+        timeout: float | None,
+        reason: str,
+    ) -> None:
+        check_seconds("timeout", timeout)
+        check_reason(reason)
+        self._lock_of = lock_of
+        self._template = template
+        self._timeout = timeout
+        self._reason = reason
+
+    def __call__(
+        self, function: Callable[P, Awaitable[T]]
+    ) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Decorate an async function; it keeps its parameters and its result.
+
+        Raises:
+            ConfigurationError: the function is not async, or has no such parameter.
+        """
+        check_async(function)
+        name = CallName(self._template, function)
+
+        def enter(*args: P.args, **kwargs: P.kwargs) -> Acquisition:
+            lock = self._lock_of(name.of(args, kwargs))
+            return lock.acquire(self._timeout, reason=self._reason)
+
+        return hold_during_calls(enter, function)
 
 
 AnyLock = Mutex | ReaderLock | WriterLock

@@ -1,9 +1,10 @@
-"""Methods of ``Locks`` that make mutex sets, row locks and other special locks."""
+"""Methods of ``Locks`` that make mutex sets, row locks, leaders and the like."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
 from aiorwlock_remote.core.mutex_set import check_set_name
@@ -13,6 +14,7 @@ from aiorwlock_remote.core.row import RowKey, RowTable, check_key
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, Unsupported
+from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OnLost, OptionArgs, RWLock
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.locks.session import Session
@@ -27,8 +29,12 @@ from aiorwlock_remote.runtime.event_loop import TaskEventLoop
 from aiorwlock_remote.runtime.set_acquirer import SetAcquirer
 
 if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.leader import Leader
     from aiorwlock_remote.recipes.occupancy import Occupancies, Occupancy
+    from aiorwlock_remote.recipes.once import Once, OnceArgs
     from aiorwlock_remote.recipes.row_lock.lock import RowLock, SessionRowLocks
+
+T = TypeVar("T")
 
 REVALIDATE = 1.25
 """Seconds between two polls of a waiter for a mutex of a set: default and minimum."""
@@ -57,7 +63,7 @@ class OccupancyArgs(TypedDict, total=False):
 
 
 class RecipeFactories:
-    """Base of ``Locks``: makes the locks that only some stores can hold."""
+    """Base of ``Locks``: makes what stands on locks, or is a lock of some stores."""
 
     def __init__(self, session: Session, options: Options) -> None:
         self._session = session
@@ -180,6 +186,116 @@ class RecipeFactories:
                 raise _missing(f"row lock {table}/{row_id}", _SQL)
             self._rows = SessionRowLocks(self._session, store)
         return self._rows.lock(names, row_id, lease)
+
+    def leader(
+        self,
+        name: ResourceId,
+        *,
+        on_elected: Callable[[Leader], object] | None = None,
+        on_deposed: Callable[[Leader], object] | None = None,
+        **options: Unpack[OptionArgs],
+    ) -> Leader:
+        """Return a candidate of the leader election ``name``; no I/O.
+
+        ``async with`` it to stand by, and to lead, in the background while the body
+        runs. All processes that use one name elect one leader among them.
+
+        Args:
+            name: the election; its lock is the mutex ``("leader", name)``.
+            on_elected: called with the ``Leader`` in the event loop when it leads.
+            on_deposed: called when it does no longer: the lock was lost, or is about
+                to be released. Not called again until the next ``on_elected``.
+            options: replace the defaults given to ``connect``; ``lease`` is the time
+                after which another leads if this process or its host dies.
+
+        Raises:
+            ConfigurationError: a name, a callback or an option is not valid.
+        """
+        from aiorwlock_remote.recipes.leader import Leader, leader_lock  # noqa: PLC0415 - seldom used
+
+        lock = leader_lock(self._session, name, self._options, options)
+        return Leader(self._session, lock, on_elected, on_deposed)
+
+    async def lead(
+        self,
+        name: ResourceId,
+        work: Callable[[Held], Awaitable[T]],
+        *,
+        on_elected: Callable[[Leader], object] | None = None,
+        on_deposed: Callable[[Leader], object] | None = None,
+        **options: Unpack[OptionArgs],
+    ) -> T:
+        """Run ``work(held)`` while this process is the leader; return what it returned.
+
+        Stand by until the lock of the election is free, then run the work. If the lock
+        is lost, the work is cancelled, and the process stands by again: the work may be
+        run several times. An outage of the store, of any length, is waited for. When
+        the work returns or raises, or the caller is cancelled, the next candidate leads
+        at once.
+
+        Arguments are those of ``leader``; ``work`` is called with the ``Held``.
+
+        Raises what the work raises, and the following.
+
+        Raises:
+            Closed: the ``Locks`` was closed.
+            BackendError: the store refuses the lock for good: a missing table or right.
+            ConfigurationError: a name, a callback or an option is not valid.
+        """
+        leader = self.leader(
+            name, on_elected=on_elected, on_deposed=on_deposed, **options
+        )
+        return await leader.lead(work)
+
+    @overload
+    def once(self, name: ResourceId, **terms: Unpack[OnceArgs]) -> Once: ...
+
+    @overload
+    def once(
+        self,
+        name: ResourceId,
+        job: Callable[[], Awaitable[object]],
+        **terms: Unpack[OnceArgs],
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    def once(
+        self,
+        name: ResourceId,
+        job: Callable[[], Awaitable[object]] | None = None,
+        **terms: Unpack[OnceArgs],
+    ) -> Once | Coroutine[Any, Any, bool]:
+        """Run a job once in a period, on one machine of many.
+
+        ``await locks.once(name, job, period=…)`` runs ``job()`` unless another machine
+        runs it, or it has run in this period; it returns True if the job ran here.
+        Without ``job`` the result is used in ``async with``, or as a decorator.
+
+        The store's clock alone counts the time. If the lock of the running job is lost
+        (the store was out of reach), the job is cancelled. A job that raised, or was
+        cancelled, is not run again in its period, unless ``retry=True``.
+
+        Args:
+            name: the job; its locks are ``("once", name)`` while it runs, and
+                ``("once-period", name)`` until the period is over.
+            job: an async function without parameters.
+            terms: how often the job may run; see ``OnceArgs``.
+
+        Awaiting the result, entering it and calling a decorated function raise what
+        the job raises, and the following.
+
+        Raises:
+            LockLost: the lock was lost while the job ran, or before the store had noted
+                that the job has run: it may be run again in this period.
+            AcquireUncertain: it is not known whether the store has granted the lock;
+                the job has not run.
+            BackendError: the store failed for longer than ``patience``; the job has not
+                run, or (with ``at_most`` or ``retry``) may be run again.
+            ConfigurationError: a name or a number is not valid.
+        """
+        from aiorwlock_remote.recipes.once import Once, once_terms  # noqa: PLC0415 - as above
+
+        once = Once(self._session, name, self._options, once_terms(terms))
+        return once if job is None else once.run(job)
 
     def occupancy(
         self, kind: str, object_id: ResourceId, **names: Unpack[OccupancyArgs]

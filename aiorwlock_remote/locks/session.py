@@ -420,7 +420,7 @@ class HeldState:
                 self.session.check()
             return
         grant.unwatch(scope)
-        swallowed = await end_body(scope, exc_type, exc, traceback, grant._leave)  # noqa: SLF001 - of this class
+        swallowed = await end_body(scope, exc_type, exc, traceback, grant.leave)
         # Never True, and typed so: else checkers see a missing `return` in each body.
         assert not swallowed, "a lost grant raised when it was released"
 
@@ -591,7 +591,8 @@ class HeldState:
             fence=lease.fence,
         )
 
-    async def _leave(self, *, quietly: bool) -> None:
+    async def leave(self, *, quietly: bool) -> None:
+        """Release the grant at the end of its body; see ``ReleasesBody``."""
         if quietly:
             # Without waiting: a wait that is cancelled would hide the body's error.
             self.give_back()

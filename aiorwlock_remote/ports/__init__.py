@@ -292,6 +292,10 @@ class ReportsConnections(Protocol):
         """
 
 
+WAKE_CHANNEL = "wake channel"
+"""Name of a ``HintChannel`` in ``ReportsConnections.connections``."""
+
+
 @runtime_checkable
 class Replicated(Protocol):
     """A store with an option: report a grant only when enough replicas have it."""
@@ -310,6 +314,68 @@ class Backend(Protocol):
     def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings, /
     ) -> Awaitable[Store]: ...
+
+
+class HintChannel(Protocol):
+    """A second server over which clients of a polling store send each other hints.
+
+    Hints may be lost, late, doubled or forged: a waiter that gets one reads the store.
+    """
+
+    @property
+    def where(self) -> str:
+        """Address of the server, without a password."""
+
+    def hint(self, resource: Resource, client_ids: Sequence[str]) -> None:
+        """Hint to these clients that they may get the resource.
+
+        Returns at once. If the channel is not connected, nothing is sent.
+        """
+
+    def check(self) -> None:
+        """Find out whether the server still answers, and report that to the store."""
+
+    async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class TakesHints(Protocol):
+    """A store that polls, and that can be told to look now over a ``HintChannel``.
+
+    All methods are called in the store's loop; ``use_channel`` first.
+    """
+
+    def hinted(self, kind: str, number: int) -> None:
+        """Look at the resource with this row (``Resource.row``) now, if waited for."""
+
+    def channel_changed(self, error: Exception | None) -> None:
+        """Note that the channel works (None), or why it does not; also repeatedly."""
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        """Send hints over the channel that ``connect()`` returns; close it at the end.
+
+        Waits a little for the first connection. An unreachable server is no error.
+        Raises ``ConfigurationError`` if the store needs no channel, and what the server
+        says if its address, login or rights do not fit.
+        """
+
+
+class ChannelOpener(Protocol):
+    """The function that opens hint channels at the servers of a URL scheme."""
+
+    def __call__(
+        self,
+        address: Address,
+        loop: EventLoop,
+        store: TakesHints,
+        settings: StoreSettings,
+        /,
+    ) -> HintChannel:
+        """Return a channel that connects in the background, and again when it is lost.
+
+        Hints to ``settings.client_id``, and changes of the connection, go to ``store``.
+        Raises ``ConfigurationError`` if a part or an option of the URL is invalid.
+        """
 
 
 class Opener(Protocol):

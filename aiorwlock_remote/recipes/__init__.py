@@ -1,6 +1,7 @@
-"""Locks in documented stored forms other than the mutex record, each for some stores.
+"""What stands on locks, and locks in other stored forms than the mutex record.
 
-Mutex sets (named mutexes in a sorted set of Redis), row locks (in columns of the locked
+On every store: leader election, and jobs that run once in a period. On some stores:
+mutex sets (named mutexes in a sorted set of Redis), row locks (in columns of the locked
 row itself) and occupied objects (records of who uses an object and who wants it). A
 store that cannot hold one raises ``Unsupported`` before a request is sent.
 """
@@ -13,18 +14,24 @@ from typing import TYPE_CHECKING
 from aiorwlock_remote.recipes.mutex_set import MutexSet as MutexSet
 
 if TYPE_CHECKING:
+    from aiorwlock_remote.recipes.leader import Leader as Leader
     from aiorwlock_remote.recipes.occupancy import Occupancies as Occupancies
     from aiorwlock_remote.recipes.occupancy import Occupancy as Occupancy
     from aiorwlock_remote.recipes.occupancy import Occupied as Occupied
+    from aiorwlock_remote.recipes.once import Once as Once
+    from aiorwlock_remote.recipes.once import OnceArgs as OnceArgs
     from aiorwlock_remote.recipes.row_lock.lock import RowAcquisition as RowAcquisition
     from aiorwlock_remote.recipes.row_lock.lock import RowHeld as RowHeld
     from aiorwlock_remote.recipes.row_lock.lock import RowLock as RowLock
 
 # Imported when they are used: most programs use none of them.
 _WHEN_NEEDED = {
+    "Leader": "leader",
     "Occupancies": "occupancy",
     "Occupancy": "occupancy",
     "Occupied": "occupancy",
+    "Once": "once",
+    "OnceArgs": "once",
     "RowAcquisition": "row_lock.lock",
     "RowHeld": "row_lock.lock",
     "RowLock": "row_lock.lock",

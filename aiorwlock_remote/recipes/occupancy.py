@@ -277,7 +277,7 @@ class Occupancies:
             for attempt in self._attempts:
                 tasks.start_soon(attempt.call_off)
             for occupied in self._live:
-                tasks.start_soon(partial(_release, occupied, quietly=True))
+                tasks.start_soon(partial(release_at_exit, occupied, quietly=True))
             for attempt in self._left_behind:
                 tasks.start_soon(attempt.try_to_remove)
             self._left_behind.clear()
@@ -492,7 +492,7 @@ class Occupied:
         traceback: TracebackType | None,
     ) -> None:
         self._inside.left()
-        await end_body(None, exc_type, exc, traceback, partial(_release, self))
+        await end_body(None, exc_type, exc, traceback, partial(release_at_exit, self))
 
     async def _remove(self) -> None:
         try:
@@ -744,7 +744,13 @@ async def remove_own_record(store: OccupancyStore, thing: str, who: str) -> bool
         return True
 
 
-async def _release(occupied: Occupied, *, quietly: bool) -> None:
+def is_in_use(occupied: Occupied) -> bool:
+    """Return whether ``release`` was not called yet; no I/O."""
+    return not occupied._release_tried  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+async def release_at_exit(occupied: Occupied, *, quietly: bool) -> None:
+    """Give the object back as the body that used it ends; see ``ReleasesBody``."""
     try:
         await occupied.release()
     except (LockLost, BackendError, Closed) as exc:

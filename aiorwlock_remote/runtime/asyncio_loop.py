@@ -84,17 +84,20 @@ class AsyncioEventLoop:
         except RuntimeError:
             return False
 
-    def current_task(self) -> asyncio.Task[Any]:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        return task
+    def current_task(self) -> object:
+        return self._task()
 
     def task_name(self) -> str:
-        return self.current_task().get_name()
+        return self._task().get_name()
 
-    def finished(self, task: weakref.ref[asyncio.Task[Any]]) -> bool:
+    def finished(self, task: weakref.ref[Any]) -> bool:
         found = task()
         return found is None or found.done()
 
     def is_closed(self) -> bool:
         return self._loop.is_closed()  # a loop that only stopped may run again
+
+    def _task(self) -> asyncio.Task[Any]:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        return task

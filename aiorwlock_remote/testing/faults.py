@@ -68,7 +68,8 @@ class FaultyLink:
         give_up: Called in any thread to end a ``before_renewal`` that waits.
         hear: Called in the loop with each wake-up of the store: the grant that its
             message names, or None, and a function that passes a wake-up on. That may be
-            called now or later, several times or never, with any message.
+            called now or later, several times or never, with any message. If None,
+            wake-ups pass; while the link is ``down``, they name no grant.
         sent: All commands, also those that failed.
     """
 
@@ -79,9 +80,7 @@ class FaultyLink:
     lane: Callable[[Resource], Hashable] = lambda _: None
     before_renewal: Callable[[Hashable, float], object] = lambda _, __: None
     give_up: Callable[[], object] = lambda: None
-    hear: Callable[[PushedGrant | None, Tell], object] = lambda pushed, tell: tell(
-        pushed
-    )
+    hear: Callable[[PushedGrant | None, Tell], object] | None = None
     sent: list[Command] = field(default_factory=list[Command])
     _held_back: list[Callable[[], None]] = field(
         default_factory=list[Callable[[], None]], repr=False
@@ -95,7 +94,10 @@ class FaultyLink:
         def heard(
             resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
         ) -> None:
-            self.hear(pushed, partial(wake, resource, seconds))
+            if self.hear is not None:
+                self.hear(pushed, partial(wake, resource, seconds))
+            else:
+                wake(resource, seconds, None if self.down else pushed)
 
         return heard
 

@@ -15,6 +15,7 @@ from benchmarks.cassandra.adapters import (
     NAIVE,
     OURS,
     UNFAIR,
+    WOKEN,
 )
 from benchmarks.cassandra.bars import BARS
 from benchmarks.cassandra.scenarios import SCENARIOS
@@ -22,18 +23,22 @@ from benchmarks.cassandra.server import Server, server
 from benchmarks.harness.suite import Suite, run
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the report, and return the exit code."""
-    suite = Suite(
+def suite() -> Suite[Server]:
+    """Return the suite on Cassandra."""
+    return Suite(
         family="benchmarks.cassandra",
-        peers=(FLOOR, FLOOR_READ, EAGER, NAIVE, OURS, UNFAIR, CALLS),
+        peers=(FLOOR, FLOOR_READ, EAGER, NAIVE, OURS, WOKEN, UNFAIR, CALLS),
         scenarios=SCENARIOS,
         bars=BARS,
         server=server,
         versions=_versions,
         arguments=_arguments,
     )
-    return run(suite, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the report, and return the exit code."""
+    return run(suite(), argv)
 
 
 def _arguments(parser: ArgumentParser) -> None:

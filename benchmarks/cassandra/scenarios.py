@@ -16,6 +16,7 @@ from benchmarks.cassandra.adapters import (
     NAIVE,
     OURS,
     UNFAIR,
+    WOKEN,
 )
 from benchmarks.cassandra.server import KEYSPACES, Server
 from benchmarks.harness.measures import (
@@ -45,7 +46,7 @@ TASKS_OF_PROCESSES = (13, 13, 12, 12)
 
 def measure_alone(round_: Round[Server]) -> Measured:
     """Measure the cycles of one task, and what arrived at the server."""
-    cycles = 40 if round_.quick else ALONE_CYCLES
+    cycles = round_.count(40, ALONE_CYCLES)
     before = round_.server.requests()
     took = _milliseconds(round_, cycles, one_core=False)
     after = round_.server.requests()
@@ -69,12 +70,12 @@ def _milliseconds(round_: Round[Server], cycles: int, *, one_core: bool) -> list
 
 def measure_own_keys(round_: Round[Server]) -> Measured:
     """Measure tasks of which each has a resource, and a partition, of its own."""
-    return own_key_cycles(round_, TASKS, "order/{task}", 0.4 if round_.quick else 4.0)
+    return own_key_cycles(round_, TASKS, "order/{task}", round_.amount(0.4, 4.0))
 
 
 def measure_one_key(tasks: Sequence[int], round_: Round[Server]) -> Measured:
     """Measure the turns at one resource, of so many tasks in each process."""
-    seconds = 1.0 if round_.quick else 8.0
+    seconds = round_.amount(1.0, 8.0)
     if round_.quick:
         tasks = [2] * len(tasks)
     jobs = [
@@ -109,7 +110,7 @@ def measure_waiters(round_: Round[Server]) -> Measured:
 
 def measure_layouts(round_: Round[Server]) -> Measured:
     """Measure ids of one type, and types, with either primary key."""
-    seconds = 0.3 if round_.quick else 3.0
+    seconds = round_.amount(0.3, 3.0)
     layouts = {"pair": "pair as key", "type": "published key"}
     measured: Measured = {}
     for layout in KEYSPACES:
@@ -153,6 +154,8 @@ SCENARIOS: dict[str, Scenario[Server]] = {
         Scenario(
             "layouts", "layouts of the table", on_asyncio(FLOOR, OURS), measure_layouts
         ),
-        Scenario("hand-over", HAND_OVER_TITLE, on_asyncio(NAIVE, OURS), hand_overs),
+        Scenario(
+            "hand-over", HAND_OVER_TITLE, on_asyncio(NAIVE, OURS, WOKEN), hand_overs
+        ),
     )
 }

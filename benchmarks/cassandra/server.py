@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote.backends.cassandra.options import Options, statement
+from benchmarks.cassandra.adapters import WOKEN
+from benchmarks.redis.server import server as redis_server
 from tests.servers.cassandra import CassandraNode
 from tests.servers.cassandra_ring import CassandraRing, Visit
 
@@ -37,8 +39,9 @@ class Requests:
 class Server:
     """A running node or ring, with the tables of the locks."""
 
-    def __init__(self, url: str, visit: Visit, nodes: int) -> None:
+    def __init__(self, url: str, visit: Visit, nodes: int, wake: str) -> None:
         self.nodes = nodes
+        self._wake = wake
         self._url = url
         self._visit = visit
         for layout, keyspace in KEYSPACES.items():
@@ -53,9 +56,9 @@ class Server:
         return f"{self._url}/{KEYSPACES[layout]}"
 
     def url_for(self, peer: str, seed: int) -> str:
-        """Return the URL at which every peer finds its locks."""
-        del peer, seed
-        return self.url()
+        """Return the URL of the locks, with that of the hints for who is woken so."""
+        del seed
+        return f"{self.url()}?wake={self._wake}" if peer == WOKEN else self.url()
 
     def empty(self) -> None:
         """Remove all locks of both layouts."""
@@ -66,6 +69,10 @@ class Server:
         """Return the version of the first node."""
         rows = self._visit.rows("SELECT release_version FROM system.local")
         return str(rows[0].release_version)
+
+    def process_ids(self) -> list[int]:
+        """Return nothing: this server's CPU time is not measured."""
+        return []
 
     def connections(self) -> int:
         """Return how many connections clients have, without the two of our own."""
@@ -99,7 +106,7 @@ def server(folder: Path, options: Namespace) -> Iterator[Server]:
         sys.exit(str(exc))  # says what is to be installed
     nodes = 3 if options.ring else 1
     try:
-        with Visit("127.0.0.1", running.port) as visit:
-            yield Server(running.url, visit, nodes)
+        with Visit("127.0.0.1", running.port) as visit, redis_server() as redis:
+            yield Server(running.url, visit, nodes, redis.url)
     finally:
         running.close()

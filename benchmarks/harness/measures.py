@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from benchmarks.harness.scenario import AnyServer, Job, Measured, Round
+from benchmarks.harness.processes import MEASURABLE, cpu_seconds, resident_bytes
+from benchmarks.harness.scenario import AnyServer, Job, Measured, Round, Worker
 
 S = TypeVar("S", bound=AnyServer)
 
@@ -52,7 +53,7 @@ def hand_overs(round_: Round[Any]) -> Measured:
     step with its holder.
     """
     chance = random.Random(round_.seed)
-    count = 5 if round_.quick else HAND_OVERS
+    count = round_.count(5, HAND_OVERS)
     shortest, longest = (0.01, 0.05) if round_.quick else (0.05, 0.45)
     took = []
     job = round_.job("hand_over")
@@ -80,17 +81,28 @@ WAITERS = 1000
 SERVED = "served of 1,000"
 CONNECTIONS = "connections"
 DRAIN = "drain, s"
+CPU_WHILE_WAITING = "CPU of the waiting process, % of a core"
+MEMORY_OF_WAITER = "client's memory, kB a waiter"
 WAITERS_TITLE = "1,000 tasks of one process wait for 5 s"
 QUICK_WAITERS = 20
 SETTLE_SECONDS = 2.0
 """Seconds until all tasks have asked and were refused."""
+LEAST_SETTLE_SECONDS = 1.0
 WATCHED_SECONDS = 5.0
+
+
+def number_waiting(round_: Round[Any], count: int) -> int:
+    """Return how many tasks wait: fewer in a quick round."""
+    return min(count, QUICK_WAITERS) if round_.quick else count
 
 
 def waiters(
     round_: Round[S],
     watch: Callable[[float], Measured],
     quick: tuple[float, float] = (0.5, 2.0),
+    *,
+    count: int = WAITERS,
+    drain_timeout: float = 0.0,
 ) -> Measured:
     """Measure what tasks cost while they wait, and the time until all were served.
 
@@ -98,28 +110,43 @@ def waiters(
         round_: What is measured.
         watch: Measures what arrives at the server in so many seconds.
         quick: The seconds to settle and to watch in a quick round.
+        count: How many tasks wait.
+        drain_timeout: Seconds until the waiters that are left are given up; 0 for the
+            workers' own limit.
     """
-    count, settle, watched = WAITERS, SETTLE_SECONDS, WATCHED_SECONDS
+    settle = max(LEAST_SETTLE_SECONDS, round_.scale * SETTLE_SECONDS)
+    watched = round_.scale * WATCHED_SECONDS
     if round_.quick:
-        count, (settle, watched) = QUICK_WAITERS, quick
+        settle, watched = quick
+    count = number_waiting(round_, count)
     server = round_.server
+    job = round_.job("wait_together", tasks=count, seconds=drain_timeout)
     # The holder is another process, so that waiters depend on the server to be woken.
     with round_.workers(round_.job("hold")) as (holder,):
         holder.send("go")
         holder.receive("got_in")
         before = server.connections()
-        with round_.workers(round_.job("wait_together", tasks=count)) as (waiting,):
+        with round_.workers(job) as (waiting,):
+            alone = _memory(waiting)
             waiting.send("go")
             waiting.receive("asked")
             time.sleep(settle)
             connections = server.connections() - before
+            used, began = _cpu(waiting), time.monotonic()
             measured = watch(watched)
+            share = (_cpu(waiting) - used) / (time.monotonic() - began)
+            grown = _memory(waiting) - alone
             # First the waiters' time limit begins, then the holder releases.
             waiting.send("now")
             holder.send("now")
             left = holder.receive("left")["left"]
             result = waiting.receive("served")
     assert result["served"] + sum(result["errors"].values()) <= count
+    if MEASURABLE:
+        measured |= {
+            CPU_WHILE_WAITING: [100 * share],
+            MEMORY_OF_WAITER: [grown / count / 1e3],
+        }
     return measured | {
         CONNECTIONS: [connections],
         SERVED: [WAITERS * result["served"] / count],
@@ -127,16 +154,59 @@ def waiters(
     }
 
 
+def _cpu(worker: Worker) -> float:
+    return cpu_seconds([worker.process_id]) if MEASURABLE else 0.0
+
+
+def _memory(worker: Worker) -> int:
+    return resident_bytes(worker.process_id) if MEASURABLE else 0
+
+
+# --------------------------------------------------------------- locks that are held
+
+HELD = 5000
+MEMORY_OF_HELD = "client's memory, kB a held lock"
+SERVER_MEMORY_OF_HELD = "server's memory, kB a held lock"
+
+
+def held_memory(round_: Round[Any], used: Callable[[], float], key: str) -> Measured:
+    """Measure the memory that held locks take, in the client and in the server.
+
+    Args:
+        round_: What is measured.
+        used: Returns the bytes that the server uses now.
+        key: Of a lock, with ``{task}`` for its number.
+    """
+    count = round_.count(50, HELD)
+    job = round_.job("hold_each", tasks=count, key=key)
+    with round_.workers(job) as (holder,):
+        alone, empty = _memory(holder), used()
+        holder.send("go")
+        holder.receive("got_in")
+        grown, filled = _memory(holder) - alone, used() - empty
+        holder.send("now")
+        holder.receive("left")
+    measured: Measured = {SERVER_MEMORY_OF_HELD: [filled / count / 1e3]}
+    if MEASURABLE:
+        measured[MEMORY_OF_HELD] = [grown / count / 1e3]
+    return measured
+
+
 # ------------------------------------------------------------------ tasks take turns
 
 CYCLES = "cycles/s"
 LONGEST = "longest wait / mean wait"
 SPREAD = "task furthest from the mean, %"
+TURNS = "turns of a task"
+CLIENT_CPU = "CPU of the clients, µs a cycle"
+SERVER_CPU = "CPU of the server, µs a cycle"
 LEAST = "fewest turns of a task"
 MOST = "most turns of a task"
 LONGEST_MS = "longest wait, ms"
 RISING = "fences rise every cycle"
 WARM_UP, QUICK_WARM_UP = 0.5, 0.1
+LAST_TURN_TIMEOUT = 30.0
+"""Seconds after the end of the window in which the tasks that wait have to get in."""
 START_SECONDS = 0.1
 """Seconds from the order to begin until the workers have read it."""
 
@@ -157,13 +227,28 @@ class Turn:
 class Window:
     """All turns of one run, and the span of time that counts.
 
-    ``wall`` is the difference of wall clock and shared clock.
+    Attributes:
+        wall: Difference of wall clock and shared clock.
+        client_cpu: Seconds of CPU time that the workers used; None if unknown.
+        server_cpu: The same of the server.
     """
 
     begin: float
     end: float
     wall: float
     turns: list[Turn]
+    client_cpu: float | None = None
+    server_cpu: float | None = None
+
+    def cpu_a_cycle(self) -> Measured:
+        """Return the microseconds of CPU time for each turn in the window."""
+        turns = max(1, len(self.counted()))
+        used = {CLIENT_CPU: self.client_cpu, SERVER_CPU: self.server_cpu}
+        return {
+            name: [1e6 * seconds / turns]
+            for name, seconds in used.items()
+            if seconds is not None
+        }
 
     def counted(self) -> list[Turn]:
         """Return the turns that began in the window."""
@@ -185,7 +270,15 @@ def take_turns(round_: Round[Any], jobs: Sequence[Job]) -> Window:
         begin = time.monotonic() + START_SECONDS + warm_up
         for worker in workers:
             worker.send(begin)
-        replies = [worker.receive("turns") for worker in workers]
+        of_clients = [worker.process_id for worker in workers]
+        of_server = round_.server.process_ids()
+        end = begin + jobs[0].seconds
+        _sleep_until(begin)
+        client_cpu, server_cpu = _cpu_of(of_clients), _cpu_of(of_server)
+        _sleep_until(end)
+        client_cpu = _cpu_of(of_clients) - client_cpu
+        server_cpu = _cpu_of(of_server) - server_cpu
+        replies = [worker.receive("turns", LAST_TURN_TIMEOUT) for worker in workers]
     turns = [
         Turn((number, task), bool(writes), *rest)
         for number, reply in enumerate(replies)
@@ -193,7 +286,22 @@ def take_turns(round_: Round[Any], jobs: Sequence[Job]) -> Window:
     ]
     # In the order of the grants, over all processes: overlaps and fences show.
     turns.sort(key=lambda turn: turn.got_in)
-    return Window(begin, begin + jobs[0].seconds, replies[0]["wall"], turns)
+    return Window(
+        begin,
+        end,
+        replies[0]["wall"],
+        turns,
+        client_cpu=client_cpu if MEASURABLE else None,
+        server_cpu=server_cpu if MEASURABLE and of_server else None,
+    )
+
+
+def _cpu_of(processes: list[int]) -> float:
+    return cpu_seconds(processes) if MEASURABLE else 0.0
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def own_key_cycles(
@@ -201,7 +309,8 @@ def own_key_cycles(
 ) -> Measured:
     """Measure the cycles a second of tasks that each have a resource of their own."""
     job = round_.job("take_turns", tasks=tasks, key=key, seconds=seconds)
-    return {CYCLES: [len(take_turns(round_, [job]).counted()) / seconds]}
+    window = take_turns(round_, [job])
+    return {CYCLES: [len(window.counted()) / seconds]} | window.cpu_a_cycle()
 
 
 def mutex_turns(window: Window, tasks: Sequence[int]) -> Measured:
@@ -227,6 +336,8 @@ def mutex_turns(window: Window, tasks: Sequence[int]) -> Measured:
         LONGEST: [max(waits) / statistics.mean(waits)],
         "wait p50, ms": [1e3 * statistics.median(waits)],
         LONGEST_MS: [1e3 * max(waits)],
+        TURNS: sorted(map(float, turns)),
+        **window.cpu_a_cycle(),
     }
     # Floors and most peers have no fence, and no line about it in the table.
     fences = [turn.fence for turn in window.turns]

@@ -72,16 +72,21 @@ class Figures:
         """Return the median of the values of all repetitions."""
         return statistics.median(self.values(scenario, metric, peer, loop))
 
+    def medians(self, scenario: str, metric: str, peer: str) -> dict[int, float]:
+        """Return the median of each repetition, on asyncio."""
+        found = self._found(scenario, metric, peer, "asyncio")
+        return {n: statistics.median(values) for n, values in found.items()}
+
     def ratio(self, scenario: str, metric: str, peer: str, to: str) -> float:
         """Return the median of the ratios, on asyncio, of ``peer`` to another peer.
 
         Each ratio is taken within one repetition: what slows a whole repetition down
         slows both sides of its ratio.
         """
-        ours = self._found(scenario, metric, peer, "asyncio")
-        theirs = self._found(scenario, metric, to, "asyncio")
+        ours = self.medians(scenario, metric, peer)
+        theirs = self.medians(scenario, metric, to)
         return statistics.median(
-            statistics.median(ours[n]) / statistics.median(theirs[n])
+            ours[n] / theirs[n]
             # A repetition that failed for one of the two has no ratio.
             for n in ours.keys() & theirs.keys()
         )

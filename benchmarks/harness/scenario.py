@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
+
+from benchmarks.harness.processes import children_on
 
 REPLY_TIMEOUT = 90.0
 """Seconds after which a worker that owes a line is killed."""
@@ -32,7 +35,8 @@ class Job:
         reads: Share of reads among the turns of each task; None: one mode only.
         writers: How many of the tasks write, if the others read.
         section: Seconds for which the lock is held.
-        seconds: Duration of the job, where the job has one.
+        seconds: Duration of the job, where the job has one; of ``wait_together`` the
+            time after which waiters are given up.
     """
 
     kind: str
@@ -78,9 +82,11 @@ class Worker:
         if program is not None:
             command = [str(program)]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [*command, json.dumps(asdict(job))], stdin=pipe, stdout=pipe, text=True
-        )
+        with children_on(job.core):
+            self._process = subprocess.Popen(
+                [*command, json.dumps(asdict(job))], stdin=pipe, stdout=pipe, text=True
+            )
+        self.process_id = self._process.pid
 
     def send(self, word: object) -> None:
         """Write one line to the worker."""
@@ -88,17 +94,18 @@ class Worker:
         self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
 
-    def receive(self, name: str) -> dict[str, Any]:
+    def receive(self, name: str, timeout: float = REPLY_TIMEOUT) -> dict[str, Any]:
         """Return the next line of the worker, which has to have the key ``name``.
 
         Raises:
             RuntimeError: The line has another key, or the worker ended or was silent
-                for ``REPLY_TIMEOUT``.
+                for ``timeout`` seconds.
         """
         assert self._process.stdout is not None
         # readline() has no time-out: a worker that hangs would stop the whole run. The
         # kill ends the line, and with it the wait.
-        alarm = threading.Timer(REPLY_TIMEOUT, self._process.kill)
+        began = time.monotonic()
+        alarm = threading.Timer(timeout, self._process.kill)
         alarm.start()
         try:
             line = self._process.stdout.readline()
@@ -107,6 +114,8 @@ class Worker:
         reply: dict[str, Any] = json.loads(line) if line else {}
         if name not in reply:
             job = f"{self._job.kind} of {self._job.peer} on {self._job.loop}"
+            if time.monotonic() - began >= timeout:
+                raise RuntimeError(f"{job} was silent for {timeout:.0f} s")
             raise RuntimeError(f"{job} replied {line[:200]!r} instead of {name}")
         return reply
 
@@ -164,6 +173,9 @@ class AnyServer(Protocol):
     def connections(self) -> int:
         """Return how many connections clients have open."""
 
+    def process_ids(self) -> list[int]:
+        """Return the processes whose CPU time is the server's; none if unknown."""
+
 
 S = TypeVar("S", bound=AnyServer)
 
@@ -181,6 +193,7 @@ class Round(Generic[S]):
         core: Core for what is sensitive to its place; None if none can be chosen.
         other_core: A second such core.
         programs: Executables of the peers that are no worker in Python.
+        scale: Factor on durations and numbers of cycles, if not ``quick``.
     """
 
     family: str
@@ -192,6 +205,15 @@ class Round(Generic[S]):
     core: int | None = None
     other_core: int | None = None
     programs: dict[str, Path] = field(default_factory=dict)
+    scale: float = 1.0
+
+    def amount(self, quick: float, usual: float) -> float:
+        """Return how many seconds to measure: few in a quick round, else scaled."""
+        return quick if self.quick else usual * self.scale
+
+    def count(self, quick: int, usual: int) -> int:
+        """Return how many to measure: few in a quick round, else scaled."""
+        return quick if self.quick else max(quick, round(usual * self.scale))
 
     def job(self, kind: str, **options: Unpack[JobOptions]) -> Job:
         """Return a job for the peer of this round."""

@@ -84,14 +84,9 @@ def run(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
     A bar that does not hold is no failure: the exit code is 1 only if a measurement
     broke.
     """
-    options = _options(suite).parse_args(argv)
-    with tempfile.TemporaryDirectory(dir=options.dir) as name:
-        folder = Path(name)
-        with suite.server(folder, options) as server:
-            about = surroundings(folder) | suite.versions(server)
-            measuring = _Run(suite, server, options, folder)
-            for scenario in measuring.scenarios:
-                measuring.measure(scenario)
+    options = parse(suite, argv)
+    measuring = measure(suite, options)
+    about = measuring.about
     found = list(verdicts(suite.bars, Figures(measuring.samples)))
     if suite.bars:
         shown = [v for v in found if v.holds is not None or not options.scenario]
@@ -101,13 +96,13 @@ def run(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
         print(ratio_tables(rows(measuring.samples, suite.floor_of)))
     else:
         print(tables(measuring.samples, {s.name: s.title for s in measuring.scenarios}))
-    for note in [*measuring.notes, *measuring.failed]:
+    for note in [*measuring.notes, *map(str, measuring.failed)]:
         print(f"\n{note}")
     if options.json is not None:
         result = {
             "about": about | {"command": command_line(suite.family)},
             "notes": measuring.notes,
-            "failed": measuring.failed,
+            "failed": list(map(str, measuring.failed)),
             "seed": options.seed,
             "repetitions": measuring.repetitions,
             "quick": options.quick,
@@ -118,17 +113,43 @@ def run(suite: Suite[S], argv: Sequence[str] | None = None) -> int:
     return 1 if measuring.failed else 0
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A measurement that broke."""
+
+    scenario: str
+    peer: str
+    loop: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.scenario}, {self.peer}, {self.loop}: {self.reason}"
+
+
+def measure(suite: Suite[S], options: argparse.Namespace) -> Run[S]:
+    """Start the server of a suite and measure all that the options choose."""
+    with tempfile.TemporaryDirectory(dir=options.dir) as name:
+        folder = Path(name)
+        with suite.server(folder, options) as server:
+            about = surroundings(folder) | suite.versions(server)
+            measuring = Run(suite, server, options, folder, about)
+            for scenario in measuring.scenarios:
+                measuring.measure(scenario)
+    return measuring
+
+
 @dataclass
-class _Run(Generic[S]):
+class Run(Generic[S]):
     """One run of a suite: what was chosen, and what was measured so far."""
 
     suite: Suite[S]
     server: S
     options: argparse.Namespace
     folder: Path
+    about: dict[str, object]
     samples: list[Sample] = field(default_factory=list[Sample])
     notes: list[str] = field(default_factory=list[str])
-    failed: list[str] = field(default_factory=list[str])
+    failed: list[Failure] = field(default_factory=list[Failure])
 
     def __post_init__(self) -> None:
         known = self.suite.scenarios
@@ -176,14 +197,15 @@ class _Run(Generic[S]):
             self.options.quick,
             *self._cores,
             programs=self._programs,
+            scale=self.options.scale,
         )
         print(f"{scenario.name} {repetition}: {peer}, {loop}", file=sys.stderr)
         try:
             measured = scenario.measure(round_)
-        except (AssertionError, RuntimeError) as exc:
+        except (AssertionError, OSError, RuntimeError, ValueError) as exc:
             # One peer that breaks must not cost the figures of all others
             # (test_what_breaks_is_told_and_the_others_go_on).
-            self.failed.append(f"{scenario.name}, {peer}, {loop}: {exc}")
+            self.failed.append(Failure(scenario.name, peer, loop, str(exc)))
             return []
         return [
             Sample(loop, scenario.name, metric, family, peer, repetition, value)
@@ -200,7 +222,8 @@ def _cores() -> tuple[int | None, int | None]:
     return first, others[-1] if others else None
 
 
-def _options(suite: Suite[S]) -> argparse.ArgumentParser:
+def parse(suite: Suite[S], argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of a suite's command line."""
     parser = argparse.ArgumentParser(prog=suite.family, description=__doc__)
     add = parser.add_argument
     default_loops = ", ".join(suite.loops)
@@ -208,9 +231,10 @@ def _options(suite: Suite[S]) -> argparse.ArgumentParser:
     add("--peer", action="append", choices=suite.peers, help="default: all; repeatable")
     add("--loop", action="append", choices=LOOPS, help=f"default: {default_loops}")
     add("--repeat", type=int, default=REPETITIONS, help="repetitions, 3 by default")
+    add("--scale", type=float, default=1.0, help="factor on how much is measured")
     add("--seed", type=int, default=1, help="seed of the order and the random pauses")
     add("--dir", type=Path, help="folder for files of the run; its disk matters")
     add("--json", type=Path, metavar="FILE", help="write all samples to this file")
     add("--quick", action="store_true", help="measure once and little, as a test")
     suite.arguments(parser)
-    return parser
+    return parser.parse_args(argv)

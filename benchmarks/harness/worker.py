@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import random
 import sys
 import time
@@ -101,6 +100,23 @@ async def hold_at_random(client: Client, job: Job) -> None:
             await anyio.sleep(chance.uniform(0, job.section))
             stays.append((got_in, monotonic()))
     reply(stays=stays)
+
+
+async def hold_each(client: Client, job: Job) -> None:
+    """Hold ``tasks`` locks, each with a key of its own, from one order to the next.
+
+    Replies ``ready`` before the first lock and ``got_in`` after the last, so that the
+    memory of a held lock shows.
+    """
+    await ready()
+    async with AsyncExitStack() as stack:
+        for number in range(job.tasks):
+            lock = await client.lock(job.key.format(task=number), job.mode)
+            await stack.enter_async_context(lock)
+        reply(got_in=monotonic())
+        await order()
+        left = monotonic()
+    reply(left=left)
 
 
 async def take_turns(client: Client, job: Job) -> None:
@@ -219,8 +235,9 @@ async def wait_together(client: Client, job: Job) -> None:
     The second order marks the release of the holder. Replies how many tasks were
     served, when the last was, and the errors of the others.
     """
-    locks = [await client.lock(job.key, job.mode) for _ in range(job.tasks)]
     await ready()
+    # What a lock object takes belongs to the memory of its waiter.
+    locks = [await client.lock(job.key, job.mode) for _ in range(job.tasks)]
     served, last = 0, 0.0
     errors: Counter[str] = Counter()
     all_done = anyio.Event()
@@ -242,7 +259,7 @@ async def wait_together(client: Client, job: Job) -> None:
         reply(asked=job.tasks)
         await order()
         # A lock that loses a wake-up would keep its waiter, and the run, for ever.
-        with anyio.move_on_after(DRAIN_TIMEOUT):
+        with anyio.move_on_after(job.seconds or DRAIN_TIMEOUT):
             await all_done.wait()
         group.cancel_scope.cancel()
     reply(served=served, last=last, errors=errors)
@@ -298,6 +315,7 @@ RUN: dict[str, Callable[[Client, Job], Awaitable[None]]] = {
     "admit_readers": admit_readers,
     "hand_over": hand_over,
     "hold": hold,
+    "hold_each": hold_each,
     "hold_at_random": hold_at_random,
     "hold_many": hold_many,
     "take_turns": take_turns,
@@ -318,8 +336,6 @@ async def _work(job: Job) -> None:
 def main() -> None:
     """Do the job that is given as the first argument."""
     job = Job(**json.loads(sys.argv[1]))
-    if job.core is not None and sys.platform == "linux":
-        os.sched_setaffinity(0, {job.core})
     run_on(job.loop, _work, job)
 
 

@@ -13,9 +13,9 @@ from benchmarks.local.adapters import PEERS, floor_of
 from benchmarks.local.scenarios import SCENARIOS, Folder
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the report, and return the exit code."""
-    suite = Suite(
+def suite() -> Suite[Folder]:
+    """Return the suite of locks that need no server."""
+    return Suite(
         family="benchmarks.local",
         peers=PEERS,
         scenarios=SCENARIOS,
@@ -25,7 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         loops=("asyncio",),
         floor_of=floor_of,
     )
-    return run(suite, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the report, and return the exit code."""
+    return run(suite(), argv)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from benchmarks.harness.lock import Client, Cycle, run_on
+from benchmarks.harness.measures import HAND_OVER_TITLE, hand_overs
 from benchmarks.harness.scenario import Entrants, Measured, Round, Scenario
 from benchmarks.local.adapters import (
     ASYNCIO_ONLY,
@@ -32,6 +33,7 @@ from benchmarks.local.adapters import (
     url_of,
 )
 
+CYCLE = "cycle, µs"
 CYCLES = {"memory": 4000, "sqlite": 300, "files": 300}
 TASKS = 50
 TURNS_OF_A_TASK = {"memory": 40, "sqlite": 6, "files": 6}
@@ -64,6 +66,10 @@ class Folder:
         folder.mkdir(exist_ok=True)
         return url_of(peer, str(folder))
 
+    def process_ids(self) -> list[int]:
+        """Return nothing: this server's CPU time is not measured."""
+        return []
+
     def connections(self) -> int:
         """Return 0: there is no server to connect to."""
         return 0
@@ -72,7 +78,7 @@ class Folder:
 def measure_alone(round_: Round[Folder]) -> Measured:
     """Measure the mean cycle of one task that has no competitor."""
     cycles = max(5, _part(round_, CYCLES[kind_of(round_.peer)]))
-    return {"cycle, µs": [_in_this_process(round_, _cycles, cycles) * 1e6]}
+    return {CYCLE: [_in_this_process(round_, _cycles, cycles) * 1e6]}
 
 
 def measure_tasks(round_: Round[Folder]) -> Measured:
@@ -158,7 +164,7 @@ def measure_processes(round_: Round[Folder]) -> Measured:
 
 
 def _part(round_: Round[Folder], count: int) -> int:
-    return int(count * (QUICK if round_.quick else 1))
+    return int(count * (QUICK if round_.quick else round_.scale))
 
 
 def _entrants(fits: Callable[[str], bool]) -> Entrants:
@@ -191,6 +197,12 @@ SCENARIOS: dict[str, Scenario[Folder]] = {
             "two processes take turns, each for 0 to 5 ms",
             _entrants(lambda peer: peer in BETWEEN_PROCESSES),
             measure_processes,
+        ),
+        Scenario(
+            "hand-over",
+            HAND_OVER_TITLE,
+            _entrants(lambda peer: peer in BETWEEN_PROCESSES),
+            hand_overs,
         ),
     )
 }

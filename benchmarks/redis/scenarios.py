@@ -15,7 +15,9 @@ from benchmarks.harness.measures import (
     Turn,
     cycle_times,
     hand_overs,
+    held_memory,
     mutex_turns,
+    number_waiting,
     own_key_cycles,
     take_turns,
     waiters,
@@ -42,18 +44,20 @@ def measure_alone(round_: Round[Server]) -> Measured:
 
     A wake-up from core to core would cost more than a cycle.
     """
-    cycles = 50 if round_.quick else ALONE_CYCLES
+    cycles = round_.count(50, ALONE_CYCLES)
     with round_.server.pinned(round_.core):
         took = cycle_times(round_, cycles, "mutex", "key")
-    return {
+    measured: Measured = {
         CYCLE: [statistics.median(took)],
         "cycle p95, µs": [statistics.quantiles(took, n=20)[18]],
     }
+    job = round_.job("take_turns", seconds=round_.amount(0.2, 1.0))
+    return measured | _requests(round_, [job])
 
 
 def measure_own_keys(round_: Round[Server]) -> Measured:
     """Measure tasks of which each has a key of its own."""
-    seconds = 0.6 if round_.quick else 2.0
+    seconds = round_.amount(0.6, 2.0)
     return own_key_cycles(round_, 100, "key-{task}", seconds)
 
 
@@ -61,6 +65,8 @@ def measure_own_keys(round_: Round[Server]) -> Measured:
 
 ONE_CORE = "cycles/s, all on one core"
 REQUESTS_A_CYCLE = "requests a cycle"
+COUNTED_SECONDS = 1.5
+"""Seconds in which requests are counted: their number does not depend on the time."""
 
 
 def measure_one_key(round_: Round[Server]) -> Measured:
@@ -71,7 +77,7 @@ def measure_one_key(round_: Round[Server]) -> Measured:
     to core much. So each gets a core, as if on two machines; the figure with both on
     one core is added for comparison.
     """
-    seconds = 0.6 if round_.quick else 2.0
+    seconds = round_.amount(0.6, 2.0)
     job = round_.job("take_turns", tasks=50, seconds=seconds)
     if round_.core is None or round_.other_core is None:
         window = take_turns(round_, [job])
@@ -88,7 +94,7 @@ def measure_one_key(round_: Round[Server]) -> Measured:
 
 def measure_held_key(round_: Round[Server], *, processes: int, tasks: int) -> Measured:
     """Measure turns of 2 ms: how many, by which tasks, after which waits."""
-    seconds = 0.6 if round_.quick else 4.0
+    seconds = round_.amount(0.6, 4.0)
     jobs = [
         round_.job("take_turns", tasks=tasks, section=0.002, seconds=seconds)
         for _ in range(processes)
@@ -100,6 +106,7 @@ def measure_held_key(round_: Round[Server], *, processes: int, tasks: int) -> Me
 def _requests(round_: Round[Server], jobs: list[Job]) -> Measured:
     # In a run of its own: MONITOR slows the server down.
     round_.server.empty()
+    jobs = [replace(job, seconds=min(job.seconds, COUNTED_SECONDS)) for job in jobs]
     with round_.server.monitored() as requests:
         window = take_turns(round_, jobs)
     begin, end = window.begin + window.wall, window.end + window.wall
@@ -118,14 +125,14 @@ def measure_mixed_tasks(round_: Round[Server]) -> Measured:
     One write and its nine reads take the time of two sections at least: 2 ms each make
     2,500 cycles/s. Of 50 tasks some 40 wait for writing, each for 40 times those 4 ms.
     """
-    seconds = 0.6 if round_.quick else 3.0
+    seconds = round_.amount(0.6, 3.0)
     job = round_.job("take_turns", tasks=50, section=0.002, reads=0.9, seconds=seconds)
     return _readers_and_writers(round_, job)
 
 
 def measure_fixed_roles(round_: Round[Server]) -> Measured:
     """Measure tasks of which one in ten writes, and the others read."""
-    seconds = 0.6 if round_.quick else 3.0
+    seconds = round_.amount(0.6, 3.0)
     job = round_.job("take_turns", tasks=50, section=0.002, writers=5, seconds=seconds)
     return _readers_and_writers(round_, job)
 
@@ -136,6 +143,9 @@ def _readers_and_writers(round_: Round[Server], job: Job) -> Measured:
     measured = {CYCLES: [len(window.counted()) / job.seconds]}
     for role, writes in (("writer", True), ("reader", False)):
         waits = window.waits([t for t in window.turns if t.writes == writes])
+        if len(waits) < 2:
+            message = f"no {role} got in while it was measured"
+            raise RuntimeError(message)
         measured[f"{role}'s wait p50, ms"] = [1e3 * statistics.median(waits)]
         measured[f"{role}'s wait p99, ms"] = [
             1e3 * statistics.quantiles(waits, n=100, method="inclusive")[98]
@@ -157,6 +167,10 @@ def _check_exclusion(turns: list[Turn]) -> None:
 # --------------------------------------------------------------- holders and waiters
 
 REQUESTS = "requests/s"
+SERVER_MEMORY_OF_WAITER = "server's memory, kB a waiter"
+DRAIN_TIMEOUT = 10.0
+"""Seconds after which waiters are given up where their number varies: some peers need
+minutes, and their figure is how many were served."""
 LATE = "after the lease's end, ms"
 KILLED_HOLDERS, QUICK_KILLED_HOLDERS = 8, 2
 KILLED_LEASE = 1.0
@@ -164,15 +178,35 @@ KILLED_LEASE = 1.0
 
 def measure_waiters(round_: Round[Server]) -> Measured:
     """Measure a thousand tasks that wait, by requests, connections and drain."""
+    return waiters(round_, partial(_requests_of_waiters, round_), quick=(0.3, 0.5))
+
+
+def measure_number_of_waiters(count: int, round_: Round[Server]) -> Measured:
+    """Measure so many waiters in the same way, and the server's memory for them."""
+    before = round_.server.memory()
 
     def watch(seconds: float) -> Measured:
-        with round_.server.monitored() as requests:
-            begin = time.time()
-            time.sleep(seconds)
-            end = time.time()
-        return {REQUESTS: [requests.between(begin, end) / seconds]}
+        grown = round_.server.memory() - before
+        waiting = number_waiting(round_, count)
+        memory: Measured = {SERVER_MEMORY_OF_WAITER: [grown / waiting / 1e3]}
+        return memory | _requests_of_waiters(round_, seconds)
 
-    return waiters(round_, watch, quick=(0.3, 0.5))
+    return waiters(
+        round_, watch, quick=(0.3, 0.5), count=count, drain_timeout=DRAIN_TIMEOUT
+    )
+
+
+def measure_held_memory(round_: Round[Server]) -> Measured:
+    """Measure the memory of a held lock, in the client and in the server."""
+    return held_memory(round_, round_.server.memory, "kept-{task}")
+
+
+def _requests_of_waiters(round_: Round[Server], seconds: float) -> Measured:
+    with round_.server.monitored() as requests:
+        begin = time.time()
+        time.sleep(seconds)
+        end = time.time()
+    return {REQUESTS: [requests.between(begin, end) / seconds]}
 
 
 def measure_killed_holders(round_: Round[Server]) -> Measured:
@@ -182,7 +216,7 @@ def measure_killed_holders(round_: Round[Server]) -> Measured:
     of its lease is read from the server after the kill: the key's own expiry.
     """
     chance = random.Random(round_.seed)
-    count = QUICK_KILLED_HOLDERS if round_.quick else KILLED_HOLDERS
+    count = round_.count(QUICK_KILLED_HOLDERS, KILLED_HOLDERS)
     keys = [f"key-{number}" for number in range(count)]
     jobs = [round_.job("hold", key=key, lease=KILLED_LEASE) for key in keys]
     waiter = round_.job("wait_for_killed", tasks=count, lease=KILLED_LEASE)
@@ -236,7 +270,7 @@ def measure_many_readers(round_: Round[Server]) -> Measured:
 
 def _cycle_beside(round_: Round[Server], readers: int) -> float:
     round_.server.empty()
-    cycles = 50 if round_.quick else 1000
+    cycles = round_.count(50, 1000)
     job = round_.job(
         "hold", mode="reader", tasks=readers, key="shared", lease=UNRENEWED_LEASE
     )
@@ -261,7 +295,7 @@ def measure_any_of_set(round_: Round[Server]) -> Measured:
 def _cycle_among(round_: Round[Server], members: int) -> float:
     round_.server.empty()
     round_.server.fill("set", members)
-    cycles = 50 if round_.quick else 2000
+    cycles = round_.count(50, 2000)
     with round_.server.pinned(round_.core):
         return statistics.median(cycle_times(round_, cycles, "any", "set"))
 

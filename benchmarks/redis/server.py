@@ -59,6 +59,14 @@ class Server:
         """Return how many connections there are, without our own."""
         return len(self._redis.client_list()) - 1
 
+    def process_ids(self) -> list[int]:
+        """Return the process of the server."""
+        return [self._process.pid]
+
+    def memory(self) -> float:
+        """Return how many bytes the server uses for data and connections."""
+        return float(self.info("memory")["used_memory"])
+
     @contextmanager
     def pinned(self, core: int | None) -> Iterator[None]:
         """Bind the server to a core inside the block; None binds it to none."""

@@ -15,9 +15,9 @@ from benchmarks.sql.server import Server, server
 PACKAGES = ("asyncmy", "asyncpg", "psycopg", "sqlalchemy", "sqlalchemy-dlock")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the report, and return the exit code."""
-    suite = Suite(
+def suite() -> Suite[Server]:
+    """Return the suite on SQL databases."""
+    return Suite(
         family="benchmarks.sql",
         peers=(*POSTGRESQL, NOTIFY, *MARIADB, *MYSQL, *SQLITE),
         scenarios=SCENARIOS,
@@ -25,7 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         server=server,
         versions=_versions,
     )
-    return run(suite, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the report, and return the exit code."""
+    return run(suite(), argv)
 
 
 def _versions(running: Server) -> dict[str, object]:

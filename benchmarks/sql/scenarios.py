@@ -45,7 +45,7 @@ TASKS_OF_PROCESSES = (13, 13, 12, 12)
 
 def measure_alone(round_: Round[Server]) -> Measured:
     """Measure the cycles of one task."""
-    cycles = 50 if round_.quick else ALONE_CYCLES
+    cycles = round_.count(50, ALONE_CYCLES)
     took = cycle_times(round_, cycles, "mutex", "order/1")
     return {
         CYCLE: [statistics.median(took)],
@@ -55,12 +55,12 @@ def measure_alone(round_: Round[Server]) -> Measured:
 
 def measure_own_keys(round_: Round[Server]) -> Measured:
     """Measure tasks of which each has a resource of its own."""
-    return own_key_cycles(round_, TASKS, "order/{task}", 0.4 if round_.quick else 4.0)
+    return own_key_cycles(round_, TASKS, "order/{task}", round_.amount(0.4, 4.0))
 
 
 def measure_one_key(round_: Round[Server]) -> Measured:
     """Measure the turns at one resource, of the tasks of four processes."""
-    seconds = 1.0 if round_.quick else 6.0
+    seconds = round_.amount(1.0, 6.0)
     tasks = [2] * len(TASKS_OF_PROCESSES) if round_.quick else TASKS_OF_PROCESSES
     jobs = [
         round_.job("take_turns", tasks=count, key="order/1", seconds=seconds)

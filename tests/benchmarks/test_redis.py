@@ -23,8 +23,17 @@ from benchmarks.harness.report import (
 )
 from benchmarks.harness.scenario import Measured, Round
 from benchmarks.redis.__main__ import main
-from benchmarks.redis.adapters import BLPOP, FLOOR, MEMORY, OURS, REDIS_PY, RUEIDIS
+from benchmarks.redis.adapters import (
+    BLPOP,
+    FLOOR,
+    MEMORY,
+    OURS,
+    REDIS_PY,
+    REDISSON,
+    RUEIDIS,
+)
 from benchmarks.redis.bars import BARS
+from benchmarks.redis.foreign import programs
 from benchmarks.redis.scenarios import SCENARIOS
 from benchmarks.redis.server import Server, server
 from tests.benchmarks.suites import bench, of_scenarios, quick, samples, verdict_by
@@ -77,6 +86,30 @@ def test_without_redis_server_it_says_what_to_install(tmp_path: Path) -> None:
     ran = bench("redis", path=str(tmp_path))
     assert ran.returncode == 1
     assert "apt-get install redis-server" in ran.stderr
+
+
+def test_a_peer_whose_tools_are_missing_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    built, notes = programs(tmp_path, {RUEIDIS, REDISSON})
+    assert built == {}
+    assert notes == [
+        "Redisson is left out: there is no mvn on PATH.",
+        "rueidislock is left out: there is no go on PATH.",
+    ]
+
+
+def test_a_program_that_cannot_be_built_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "go"
+    broken.write_text("#!/bin/sh\necho no module there; exit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    built, notes = programs(tmp_path, {RUEIDIS})
+    assert built == {}
+    assert notes == ["rueidislock is left out: go failed (no module there)."]
 
 
 def test_what_breaks_is_told_and_the_others_go_on(

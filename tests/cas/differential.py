@@ -10,22 +10,31 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from functools import partial
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
 from aiorwlock_remote._util.driver_loop import DriverLoop, SameLoop
 from aiorwlock_remote.cas.server_time import Bounds, ServerTime
-from aiorwlock_remote.cas.stepper import with_stored_fences
+from aiorwlock_remote.cas.stepper import map_answers, with_stored_fences
 from aiorwlock_remote.cas.table_cas import (
     StatementExecutor,
     TableCas,
     TableStepper,
     with_fence,
 )
-from aiorwlock_remote.core.commands import Command, IllegalCommand, Reply
+from aiorwlock_remote.core.commands import (
+    Answer,
+    Command,
+    Granted,
+    IllegalCommand,
+    Reply,
+    Waiting,
+)
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.transition import transition
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from tests.backends.redis.random_commands import MS, SECOND, Asker
@@ -192,11 +201,27 @@ class Comparison:
             assert record.last >= max(clock, last + 1), f"{record}: {story}"
             self._record = with_fence(step.record, record.last)  # the server chose it
             expected = with_stored_fences(step, self._record)
+        if got is not None:
+            got = map_answers(got, partial(self._without_clock, clock, now))
         assert got == expected, f"{got}, {expected}: {story}"
         assert record == (self._record or Doorman()), f"{record}: {story}"
         assert state.seat == self._seat, f"{state.seat}: {story}"
         assert self._woken == wakes, f"{self._woken}, {wakes}: {story}"
         self.seen[f"{type(command).__name__} {type(got).__name__}"] += 1
+
+    def _without_clock(self, clock: int, now: int, answer: Answer) -> Answer:
+        """Return the answer as the core gives it: without what the server's clock
+        showed, which must not be before the request. ``clock`` is then; ``now``: the
+        time of the step, which is the test's.
+        """
+        # The test's time is ahead of the server's clock, so that either may be told.
+        if isinstance(answer, Waiting):
+            assert answer.now >= max(clock, now)
+            return replace(answer, now=now)
+        if isinstance(answer, Granted):
+            assert answer.latest >= max(clock, now)
+            return replace(answer, latest=0)
+        return answer
 
 
 async def compare(database: Database, commands: int, seed: int) -> Counter[str]:

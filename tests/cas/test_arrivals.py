@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiorwlock_remote.cas.table_cas import (
+from aiorwlock_remote.cas.arrivals import (
     NOTIFIED_CLIENT_FIELD,
     ArrivalNotices,
     is_new_entry_only,
@@ -33,6 +33,15 @@ def test_who_cannot_be_told_takes_the_last_ones_away() -> None:
     taken_over = theirs.turned(ours.turned(HELD))
     assert taken_over == HELD
     assert theirs.turned(replace(HELD, extra=())).extra == ()
+
+
+def test_who_was_pushed_the_grant_is_told() -> None:
+    """Not the process whose step pushed it. It waited, so it listens."""
+    ours, theirs = ArrivalNotices("0a"), ArrivalNotices("0b")
+    ours.hears = True
+    pushed = ours.turned(HELD, "0b")
+    assert ours.behind(pushed) == "0b"
+    assert theirs.behind(pushed) is None
 
 
 def test_what_is_no_gate_is_nobody() -> None:

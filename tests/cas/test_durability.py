@@ -45,3 +45,20 @@ def test_nothing_that_changes_who_is_in_or_what_fence_comes_next() -> None:
     assert not only_queue_changed(HELD, replace(HELD, last=8))
     renewed = replace(GRANT, expires=5)
     assert not only_queue_changed(HELD, replace(HELD, grants=(renewed,)))
+
+
+def test_a_pushed_grant_that_ends_before_what_a_crash_would_bring_back() -> None:
+    """The grant before it is held again then, until nobody believes in the message."""
+    before = replace(HELD, grants=(replace(GRANT, expires=10),), queue=COME)
+    pushed = Grant("next", Mode.WRITE, 8, 3, 10)
+    after = replace(before, last=8, grants=(pushed,), pushed=True)
+    assert may_skip_fsync(before, after, stays=False, leaves=False)
+    longer = replace(after, grants=(replace(pushed, expires=11),))
+    assert not may_skip_fsync(before, longer, stays=False, leaves=False)
+    for_ever = replace(before, grants=(replace(GRANT, expires=None),))
+    assert not may_skip_fsync(for_ever, after, stays=False, leaves=False)
+    assert not may_skip_fsync(FREE, after, stays=False, leaves=False)
+    assert not may_skip_fsync(None, after, stays=False, leaves=False)
+    confirmed = replace(after, pushed=False)
+    assert not may_skip_fsync(before, confirmed, stays=False, leaves=False)
+    assert not may_skip_fsync(after, confirmed, stays=False, leaves=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from threading import Event
 
 import pytest
 from anyio.lowlevel import checkpoint
@@ -30,6 +31,7 @@ class Reads:
         self.state = StoredState(Doorman(), None, 1)
         self.times: list[float] = []
         self.rung = 0
+        self.missed = Event()
 
     def read(self, _: Resource) -> Pending[StoredState]:
         self.times.append(self.host.clock.now())
@@ -37,7 +39,7 @@ class Reads:
         self.host.call_soon(lambda: read.set_result(self.state))
         return read
 
-    def ring(self, _: Resource, __: float) -> None:
+    def ring(self, _: Resource, __: float, ___: object = None) -> None:
         self.rung += 1
 
     async def were(self, number: int) -> None:
@@ -47,7 +49,7 @@ class Reads:
         await wait_until(read, 30)
 
 
-def watching(reads: Reads, longest: float) -> StatePoller:
+def watching(reads: Reads, longest: float, hinted: float = 3600.0) -> StatePoller:
     return StatePoller(
         reads.read,
         lambda _: 1_000,
@@ -55,7 +57,8 @@ def watching(reads: Reads, longest: float) -> StatePoller:
         "g",
         reads.host,
         reads.ring,
-        PollIntervals(near=longest, far=longest),
+        PollIntervals(near=longest, far=longest, hinted=hinted),
+        reads.missed.set,
     )
 
 
@@ -159,3 +162,75 @@ async def test_when_something_has_changed_it_reads_often_again(
     assert await reads_after(0.1)
     assert await reads_after(0.011)
     watcher.close()
+
+
+@pytest.fixture
+async def hinted() -> AsyncIterator[tuple[Reads, StatePoller]]:
+    """Time stands still, and a poller that others hint to."""
+    reads = Reads(StandingClock())
+    watcher = watching(reads, 0.06, hinted=60.0)
+    watcher.hints_come = True
+    watcher.watch(ORDER)
+    await a_few_steps()
+    assert len(reads.times) == 1
+    yield reads, watcher
+    watcher.close()
+
+
+async def test_a_hint_is_read_at_once(hinted: tuple[Reads, StatePoller]) -> None:
+    reads, watcher = hinted
+    watcher.look_now(Resource("another", "1"))
+    await a_few_steps()
+    assert len(reads.times) == 1
+    watcher.look_now(ORDER)
+    await a_few_steps()
+    assert len(reads.times) == 2
+
+
+async def test_a_hint_during_a_read_is_another_read(
+    hinted: tuple[Reads, StatePoller],
+) -> None:
+    """What is under way may show how things stood before the hint."""
+    reads, watcher = hinted
+    for _ in range(5):
+        watcher.look_now(ORDER)
+    await a_few_steps()
+    assert len(reads.times) == 3
+
+
+async def test_while_hints_come_reads_are_seldom(
+    hinted: tuple[Reads, StatePoller],
+) -> None:
+    """Also after a change: the next one will be hinted at."""
+    reads, watcher = hinted
+    clock = reads.host.clock
+    assert isinstance(clock, StandingClock)
+    reads.state = StoredState(Doorman(last=7), MutexRecord("other", None), 2)
+    watcher.look_now(ORDER)
+    await a_few_steps()
+    clock.seconds += 40.0
+    watcher.watch(Resource("woken", "1"))  # the polling task looks at its clock
+    await a_few_steps()
+    assert len(reads.times) == 3
+    clock.seconds += 40.0
+    watcher.watch(Resource("woken", "1"))
+    await a_few_steps()
+    assert len(reads.times) == 5
+
+
+async def test_a_turn_that_was_not_hinted_at_is_reported(
+    hinted: tuple[Reads, StatePoller],
+) -> None:
+    """The channel may have lost its hint, or be silent."""
+    reads, watcher = hinted
+    clock = reads.host.clock
+    assert isinstance(clock, StandingClock)
+    reads.state = StoredState(Doorman(), None, 2)  # our entry is gone: ask again
+    watcher.look_now(ORDER)
+    await a_few_steps()
+    assert (reads.rung, reads.missed.is_set()) == (2, False)
+    reads.state = StoredState(Doorman(), None, 3)
+    clock.seconds += 80.0
+    watcher.watch(Resource("woken", "1"))
+    await a_few_steps()
+    assert reads.missed.is_set()

@@ -350,16 +350,29 @@ class TakesSeats(Fault):
 
 
 class LeavesItsSeat(Fault):
-    """Leaves its ticket in a mutex record without doorman, except for a release."""
+    """Leaves its ticket in a mutex record without doorman, except for a release.
+
+    The answer comes from another, empty store. To put back what a step has removed
+    would not do: the waiters are woken by the step, and one may enter in between.
+    """
+
+    def __init__(
+        self,
+        shelf: MemoryDatabase,
+        host: EventLoop,
+        bell: WakeCallback,
+        settings: StoreSettings,
+    ) -> None:
+        super().__init__(shelf, host, bell, settings)
+        self._empty = Fault(MemoryDatabase(), host, bell, settings)
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
-        seats, records = self._database.seats, self._database.records
-        lost = records.get(resource, Doorman()).seat is None
-        seat = seats.get(resource) if lost else None
-        done = super().step(resource, command)
-        if seat is not None and isinstance(command, Renew | Downgrade | Adopt):
-            seats[resource] = seat
-        return done
+        with self._database.lock:
+            record = self._database.records.get(resource, Doorman())
+            left = record.seat is None and resource in self._database.seats
+        if left and isinstance(command, Renew | Downgrade | Adopt):
+            return self._empty.step(resource, command)
+        return super().step(resource, command)
 
     def renewer(self) -> MemoryRenewer:
         return _Leaving(self)

@@ -18,6 +18,7 @@ import pytest
 from aiorwlock_remote import LockError
 from aiorwlock_remote.backends.memory import MemoryDatabase
 from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.mode_queue import Effects, ModeQueue
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.ports import Store as Port
@@ -250,8 +251,17 @@ async def test_it_is_the_fault_that_is_noticed(
 
 def believes_for_ever(patch: pytest.MonkeyPatch) -> None:
     """A client takes each message for true, whenever it comes."""
+    failed = ModeQueue.failed
+
+    def remembers(queue: ModeQueue, *args: Any, **kwargs: Any) -> Effects:  # noqa: ANN401
+        known = queue._store_time
+        effects = failed(queue, *args, **kwargs)
+        queue._store_time = known
+        return effects
+
     patch.setattr(StoreTime, "believes", lambda *_: True)
     patch.setattr(StoreTime, "before", lambda *_: 1e12)
+    patch.setattr(ModeQueue, "failed", remembers)
 
 
 def needs_no_proof(patch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.mariadb import MariadbHarness
+from tests.loops import ALL_IN_TURN
 from tests.servers.fix_mariadb import make_tables
 from tests.servers.mariadb import MariadbServer
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
-    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
+    pytest.mark.in_turn("test_postgresql.py has two, with the same sides", ALL_IN_TURN),
 ]
 
 

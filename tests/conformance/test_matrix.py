@@ -28,6 +28,24 @@ from tests.conformance.test_cassandra_published import (
 )
 from tests.conformance.test_cluster import TestCluster as Cluster
 from tests.conformance.test_files import TestFiles as Files
+from tests.conformance.test_hinted import (
+    TestCutCassandra as CutCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestCutMariadb as CutMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestCutOracle as CutOracle,
+)
+from tests.conformance.test_hinted import (
+    TestHintedCassandra as HintedCassandra,
+)
+from tests.conformance.test_hinted import (
+    TestHintedMariadb as HintedMariadb,
+)
+from tests.conformance.test_hinted import (
+    TestHintedOracle as HintedOracle,
+)
 from tests.conformance.test_mariadb import TestMariadb as Mariadb
 from tests.conformance.test_memory import TestMemory as Memory
 from tests.conformance.test_mysql import TestMysql as Mysql
@@ -47,7 +65,7 @@ from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
 from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
-from tests.loops import LOOPS, is_in_share, turn_of
+from tests.loops import ALL_IN_TURN, IN_TURN, LOOPS, is_in_share, turn_of
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {
@@ -84,24 +102,32 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
-    Postgresql: EVERYWHERE | {"Process"},
+    Postgresql: EVERYWHERE | {"Process", "Pushed"},
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
-    PooledPostgresql: EVERYWHERE | {"Process"},
+    **dict.fromkeys(
+        (HintedCassandra, HintedMariadb, HintedOracle), EVERYWHERE | {"Process"}
+    ),
+    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
+    PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
-    Redis: EVERYWHERE | {"Process"},
-    RedisClient: EVERYWHERE | {"Process"},
-    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process"},
-    RedisRights: EVERYWHERE | {"Process"},
-    RedisTls: EVERYWHERE | {"Process"},
-    RedisPairs: EVERYWHERE - {"Seat"},
-    Sentinel: EVERYWHERE | {"Process"},
+    Redis: EVERYWHERE | {"Process", "Pushed"},
+    RedisClient: EVERYWHERE | {"Process", "Pushed"},
+    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
+    RedisRights: EVERYWHERE | {"Process", "Pushed"},
+    RedisTls: EVERYWHERE | {"Process", "Pushed"},
+    RedisPairs: EVERYWHERE - {"Seat"} | {"Pushed"},
+    Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
-# all cases on both.
-TURNS: set[type[ConformanceSuite]] = {
-    *(Cassandra, Cluster, Files, Mariadb, Mysql, PooledPostgresql),
-    *(Oracle, Oracle122, Oracle23, OraclePool, RedisTls, Sentinel),
+# all cases on all of these loops.
+TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
+    **dict.fromkeys((Cassandra, Cluster, Files, PooledPostgresql), IN_TURN),
+    **dict.fromkeys((Oracle, Oracle122, Oracle23, OraclePool), IN_TURN),
+    **dict.fromkeys((HintedCassandra, HintedMariadb, HintedOracle), IN_TURN),
+    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), IN_TURN),
+    **dict.fromkeys((RedisTls, Sentinel), IN_TURN),
+    **dict.fromkeys((Mariadb, Mysql), ALL_IN_TURN),
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
@@ -109,6 +135,12 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys(
         (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
     ),
+    HintedMariadb: (0, 2),
+    CutMariadb: (1, 2),
+    HintedCassandra: (0, 4),
+    CutCassandra: (3, 4),
+    HintedOracle: (3, 8),
+    CutOracle: (4, 8),
 }
 LOOP_NAMES = {str(loop.id) for loop in LOOPS}
 # Each says why where it is run.
@@ -118,7 +150,7 @@ RUN_ON: dict[type[ConformanceSuite], set[str]] = {
     **{suite: {"asyncio"} for suite in (OraclePool, PooledPostgresql)},
     **{suite: {"asyncio"} for suite in (PublishedCassandra, RedisRights)},
     RedisPairs: {"trio"},
-    Redis: {"asyncio", "trio", "uvloop"},
+    **{suite: {"asyncio", "trio", "uvloop"} for suite in (Mariadb, Mysql, Redis)},
     RedisClient: {"asyncio"},
     LoopBoundClient: {"uvloop"},
 }
@@ -201,7 +233,9 @@ def _loops(
     loops = RUN_ON[suite] - ({"trio"} if native else set())
     if suite in SHARES and not is_in_share(kind, name, SHARES[suite]):
         return set()
-    return loops & turn_of(kind, name) if suite in TURNS else loops
+    if suite not in TURNS:
+        return loops
+    return loops & turn_of(kind, name, TURNS[suite])
 
 
 def _collected() -> Iterator[tuple[str, str, str, str]]:

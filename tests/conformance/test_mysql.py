@@ -9,14 +9,14 @@ import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.mysql import MysqlHarness
+from tests.loops import ALL_IN_TURN
 from tests.servers.fix_mariadb import make_tables
 from tests.servers.mariadb import MariadbServer
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.in_turn("test_postgresql.py has both, with the same sides"),
+    pytest.mark.in_turn("test_postgresql.py has two, with the same sides", ALL_IN_TURN),
     pytest.mark.share(1, 2, "test_mariadb.py has all, with the same statements"),
-    pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 
 

@@ -23,7 +23,7 @@ def _server(redis_server: RedisServer) -> None:
 class PairHarness(RedisHarness):
     """In this process alone, and no other program: tests/recipes has those."""
 
-    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
     has_foreigner = False
 
     def fresh(self, folder: Path) -> StoreLocation:

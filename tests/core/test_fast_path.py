@@ -100,9 +100,9 @@ class Chance(Random):
         if self.random() < 0.4:
             confirms = mode is Mode.WRITE and self.seldom()
             return replace(acquire, confirms=confirms)
-        mode = self.choice((None, None, Mode.WRITE, self.mode()))
+        ends = self.choice((None, None, Mode.WRITE, self.mode()))
         then = (replace(acquire, claims=(Claim("t3", 30),)),) if self.seldom() else ()
-        return Release(ticket, mode, then)
+        return Release(ticket, ends, then)
 
 
 def compared(

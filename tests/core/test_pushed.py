@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+
 import pytest
 
 from aiorwlock_remote.core.commands import (
     CLAIM_WINDOW,
     ENTRY_TTL,
+    Acquire,
     ForceRelease,
     Granted,
     IllegalCommand,
     NotHeld,
+    Release,
     Renew,
     Renewed,
     Withdraw,
+    without_push,
 )
 from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS, Grant, MutexRecord
-from aiorwlock_remote.core.pushed import MAX_DRIFT, PushedGrant, StoreTime, proof_of
+from aiorwlock_remote.core.pushed import (
+    MAX_DRIFT,
+    PushedGrant,
+    StoreTime,
+    proof_of,
+    seal,
+    sha256_proof_of,
+    unseal,
+)
 from aiorwlock_remote.core.ticket import holder_of
+from aiorwlock_remote.core.transition import next_attempt
 from tests.core.resource import (
     LEASE,
     MS,
@@ -338,3 +352,64 @@ def test_a_message_from_a_later_time_than_the_clock_can_show_is_refused() -> Non
     late = PushedGrant(1, 50 * SECOND + 200 * MS, 50 * SECOND + 300 * MS, "")
     assert not bound.believes(late, 7.1, margin=0.05)
     assert bound.believes(late, 7.2, margin=0.05)
+
+
+def test_a_server_may_prove_by_sha256() -> None:
+    proof = sha256_proof_of("ticket", 1, 2, 3)
+    assert PushedGrant(3, 1, 2, proof).proves("ticket")
+    assert not PushedGrant(3, 1, 2, proof).proves("other")
+    assert not PushedGrant(4, 1, 2, proof).proves("ticket")
+    assert not PushedGrant(3, 1, 2, proof_of("ticket", 1, 2, 3)[:39]).proves("ticket")
+
+
+@pytest.mark.parametrize("proof", ["", "\xe9" * 40, "\ud800", "0" * 64])
+def test_any_text_may_come_as_a_proof(proof: str) -> None:
+    """Anybody may send a message."""
+    assert not PushedGrant(3, 1, 2, proof).proves("ticket")
+
+
+def test_a_sealed_record_is_read_by_who_knows_the_ticket() -> None:
+    """And by nobody else, unchanged; it tells no ticket that is in it."""
+    text = 'the record, with "other-ticket" and \xe9\ud800'
+    sealed = seal(text, "ticket", "v1")
+    assert unseal(sealed, "ticket", "v1") == text
+    assert "other-ticket" not in sealed
+    assert b"other-ticket" not in b64decode(sealed)
+    assert unseal(sealed, "other", "v1") is None
+    assert unseal(sealed, "ticket", "v2") is None
+    assert seal(text, "ticket", "v2")[50:] != sealed[50:]
+    raw = bytearray(b64decode(sealed))
+    for place in (0, len(raw) - 1):
+        raw[place] ^= 1
+        assert unseal(b64encode(raw).decode(), "ticket", "v1") is None
+        raw[place] ^= 1
+    for other in ("", "?", sealed[:-4], "\xe9"):
+        assert unseal(other, "ticket", "v1") is None
+
+
+def test_a_poller_finds_its_pushed_grant() -> None:
+    """The message was lost: whoever reads the record asks at once, and only then."""
+    door = offered()
+    door.ask("c", WRITE)
+    assert door.record is not None
+    found = next_attempt(door.record, door.seat, "b", door.now)
+    assert found is not None
+    assert found[1] == 0
+    other = next_attempt(door.record, door.seat, "c", door.now)
+    assert other is not None
+    assert other[1] > 0
+
+
+def test_a_client_that_hears_nothing_is_pushed_nothing() -> None:
+    """It takes its tickets out of its requests, and confirms all the same."""
+    first = ask("b", WRITE, push=True, more=1, following="b2")
+    silent = without_push(first)
+    assert isinstance(silent, Acquire)
+    assert (silent.push, silent.following, silent.more) == (False, None, 1)
+    carried = without_push(Release("a", WRITE, (first,)))
+    assert carried == Release("a", WRITE, (silent,))
+    confirms = without_push(ask("b", WRITE, push=True, confirms=True))
+    assert isinstance(confirms, Acquire)
+    assert confirms.confirms
+    unchanged = Release("a")
+    assert without_push(unchanged) is unchanged

@@ -93,6 +93,7 @@ COLUMNS = (
     Capability.NOTIFIES,
     Capability.OFF_LOOP_RENEWAL,
     Capability.PUBLISHED_LAYOUT,
+    Capability.PUSHES,
 )
 STORES = {
     "memory": "MemoryStore",

@@ -2,95 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-from collections.abc import Awaitable, Callable
-from typing import Any
+import os
+import re
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
-from aiorwlock_remote import Acquisition, Held, Locks, Mutex, connect
-from tests.docs.fix_blocks import blocks
-from tests.examples.fix_site import EXAMPLES
+from tests.examples.test_tasks import output, start
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
-PAGE = EXAMPLES.parent / "docs" / "howto" / "patterns.md"
 
-Work = Callable[[Held], Awaitable[int]]
-Lead = Callable[[Work], Awaitable[int]]
-
-
-class Impatient:
-    """Locks of a short lease; tells when they have been asked for three times."""
-
-    def __init__(self, locks: Locks) -> None:
-        self._locks = locks
-        self._asked = 0
-        self.asked_again = asyncio.Event()
-
-    def mutex(self, kind: str, number: str, **_: object) -> Impatient:
-        self._mutex: Mutex = self._locks.mutex(kind, number, lease=1)
-        return self
-
-    def acquire(self, **options: Any) -> Acquisition:  # noqa: ANN401 - as the real one
-        self._asked += 1
-        if self._asked == 3:
-            self.asked_again.set()
-        return self._mutex.acquire(**options)
-
-
-def of_page(locks: Impatient) -> Lead:
-    """``lead(work)`` as the page has it."""
-    found = [b.text for b in blocks(PAGE.read_text("utf-8")) if "def lead(" in b.text]
-    (block,) = found
-    namespace: dict[str, Any] = {"locks": locks}
-    text = "import asyncio\nfrom aiorwlock_remote import *\n"
-    text += block.partition("async def work(")[0]
-    exec(text, namespace)  # noqa: S102 - our own document
-    lead: Lead = namespace["lead"]
-    return lead
-
-
-def of_example(locks: Impatient) -> Lead:
-    """``lead(locks, work)`` of ``anyio_task.py``."""
-    path = EXAMPLES / "anyio_task.py"
-    spec = importlib.util.spec_from_file_location("anyio_task", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return lambda work: module.lead(locks, work)
+@pytest.mark.slow
+def test_an_outage_that_is_longer_than_the_lease(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """``anyio_task.py`` begins again, with a new fence."""
+    with Proxy(redis_server.port) as proxy:
+        url = f"{proxy.url}?prefix=example"
+        process = start(tmp_path, "anyio_task.py", LOCKS_URL=url, ROUNDS="100")
+        try:
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            begun = next(line for line in lines if "round 1," in line)
+            proxy.refuse()
+            proxy.cut()
+            deposed = next(line for line in lines if "stands by" in line)
+            time.sleep(1)
+            assert process.poll() is None, deposed
+            proxy.accept()
+            again = next(line for line in lines if "round 1," in line)
+            text = output(process)
+        finally:
+            process.kill()
+            process.communicate()
+    fences = [int(number) for number in re.findall(r"fence (\d+)", begun + again)]
+    assert fences[0] < fences[1]
+    assert f"round 100, fence {fences[1]}" in text
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
-@pytest.mark.parametrize("made", [of_page, of_example])
-async def test_an_outage_that_is_longer_than_the_lease(
-    redis_server: RedisServer, made: Callable[[Impatient], Lead]
-) -> None:
-    leading, fences = asyncio.Event(), list[int]()
-
-    async def work(held: Held) -> int:
-        fences.append(held.fence)
-        leading.set()
-        if len(fences) == 1:
-            await asyncio.Event().wait()  # until the lease is lost
-        return held.fence
-
-    with Proxy(redis_server.port) as proxy:
-        async with (
-            connect(proxy.url, prefix=made.__name__) as locks,
-            asyncio.timeout(60),
-        ):
-            impatient = Impatient(locks)
-            task = asyncio.ensure_future(made(impatient)(work))
-            await leading.wait()
-            proxy.refuse()
-            proxy.cut()
-            asked = asyncio.ensure_future(impatient.asked_again.wait())
-            await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            assert not task.done()  # it was lost, and refused once since
-            proxy.accept()
-            assert await task == fences[1] > fences[0]
+def test_a_leader_that_is_killed(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Another goes on, and Ctrl-C ends it."""
+    url = f"{redis_server.url}?prefix=killed"
+    first = start(tmp_path, "anyio_task.py", LOCKS_URL=url, ROUNDS="1000")
+    try:
+        assert first.stdout is not None
+        next(line for line in iter(first.stdout.readline, "") if "round 3," in line)
+        second = start(tmp_path, "anyio_task.py", "trio", LOCKS_URL=url, ROUNDS="2")
+        assert second.stdout is not None
+        assert "waits" in second.stdout.readline()
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+    assert "round 2," in output(second)

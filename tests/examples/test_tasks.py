@@ -62,3 +62,13 @@ def test_anyio_task_works_in_one_process_at_a_time(tmp_path: Path) -> None:
         fences.append(int(fence))
     # Four rounds take 0.2 s: who came next was let in that much later.
     assert all(b - a >= 190_000 for a, b in pairwise(sorted(fences)))
+
+
+def test_decorated_refunds_one_order_at_a_time(tmp_path: Path) -> None:
+    """``decorated.py``."""
+    text = output(start(tmp_path, "decorated.py"))
+    done = "5 of order 1, 7 of order 1, 5 of order 2, 7 of order 2"
+    assert text.endswith(f"refunded: {done}\n")
+    for order in ("1", "2"):
+        steps = re.findall(rf"order {order} (begins|ends)", text)
+        assert steps == ["begins", "ends"] * 2

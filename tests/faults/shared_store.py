@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from operator import attrgetter
 from pathlib import Path
 
@@ -45,11 +46,17 @@ class Crowd:
             "writes": writes,
         }
 
-    def start(self, *, locks: int = 1, fenced: bool = True) -> None:
-        """All four. ``locks``: of the first one alone, see the controls."""
-        for number, loop in enumerate(LOOPS):
+    def start(
+        self, *, locks: int = 1, fenced: bool = True, urls: Sequence[str] = ()
+    ) -> None:
+        """All four. ``locks``: of the first one alone, see the controls.
+
+        ``urls``: where they go in turn, if not to the fleet's.
+        """
+        ways = cycle(urls or [self.fleet.url])
+        for number, (loop, url) in enumerate(zip(LOOPS, ways, strict=False)):
             own = {"locks": 1 if number else locks, "fenced": fenced}
-            self.fleet.start(loop=loop, **self.plan, **own)
+            self.fleet.start(url, loop=loop, **self.plan, **own)
 
     def goes_on(self, blow: str, after: int | None = None) -> None:
         """Every process is let in, since now or a moment of ``history.now()``."""

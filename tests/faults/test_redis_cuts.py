@@ -40,7 +40,10 @@ LANES = 40
 FAR = 1_000_000
 SLACK = 8
 """Bytes past the measured ones: names of tasks grow."""
-LEASE = 1.0
+LEASE = 30.0
+"""Seconds; a lock whose release was lost is free sooner, as the release is repeated."""
+PATIENCE = 60.0
+"""Seconds for all that is not what a case is about: machines stand still."""
 
 
 class Case:
@@ -56,8 +59,10 @@ class Case:
     async def run(self, side: Side, count: int) -> str:
         """Cut after so many bytes have gone to that side; what came of it."""
         with Proxy(self._server.port) as proxy:
-            async with connect(proxy.url, lease=LEASE) as locks:
-                with anyio.fail_after(60):
+            async with connect(
+                proxy.url, lease=LEASE, connect_timeout=PATIENCE
+            ) as locks:
+                with anyio.fail_after(PATIENCE):
                     return await self._run(locks, proxy, side, count)
 
     async def _run(self, locks: Locks, proxy: Proxy, side: Side, count: int) -> str:
@@ -184,8 +189,7 @@ async def test_cut_at_every_byte(
     assert set(outcomes) <= {"held", "released"}
     end = longest + SLACK
     counts = [n for n in range(end) if n % stride == 0 or n > longest - SLACK]
-    # After a lost release, a case waits for the lease: more of them side by side.
-    await each(counts, LANES * (3 if operation == "release" else 1))
+    await each(counts, LANES)
     assert outcomes.total() == len(counts) + 1
     assert outcomes["BackendUnavailable"] > 0
     assert outcomes["held"] + outcomes["released"] > 1

@@ -28,7 +28,7 @@ class Fleet:
         """``program``: the module that a worker runs."""
         self.folder = folder
         self._program = program
-        self._url = url
+        self.url = url
         self._halt = folder / "halt"
         self._numbers = count()
         self._running: dict[str, subprocess.Popen[str]] = {}
@@ -42,7 +42,7 @@ class Fleet:
     def start(self, url: str | None = None, /, **plan: float | str) -> str:
         """Start a worker and wait until it works; its name. ``url``: another store."""
         name = f"w{next(self._numbers)}"
-        arguments = [url or self._url, str(self.folder), name, json.dumps(plan)]
+        arguments = [url or self.url, str(self.folder), name, json.dumps(plan)]
         process = subprocess.Popen(
             [sys.executable, "-m", self._program, *arguments],
             stdout=subprocess.PIPE,
@@ -60,6 +60,13 @@ class Fleet:
         process.kill()
         process.communicate()
         self._nemesis.died(name)
+
+    def leave(self, name: str) -> None:
+        """SIGTERM, and wait for a proper end."""
+        process = self._running.pop(name)
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 0, f"{name} exited {process.returncode}"
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:

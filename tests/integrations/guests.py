@@ -158,6 +158,9 @@ async def serve_hypercorn(
     config = hypercorn.config.Config()
     config.bind = [f"fd://{os.dup(sock.fileno())}"]
     config.errorlog, config.graceful_timeout = None, 1
+    # Also how long it waits for a request on a new connection: on a machine that stands
+    # still for some seconds it would hang up.
+    config.keep_alive_timeout = WITHIN
     sock.listen()  # who comes early waits, in place of being refused
     if not on_trio:
         stop = asyncio.Event()

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
+from http import HTTPStatus
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,6 +175,10 @@ async def come_whole(http: httpx.AsyncClient, locks: Locks) -> None:
                     sending.append(asyncio.create_task(http.send(request)))
 
         async def all_there() -> bool:
+            for task in sending:
+                if task.done():
+                    # Or nobody would say why it is not there.
+                    assert task.result().status_code == HTTPStatus.OK
             seen = {name: await locks.mutex("body", name).info() for name in names}
             return all(seen[name].queue for name in waiting) and all(
                 seen[name].locked for name in inside

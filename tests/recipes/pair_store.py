@@ -13,6 +13,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.commands import Command, NotHeld, Reply
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import KeyPair, Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import (
@@ -44,8 +45,10 @@ class OnPairs:
     ) -> Store:
         """As ``Backend``."""
 
-        def ring(resource: Resource, seconds: float) -> None:
-            bell(Resource(resource.type, resource.id), seconds)
+        def ring(
+            resource: Resource, seconds: float, pushed: PushedGrant | None = None, /
+        ) -> None:
+            bell(Resource(resource.type, resource.id), seconds, pushed)
 
         address = parse(self._url)
         opener = registry.find(address.scheme)
@@ -56,7 +59,9 @@ class OnPairs:
 class PairStore:
     """The store inside, asked for pairs."""
 
-    capabilities: Capability = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL
+    capabilities: Capability = (
+        Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
+    )
 
     def __init__(self, inside: Store, known: set[Resource]) -> None:
         self._inside = inside

@@ -27,7 +27,7 @@ _TELLS = {
 _STARTED_BY = {
     "java": {"cassandra_node", "cassandra_ring", "start_cassandra"},
     "mariadb": {"mariadb_server", "start_mariadb"},
-    "mysql": {"mysql_server", "start_mysql"},
+    "mysql": {"mysql_server", "start_group", "start_mysql"},
     "postgresql": {"postgresql_server", "start_postgresql"},
     "redis": {
         *("redis_cluster", "redis_server", "sentinel_group"),
@@ -39,8 +39,13 @@ _STARTED_AS = {"CassandraRing": "java", "RedisServer": "redis"}
 """Classes of servers that some modules start themselves."""
 _STORES = {"cassandra": "java"}
 """Stores in the names of tests that are not called as their kind of server."""
-_DOUBLE = "oracle_double"
-"""Another server before PostgreSQL, which needs an extension of the machine's."""
+_DOUBLES = {"mirror", "oracle_double"}
+"""Other servers before PostgreSQL, which need an extension of the machine's."""
+
+
+def any_is() -> bool:
+    """Whether a server is chosen."""
+    return bool(_chosen())
 
 
 def package(kind: str) -> str:
@@ -79,7 +84,7 @@ def is_left_out(item: pytest.Item) -> bool:
     module = vars(getattr(item, "module", None) or pytest)
     named |= {kind for name, kind in _STARTED_AS.items() if name in module}
     started = {kind for kind, names in _STARTED_BY.items() if names & fixtures}
-    return _DOUBLE in fixtures or not kinds & (named | started)
+    return bool(_DOUBLES & fixtures) or not kinds & (named | started)
 
 
 def _chosen() -> dict[str, tuple[str, str]]:

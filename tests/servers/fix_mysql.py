@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.servers.fix_mariadb import StartMariadb, make_tables, starting
-from tests.servers.mariadb import MariadbServer
+from tests.servers.mariadb import MariadbServer, run
 from tests.servers.mysql import Mysql, prepare
+from tests.servers.mysql_group import MysqlGroup
 from tests.servers.shared import shared, shared_folder
+
+StartGroup = Callable[..., MysqlGroup]
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +47,22 @@ def start_mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartMaria
     """Starts a server with our tables: ``start_mysql(config=…)``."""
     with starting(Mysql, tmp_path_factory) as start:
         yield start
+
+
+@pytest.fixture
+def start_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartGroup]:
+    """Starts a group with our tables: ``start_group(single=False)``."""
+    groups: list[MysqlGroup] = []
+
+    def start(*, single: bool = True) -> MysqlGroup:
+        groups.append(MysqlGroup(tmp_path_factory.mktemp("group"), single=single))
+        first, *_ = groups[-1].members
+        run(first.root, "CREATE DATABASE app")
+        make_tables(first.url)
+        return groups[-1]
+
+    try:
+        yield start
+    finally:
+        for group in groups:
+            group.close()

@@ -25,7 +25,7 @@ class Proxy:
 
     def __init__(self, port: int, *, delay: float = 0.0, seed: int = 0) -> None:
         """``delay``: each piece waits for up to so many seconds, both ways."""
-        self._target = ("127.0.0.1", port)
+        self.lead_to(port)
         self._delay = delay
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -56,6 +56,10 @@ class Proxy:
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def lead_to(self, port: int) -> None:
+        """Another server, for those who come from now on."""
+        self._target = ("127.0.0.1", port)
 
     def accept(self) -> None:
         """Take connections (again)."""

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests.servers import mariadb, mysql, postgresql
+from tests.servers.chosen import SERVERS
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgresql import PostgresqlServer
 from tests.servers.process import IP, takes_connections, until
@@ -49,6 +50,7 @@ def test_it_ends_with_its_last_user(
 def test_a_missing_program_is_named(
     kind: ModuleType, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(SERVERS, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(kind, "_KEPT", type(kind._KEPT)(tmp_path))
     with pytest.raises(pytest.fail.Exception, match=f"apt-get install {package}"):

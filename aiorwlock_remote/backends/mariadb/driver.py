@@ -120,7 +120,7 @@ class MariadbDriver(Driver[Connection]):
         return connection.connected and not connection._stream_broken  # noqa: SLF001
 
     def is_broken(self, error: BaseException) -> bool:
-        return errors.is_broken(error)
+        return errors.is_unusable(error)
 
     def map_error(self, error: BaseException) -> Failure:
         return errors.from_driver(error, self.options.where, self.dialect)

@@ -40,6 +40,8 @@ _COMMIT_FAILED = {1180, 3100}
 # 3101: a member of the group has changed the row first, and all have rolled this back.
 _CONTENTION = {1213, CHANGED, 3101}
 _LOCKED = {1205, 1969, 3024, 3572}  # the time to wait for a row was over
+# The server is read-only: a replica, or a former primary of a group.
+_READ_ONLY = {1290, 1836}
 _NOT_LET_IN = {1044, 1045, 1049, 1698, 1130, 1862, 1820, 3118}
 _BAD_TABLES = {1146, 1054, 1364, 1932, 1267, 1271, 1048, 1452, 3098, 3819, 4025}
 _LACKING = (
@@ -78,6 +80,16 @@ def is_broken(exc: BaseException) -> bool:
     """Return True if the connection cannot be used again after this error."""
     code = code_of(exc)
     return not code or code in _CLIENT or code in _GONE or code in _COMMIT_FAILED
+
+
+def is_unusable(exc: BaseException) -> bool:
+    """Return True if the connection should be closed after this error.
+
+    After a failover the connection to a former primary stays open, and the server
+    refuses all requests. A new connection may reach the new primary, by a name or a
+    proxy (test_mysql.py, test_mysql_group.py).
+    """
+    return is_broken(exc) or code_of(exc) in _READ_ONLY
 
 
 def message_of(exc: BaseException) -> str:

@@ -48,7 +48,7 @@ class MariadbStore(TableStore):
         staticmethod(options_of)
     )
     # A process whose tasks all wait sends five reads a second at most.
-    looks: PollIntervals = PollIntervals(near=0.3, far=0.3)
+    looks: PollIntervals = PollIntervals(near=0.3, far=0.3, hinted=0.3)
     pace: PollPolicy = replace(TableStore.pace, claim_window=0.8)
     _driver: MariadbDriver
     _executor: MariadbExecutor
@@ -97,7 +97,7 @@ class MariadbStore(TableStore):
             yield Finding("cluster", "Galera", meaning, "note")
         if server.get("group_replication_group_name"):
             single = server["group_replication_single_primary_mode"] == "ON"
-            meaning = "a failover may lose what its successor has not yet received"
+            meaning = "a failover loses no grant: a majority has it before its holder"
             if not single:
                 meaning = "let all programs lock at one primary: others lag behind"
             mode = "single" if single else "multi"

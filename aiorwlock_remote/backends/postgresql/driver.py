@@ -55,8 +55,9 @@ _UNKNOWN_SETTING = "08P01"
 """SQLSTATE with which PgBouncer refuses a setting that it does not pass on."""
 MIN_SERVER = 120000
 """Oldest supported server, as its ``server_version_num``."""
-MAX_NOTIFY_BYTES = 7_800
-"""Bytes of a notification without its two times; the server's limit is 8000 in all."""
+MAX_NOTIFY_BYTES = 7_700
+"""Bytes of a notification without its times, fence and proof; the server's limit is
+8000 in all."""
 QUEUE_FULL_HINT = "which session that listens is in a transaction? see pg_stat_activity"
 
 _BAD_MARK = "22P02"
@@ -242,6 +243,9 @@ class PostgresqlExecutor(DriverExecutor):
 
     async def _swap(self, values: Values, connection: Connection) -> StoredRow:
         wakes, wait = bool(values.get("wakes")), values.get("wait")
+        pushes = wakes and values.get("p_record") is not None
+        if pushes and not _fits_notification(values, "p_record"):
+            values = {**values, "p_record": None}
         if isinstance(wait, float):
             # A ``lock_timeout`` of 0 would be no limit at all.
             values = {**values, "wait": str(max(1, round(wait * 1000)))}
@@ -252,7 +256,10 @@ class PostgresqlExecutor(DriverExecutor):
             made=values["i_version"] is not None,
             begins=values["n_fence"] is not None,
             wakes=wakes,
-            with_record=wakes and _fits_notification(values),
+            pushes=pushes,
+            with_record=wakes
+            and not values.get("secret")
+            and _fits_notification(values, "n_record"),
             came=values.get("ear") is not None,
             lazily=bool(values.get("lazily")),
             # The part of the statement that reads a refusing row is a plan of its own
@@ -340,9 +347,9 @@ def stored_row_of(row: Row, *, done: bool = False) -> StoredRow:
     )
 
 
-def _fits_notification(values: Values) -> bool:
+def _fits_notification(values: Values, record: str) -> bool:
     # Python's JSON is never shorter than the server's: it escapes what is not ASCII.
-    news = values["i_kind"], values["i_number"], values["n_version"], values["n_record"]
+    news = values["i_kind"], values["i_number"], values["n_version"], values[record]
     return len(json.dumps(news)) <= MAX_NOTIFY_BYTES
 
 

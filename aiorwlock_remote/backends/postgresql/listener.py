@@ -24,6 +24,7 @@ from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.table_cas import StoredRow
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.logs import log_event
 
@@ -33,6 +34,10 @@ ROW_CHANNEL = "rwlock_rows"
 """Channel for unlocked rows, as ``freed`` in ``row_dialects.py``."""
 CHECK_INTERVAL = 5.0
 """Seconds without a notification after which a request checks the connection."""
+ROW_FIELDS = 3
+"""Items of a notification about the stored row; the last ones, if it has them."""
+PUSHED_FIELDS = 4 + ROW_FIELDS
+"""Items after type and id of a notification that a grant was pushed."""
 RETRY_INTERVAL = 0.1
 """Seconds until a new attempt at an advisory lock that another session holds."""
 
@@ -140,7 +145,7 @@ class Listener:
         driver_loop: DriverLoop,
         options: Options,
         client_id: str,
-        on_wake: Callable[[str, int, StoredRow | None], object],
+        on_wake: Callable[[str, int, StoredRow | None, PushedGrant | None], object],
         on_arrival: Callable[[str, int, str], object],
         on_listening: Callable[[bool], object],
     ) -> None:
@@ -152,7 +157,9 @@ class Listener:
             options: The options of the store.
             client_id: Id of the client to which notifications are sent.
             on_wake: Called with type and id of a resource that this client may claim,
-                and with its stored row if the notification contains it.
+                with its stored row, if the notification contains it, and with the grant
+                that was pushed to this client, if it names one: then the record in the
+                row is sealed (``pushed_state``).
             on_arrival: Called with type, id and version of a resource that this client
                 holds and that has a new queue entry.
             on_listening: Called with True when the connection listens, False when lost.
@@ -211,7 +218,7 @@ class Listener:
 
         connection: Connection = await ASYNCPG.connect(**self._server.arguments())
         try:
-            if self._check_pooler and await _is_pooled(connection):
+            if self._check_pooler and await is_pooled(connection):
                 log_event(
                     log,
                     "listen_needs_direct_connection",
@@ -247,7 +254,11 @@ class Listener:
     def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
         try:
             kind, number, *news = json.loads(payload)
-            found = _stored_row(*news) if len(news) > 1 else None
+            pushed, found = None, None
+            if len(news) == PUSHED_FIELDS:
+                pushed = _pushed_grant(*news[:-ROW_FIELDS])
+            if len(news) >= ROW_FIELDS and news[-2] is not None:
+                found = _stored_row(*news[-ROW_FIELDS:])
         except (ValueError, TypeError, RecursionError):
             # Any session may send anything on the channel.
             return
@@ -256,7 +267,12 @@ class Listener:
         if len(news) == 1:
             self._driver_loop.tell(self._on_arrival, kind, number, str(news[0]))
         else:
-            self._driver_loop.tell(self._on_wake, kind, number, found)
+            self._driver_loop.tell(self._on_wake, kind, number, found, pushed)
+
+
+def _pushed_grant(fence: int, since: int, expires: int, proof: str) -> PushedGrant:
+    # Numbers only if they are numbers: ``proof`` is of their text.
+    return PushedGrant(int(fence), int(since), int(expires), str(proof))
 
 
 def _stored_row(version: str, record: str, now: str) -> StoredRow:
@@ -264,7 +280,8 @@ def _stored_row(version: str, record: str, now: str) -> StoredRow:
     return StoredRow(done=False, now=str(now), version=str(version), record=str(record))
 
 
-async def _is_pooled(connection: Connection) -> bool:
+async def is_pooled(connection: Connection) -> bool:
+    """Return True if a pooler stands between this connection and the server."""
     # A pooler gives its own number for the session, not the server process's.
     return bool(
         await connection.fetchval("SELECT pg_backend_pid()", timeout=CHECK_INTERVAL)

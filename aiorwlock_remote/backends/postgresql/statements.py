@@ -68,6 +68,7 @@ def swap_statement(
     made: bool,
     wakes: bool,
     begins: bool = False,
+    pushes: bool = False,
     with_record: bool = False,
     came: bool = False,
     lazily: bool = False,
@@ -84,6 +85,7 @@ def swap_statement(
         made: Whether the swap expects that a doormans row is stored.
         wakes: Whether clients are notified that they may claim.
         begins: Whether a phase begins, so that the server chooses its fence.
+        pushes: Whether the client that is notified was pushed the grant of that phase.
         with_record: Whether a notification of a free lock contains the new record.
         came: Whether the holder is notified of a new queue entry.
         lazily: Whether the commit does not wait for the disk.
@@ -100,7 +102,8 @@ def swap_statement(
     if came:
         done += f" {statement('came')}"
     if wakes:
-        news = statement("all_news" if with_record and change == "leave" else "news")
+        name = "all_news" if with_record and change == "leave" else "news"
+        news = statement("pushed_news" if pushes else name)
         done += f" {statement('wake').replace('{news}', news)}"
     parts = [
         statement("change" if made else "make", schema)

@@ -146,8 +146,9 @@ WHERE NOT EXISTS (SELECT FROM kept)
 -- name: lazily
 AND set_config('synchronous_commit', 'off', true) = 'off'
 
--- On the channel of each client, see `listener.py`: which resource, and if the mutex is
--- free and there is room, the record that is stored now.
+-- On the channel of each client, see `listener.py`: which resource; which grant was
+-- pushed to the client; or if the mutex is free, there is room, and no ticket is in the
+-- record, the record that is stored now.
 -- name: wake
 AND (
   SELECT count(pg_notify('rwlock_' || gate, {news}::text))
@@ -162,6 +163,22 @@ AND (SELECT count(pg_notify('rwlock_' || :ear::varchar,
 
 -- name: news
 json_build_array(:i_kind::varchar, :i_number::integer)
+
+-- A pushed grant: its fence, from when to when it lasts, and the proof that its sender
+-- knows the ticket (``sha256_proof_of`` in `core/pushed.py`). The server has chosen the
+-- fence, so that it makes the proof, too. Then the record that is stored now, sealed
+-- with the ticket, if there is room.
+-- name: pushed_news
+json_build_array(
+  :i_kind::varchar, :i_number::integer,
+  fence::bigint, :p_since::bigint, :p_expires::bigint,
+  encode(sha256(convert_to(
+    concat_ws(',', :t_ticket::varchar, :p_since::bigint, :p_expires::bigint, fence),
+    'UTF8'
+  )), 'hex'),
+  :n_version::varchar, :p_record::text,
+  to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
+)
 
 -- name: all_news
 json_build_array(
@@ -192,6 +209,15 @@ SELECT EXISTS (
 -- name: stay
 SELECT set_config(name, '0', false) FROM pg_settings
 WHERE name = 'idle_session_timeout'
+
+-- For the connection of hints to clients of another store, see `hints.py`: a commit with
+-- a notification would wait for the disk.
+-- name: hints_are_no_data
+SELECT set_config('synchronous_commit', 'off', false)
+
+-- name: hints
+SELECT count(pg_notify(channel, payload))
+FROM unnest($1::text[], $2::text[]) AS hint (channel, payload)
 
 -- A waiter for a row of the user's, see `RowWaiterPresence`; the two numbers as `freed`
 -- in `row_dialects.py` makes them.

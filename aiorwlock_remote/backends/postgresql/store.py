@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import anyio
 
 from aiorwlock_remote._util.driver_loop import submit_and_wait
+from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, ROWS_PER_REQUEST, Key
 from aiorwlock_remote.backends.postgresql.driver import (
     TRANSACTIONS,
@@ -25,18 +26,28 @@ from aiorwlock_remote.cas.driver.external_pool import BorrowedConnections, lock_
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import Driver
 from aiorwlock_remote.cas.driver.store import RenewalLoop, TableStore
+from aiorwlock_remote.cas.poller import PollIntervals
 from aiorwlock_remote.cas.server_time import ServerTime
-from aiorwlock_remote.cas.table_cas import StoredRow, clock_finding, state_of
+from aiorwlock_remote.cas.table_cas import (
+    StoredRow,
+    clock_finding,
+    pushed_state,
+    state_of,
+)
+from aiorwlock_remote.core.commands import Command, Reply, without_push
 from aiorwlock_remote.core.names import Resource, resource_from_row
+from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.row_dialects import POSTGRESQL, Dialect
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import Address
-from aiorwlock_remote.errors import BadRecord
+from aiorwlock_remote.errors import BadRecord, ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import (
     Capability,
     EventLoop,
     Finding,
+    HintChannel,
     Opener,
     StoreSettings,
     WakeCallback,
@@ -54,10 +65,13 @@ class PostgresqlStore(TableStore):
     options_of: ClassVar[staticmethod[[Address, float], ConnectionOptions]] = (
         staticmethod(options_of)
     )
-    capabilities: Capability = TableStore.capabilities | Capability.NOTIFIES
-    pace: PollPolicy = PollPolicy(
-        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.3
+    capabilities: Capability = (
+        TableStore.capabilities | Capability.NOTIFIES | Capability.PUSHES
     )
+    pace: PollPolicy = PollPolicy(
+        poll_min=1.5, poll_max=2.0, entry_ttl=6.0, claim_window=0.5, pushes=True
+    )
+    looks: PollIntervals = PollIntervals(hinted=0.12)
     _driver: PostgresqlDriver
     _executor: PostgresqlExecutor
 
@@ -88,6 +102,18 @@ class PostgresqlStore(TableStore):
     def connections(self) -> dict[str, str]:
         listens = "open" if self._listening else "none: waiters poll"
         return {**super().connections(), "listener": listens}
+
+    async def use_channel(self, connect: Callable[[], HintChannel]) -> None:
+        if self._driver.options.listen:
+            raise ConfigurationError(
+                what="wake: this store wakes its waiters by NOTIFY", hint="listen=no"
+            )
+        await super().use_channel(connect)
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if not self._listening:
+            command = without_push(command)
+        return super().step(resource, command)
 
     def watch(self, resource: Resource) -> None:
         self._waited.add(resource)
@@ -163,7 +189,13 @@ class PostgresqlStore(TableStore):
             await submit_and_wait(loop, self._listener.close)
         await super().aclose()
 
-    def _on_wake(self, kind: str, number: int, found: StoredRow | None) -> None:
+    def _on_wake(
+        self,
+        kind: str,
+        number: int,
+        found: StoredRow | None,
+        pushed: PushedGrant | None,
+    ) -> None:
         resource = resource_from_row(kind, number)
         if resource not in self._waited:
             return
@@ -179,16 +211,27 @@ class PostgresqlStore(TableStore):
         if found is not None:
             # If the record is damaged, the waiter's own step reports that.
             with suppress(BadRecord):
-                self._saw(resource, state_of(found))
-        self._wake(resource, 0.0)
+                if pushed is None:
+                    self._saw(resource, state_of(found))
+                else:
+                    ticket = self._ticket_in_queue(resource)
+                    self._saw(resource, pushed_state(found, pushed, ticket))
+        self._wake(resource, 0.0, pushed)
+
+    def _ticket_in_queue(self, resource: Resource) -> str:
+        """Return the ticket of our own queue entry as we saw it last; "" if none."""
+        known = self._steps.known(resource)
+        if known is None or known.record is None:
+            return ""
+        entry = known.record.entry(self._settings.client_id, Mode.WRITE)
+        return "" if entry is None else entry.ticket
 
     def _on_arrival(self, kind: str, number: int, version: str) -> None:
         self._arrivals_read.arrived(resource_from_row(kind, number), version)
 
     def _on_listening(self, now: bool) -> None:  # noqa: FBT001
         self._listening = now
-        if self._arrivals is not None:
-            self._arrivals.hears = now
+        self._arrivals.hears = now
         for resource in self._waited:
             if now:
                 # A notification sent before the connection listened is lost: look once

@@ -99,8 +99,9 @@ class RedisStore:
         | Capability.NOTIFIES
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.PUSHES
     )
-    pace: PollPolicy = PollPolicy()
+    pace: PollPolicy = PUSHING
 
     def __init__(
         self,
@@ -119,8 +120,9 @@ class RedisStore:
         self._options = options
         # A pushed grant is reported before any replica has it. In a cluster the slot,
         # and so the clock, may move to another node between a reply and a message.
-        if not options.min_replicas and not options.seeds:
-            self.pace = PUSHING
+        if options.min_replicas or options.seeds:
+            self.pace = PollPolicy()
+            self.capabilities &= ~Capability.PUSHES
         self._factory = factory or ConnectionFactory()
         if not self._factory.off_loop:
             self.capabilities &= ~Capability.OFF_LOOP_RENEWAL

@@ -42,7 +42,6 @@ from aiorwlock_remote.cas.renewer import (
 from aiorwlock_remote.cas.server_time import ServerTime
 from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
-    ArrivalNotices,
     TableCas,
     TableStepper,
     read_server_time,
@@ -148,11 +147,11 @@ class TableStore(CasLockStore):
         self._time = time
         self._renewals = renewals
         self._renewed = False
-        self._arrivals: ArrivalNotices | None = None
-        if Capability.NOTIFIES in self.capabilities:
-            self._arrivals = ArrivalNotices(settings.client_id)
+        # Those that the database itself sends. A channel's are sent by ``_steps``.
+        notifies = Capability.NOTIFIES in self.capabilities
+        self._notified = self._arrivals if notifies else None
         self._row_plans: InFlight = InFlight()
-        self._cas = TableCas(executor, event_loop.clock, time, self._arrivals)
+        self._cas = TableCas(executor, event_loop.clock, time, self._notified)
         self._steps = TableStepper(self._cas, self._wake_clients, self._call_later)
         self._watcher = self._poller(self._cas, self._cas.load)
         self._purge_due = EveryNth(PURGE_EVERY)
@@ -232,7 +231,7 @@ class TableStore(CasLockStore):
             raise
 
     def connections(self) -> dict[str, str]:
-        found = {"requests": self._executor.connections}
+        found = {**super().connections(), "requests": self._executor.connections}
         if isinstance(self._renewals, RenewalLoop):
             found["renewals"] = self._renewals.connections.state
         return found
@@ -326,7 +325,7 @@ class TableStore(CasLockStore):
     ) -> TableCas:
         send = self.executor_type(loop, source, self._driver).ask_all
         executor = BatchingExecutor(send, thread.call_soon)
-        return TableCas(executor, thread.clock, self._time, self._arrivals)
+        return TableCas(executor, thread.clock, self._time, self._notified)
 
     def _renewer_of(
         self,

@@ -344,7 +344,7 @@ class RowAcquisition:
         self._inside.left()
         lease.body = None
         held = RowHeld(self._manager, lease)
-        release = partial(_release_at_exit, held, lease)
+        release = partial(release_at_exit, held)
         lost = await end_body(scope, exc_type, exc, traceback, release)
         if lost and held.lost is not None:
             # Released in the body after the loss had begun to cancel it.
@@ -356,10 +356,9 @@ class RowAcquisition:
         return RowHeld(self._manager, await self._manager.obtain(*self._request))
 
 
-async def _release_at_exit(
-    held: RowHeld, lease: RowLease[Any], *, quietly: bool
-) -> None:
-    # ``quietly``: the body's own error hides what the release finds.
+async def release_at_exit(held: RowHeld, *, quietly: bool) -> None:
+    """Release a row as the body that it protected ends; see ``ReleasesBody``."""
+    lease = held._lease  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
     try:
         await held.release()
     except NotOwner:  # released in the body

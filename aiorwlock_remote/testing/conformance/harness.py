@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Unpack
 
@@ -168,8 +169,12 @@ async def open_location(
     """
     if location.backend is not None:
         return await location.backend.open(loop, wake, settings)
-    address = parse(location.url)
-    return await registry.find(address.scheme)(address, loop, wake, settings)
+    address, channel = parse(location.url).without_wake("")
+    opener = registry.find(address.scheme)
+    open_store = partial(opener, address, loop, wake, settings)
+    if not channel:
+        return await open_store()
+    return await registry.with_hints(channel, open_store, loop, settings)
 
 
 @dataclass(frozen=True)

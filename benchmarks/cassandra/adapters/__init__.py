@@ -11,6 +11,8 @@ FLOOR_READ = "floor and a read"
 NAIVE = "naive loop"
 EAGER = "naive loop without a pause"
 OURS = "aiorwlock-remote"
+WOKEN = "aiorwlock-remote, woken over Redis"
+"""Waiters are told to look by a message over another server: ``?wake=redis://…``."""
 UNFAIR = "aiorwlock-remote fair=False"
 CALLS = "aiorwlock-remote, published calls"
 """The published calls: the ticket is the caller's, and they return no fence."""
@@ -21,6 +23,7 @@ _PLACES = {
     NAIVE: ("floor", "naive"),
     EAGER: ("floor", "eager"),
     OURS: ("ours", "connect"),
+    WOKEN: ("ours", "connect"),
     UNFAIR: ("ours", "connect_unfair"),
     CALLS: ("ours", "connect_calls"),
 }

@@ -61,6 +61,15 @@ def test_what_was_certainly_not_done(code: int, kind: type[Exception]) -> None:
     assert not errors.is_broken(exc)
 
 
+@pytest.mark.parametrize(
+    ("code", "closed"), [(1290, True), (1836, True), (1180, True), (1040, False)]
+)
+def test_a_connection_that_is_closed(code: int, closed: bool) -> None:
+    """One to a server that is read-only, too: another may reach the new primary."""
+    exc = theirs.OperationalError(code, "said")
+    assert errors.is_unusable(exc) == closed
+
+
 @pytest.mark.parametrize("code", [1180, 3100])
 def test_a_commit_that_failed(code: int) -> None:
     """What has become of it is asked over another connection."""

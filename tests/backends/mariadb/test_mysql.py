@@ -23,6 +23,7 @@ from tests.recipes.row_sites import FREE
 from tests.servers.certificates import Certificates
 from tests.servers.fix_mariadb import StartMariadb
 from tests.servers.mariadb import MariadbServer, connected, run
+from tests.servers.proxy import Proxy
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
@@ -138,6 +139,36 @@ async def test_a_server_that_is_read_only(start_mysql: StartMariadb) -> None:
         run(server.root, "SET GLOBAL read_only = OFF")
         async with locks.mutex("order", 1):
             pass
+
+
+@pytest.mark.usefixtures("renewed_often")
+async def test_a_server_that_became_read_only_is_left(
+    start_mysql: StartMariadb,
+) -> None:
+    """What leads to the new primary need not end the connections to the old one.
+
+    The lock is kept: its renewals go to the new primary as well.
+    """
+    server = start_mysql()
+    with Proxy(server.port) as router:
+        url = server.url.replace(str(server.port), str(router.port))
+        async with connect(url) as locks:
+            held = await locks.mutex("order", 1, lease=30).acquire()
+            before = router.connections
+            run(server.root, "SET GLOBAL super_read_only = ON")
+            with pytest.raises(BackendUnavailable, match="super-read-only"):
+                await locks.mutex("order", 2).acquire(timeout=0)
+            await eventually(
+                lambda: router.connections > before, "the keeper logs in again"
+            )
+            run(server.root, "SET GLOBAL read_only = OFF")
+            left = held.expires_in
+            assert left is not None
+            await eventually(lambda: (held.expires_in or 0) > left, "it is renewed")
+            before = router.connections
+            async with locks.mutex("order", 2):
+                assert router.connections > before
+            assert await held.release()
 
 
 @pytest.mark.parametrize(("single", "mode"), [("ON", "single"), ("OFF", "multi")])

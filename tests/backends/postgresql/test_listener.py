@@ -71,7 +71,7 @@ async def test_why_it_is_lost_is_told(
     async def silent(_: object) -> bool:
         raise TimeoutError
 
-    monkeypatch.setattr(listener, "_is_pooled", silent)
+    monkeypatch.setattr(listener, "is_pooled", silent)
     async with (
         connect(tables) as locks,
         connect(tables) as others,

@@ -21,6 +21,7 @@ class PostgresqlHarness(Harness):
         | Capability.NOTIFIES
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.PUSHES
     )
     has_foreigner = True
     answers_in = 0.5

@@ -29,6 +29,7 @@ class RedisHarness(Harness):
         | Capability.NOTIFIES
         | Capability.OFF_LOOP_RENEWAL
         | Capability.PUBLISHED_LAYOUT
+        | Capability.PUSHES
     )
     has_foreigner = True
     server: ClassVar[RedisServer]
@@ -111,6 +112,7 @@ class TlsHarness(RedisHarness):
 class ClusterHarness(RedisHarness):
     """``redis+cluster://``: the foreigner finds the node. ``cluster`` as above."""
 
+    capabilities = RedisHarness.capabilities & ~Capability.PUSHES
     cluster: ClassVar[Cluster]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file

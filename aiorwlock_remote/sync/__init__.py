@@ -1,0 +1,118 @@
+"""The synchronous API: the same names without ``await``, for any number of threads.
+
+::
+
+    from aiorwlock_remote.sync import connect
+
+    with connect("sqlite:///locks.db") as locks:
+        with locks.mutex("order", 42).acquire(timeout=2) as held:
+            ...
+
+The locks live in one event loop in a background thread. **A loss cannot stop a
+thread**: ``held.check()``, ``held.guard(function)`` and the end of the ``with`` raise
+``LockLost``.
+"""
+
+from __future__ import annotations
+
+from aiorwlock_remote import (
+    AcquireUncertain,
+    Attempt,
+    AttemptObserver,
+    BackendError,
+    BackendUnavailable,
+    BadFence,
+    BadRecord,
+    Closed,
+    ConfigurationError,
+    Finding,
+    GrantEnd,
+    Holder,
+    LockBusy,
+    LockError,
+    LockInfo,
+    LockLost,
+    LockTimeout,
+    LossReason,
+    ModeName,
+    NotOwner,
+    Observer,
+    PolicyName,
+    Queued,
+    ResourceId,
+    StaleFence,
+    Statistics,
+    TooManyWaiters,
+    Unsupported,
+    UpgradeConflict,
+    WouldDeadlock,
+)
+from aiorwlock_remote.sync.api import (
+    AnyLock,
+    Held,
+    Locks,
+    Multi,
+    Mutex,
+    MutexSet,
+    Occupancies,
+    Occupancy,
+    Occupied,
+    OnLost,
+    OptionArgs,
+    ReaderLock,
+    RowHeld,
+    RowLock,
+    RWLock,
+    WriterLock,
+    connect,
+)
+
+__all__ = [
+    "AcquireUncertain",
+    "AnyLock",
+    "Attempt",
+    "AttemptObserver",
+    "BackendError",
+    "BackendUnavailable",
+    "BadFence",
+    "BadRecord",
+    "Closed",
+    "ConfigurationError",
+    "Finding",
+    "GrantEnd",
+    "Held",
+    "Holder",
+    "LockBusy",
+    "LockError",
+    "LockInfo",
+    "LockLost",
+    "LockTimeout",
+    "Locks",
+    "LossReason",
+    "ModeName",
+    "Multi",
+    "Mutex",
+    "MutexSet",
+    "NotOwner",
+    "Observer",
+    "Occupancies",
+    "Occupancy",
+    "Occupied",
+    "OnLost",
+    "OptionArgs",
+    "PolicyName",
+    "Queued",
+    "RWLock",
+    "ReaderLock",
+    "ResourceId",
+    "RowHeld",
+    "RowLock",
+    "StaleFence",
+    "Statistics",
+    "TooManyWaiters",
+    "Unsupported",
+    "UpgradeConflict",
+    "WouldDeadlock",
+    "WriterLock",
+    "connect",
+]

@@ -1,0 +1,263 @@
+"""The event loop of the synchronous API, and how other threads call into it.
+
+The loop has a thread of its own, even if only one thread uses locks: a signal handler
+(Ctrl-C, a time limit of Celery) raises its error between any two instructions of the
+main thread, and must not hit the inside of a lock. There it hits a thread that only
+waits for a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from aiorwlock_remote._util.driver_loop import BackgroundLoop
+from aiorwlock_remote.errors import Closed, ConfigurationError
+from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
+from aiorwlock_remote.runtime.event_loop import run_logged
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHECK_INTERVAL = 1.0
+"""Seconds after which a thread that waits looks whether the loop still runs. Between
+two looks, Windows and ``PyThreadState_SetAsyncExc`` may interrupt the wait."""
+EXIT_TIMEOUT = 5.0
+"""Seconds that the end of the process waits until all grants are given back."""
+
+_calling_thread: ContextVar[threading.Thread] = ContextVar("calling_thread")
+
+
+class ThreadsEventLoop(AsyncioEventLoop):
+    """The background loop, as the locks see it: its tasks are the calling threads.
+
+    So ``WouldDeadlock`` is raised if a *thread* holds the resource already, and other
+    programs are shown the name of the thread.
+    """
+
+    def current_task(self) -> object:
+        return _calling_thread.get()
+
+    def task_name(self) -> str:
+        return _calling_thread.get().name
+
+    def finished(self, task: weakref.ref[Any]) -> bool:
+        thread: threading.Thread | None = task()
+        return thread is None or not thread.is_alive()
+
+
+class Background:
+    """The event loop of this process, in a thread of its own, for calls of all threads.
+
+    Invariants (tests/sync/test_interrupts.py, test_fork.py, test_exit.py):
+
+    - A call that is interrupted is cancelled in the loop. Its result, if it has one
+      already, is dropped there, and a grant that is dropped is given back.
+    - A call is never cancelled before its first step: a release is sent.
+    - A forked child process uses nothing of its parent's loop.
+    """
+
+    def __init__(self) -> None:
+        self.forked: bool = False
+        self._loop = BackgroundLoop("sync")
+
+    def run(
+        self,
+        function: Callable[P, Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Await ``function(*args, **kwargs)`` in the loop; block until that has ended.
+
+        Raises:
+            Closed: the loop has ended with the process, or is the parent process's.
+            ConfigurationError: an event loop runs in this thread.
+        """
+        refuse_event_loop()
+        return self._wait(_Call(function, args, kwargs), None)
+
+    def run_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Call ``function(*args)`` in the loop, without waiting for it."""
+        if not self.forked:
+            self._loop.call_soon(function, *args)
+
+    def spawn(self, function: Callable[[], Awaitable[object]]) -> None:
+        """Await ``function()`` in the loop, without waiting for that."""
+        if not self.forked:
+            self._loop.spawn(_Call(function, (), {}).run)
+
+    def finish(self, *functions: Callable[[], Awaitable[None]]) -> None:
+        """Await all ``functions`` for ``EXIT_TIMEOUT`` s at most, then end the loop."""
+        if self.forked:
+            return
+
+        async def together() -> None:
+            closing = [asyncio.ensure_future(run_logged(one)) for one in functions]
+            await asyncio.wait(closing, timeout=EXIT_TIMEOUT)
+
+        if functions:
+            self._wait(_Call(together, (), {}), EXIT_TIMEOUT + CHECK_INTERVAL)
+        self._loop.end()
+
+    def _wait(self, call: _Call[T], limit: float | None) -> T:
+        if self.forked:
+            raise Closed(reason="forked")
+        try:
+            self._loop.spawn(call.run)
+            checks = 0
+            while not call.done.acquire(timeout=CHECK_INTERVAL):
+                checks += 1
+                self._check(checks * CHECK_INTERVAL, limit)
+        except BaseException:
+            self.run_soon(call.abandon)
+            raise
+        return call.result()
+
+    def _check(self, waited: float, limit: float | None) -> None:
+        if not self._loop.is_alive() or (limit is not None and waited > limit):
+            raise Closed
+
+
+class _Call(Generic[T]):
+    def __init__(
+        self,
+        function: Callable[..., Awaitable[T]],
+        args: tuple[object, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.done = threading.Lock()
+        self.done.acquire()
+        self._function = function
+        self._args = args
+        self._kwargs = kwargs
+        self._thread = threading.current_thread()
+        self._task: asyncio.Task[Any] | None = None
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+
+    async def run(self) -> None:
+        _calling_thread.set(self._thread)
+        self._task = asyncio.current_task()
+        try:
+            self._results.append(await self._function(*self._args, **self._kwargs))
+        except asyncio.CancelledError:
+            self._error = Closed()
+        except BaseException as exc:  # noqa: BLE001 - raised in the thread
+            self._error = exc
+        finally:
+            self.done.release()
+
+    def abandon(self) -> None:
+        """End the call, as its thread waits no longer; called in the loop."""
+        if self._task is None:
+            # The task begins in this turn of the loop, and a release must be sent
+            # before it is cancelled (test_an_interrupted_release_is_carried_out).
+            asyncio.get_running_loop().call_soon(self._cancel)
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:  # else the thread was interrupted before the call
+            self._task.cancel()
+        self._results.clear()
+
+    def result(self) -> T:
+        """Return the result of the call, or raise its error; called once."""
+        error, self._error = self._error, None
+        if error is None:
+            return self._results.pop()
+        try:
+            raise error
+        finally:
+            del error  # else a cycle of references: error, traceback, frame
+
+
+def refuse_event_loop() -> None:
+    """Raise ``ConfigurationError`` if an event loop runs in this thread."""
+    trio = sys.modules.get("trio")
+    if trio is None or not trio.lowlevel.in_trio_run():
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+    raise ConfigurationError(
+        what="aiorwlock_remote.sync would block the event loop of this thread",
+        hint="here use aiorwlock_remote.connect, and the same names with `await`",
+    )
+
+
+# ------------------------------------------------------------------ the one instance
+
+
+class UsesBackground(Protocol):
+    """An object that has something open in the background loop."""
+
+    def forked(self) -> None:
+        """Forget what the parent process has open; called in a forked child."""
+
+    async def aclose(self) -> None:
+        """Close what is open, as the process ends; called in the loop."""
+
+
+class _Process:
+    # What this process has; a forked child gets another one.
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.background: Background | None = None
+
+
+_process = _Process()
+_users: weakref.WeakSet[UsesBackground] = weakref.WeakSet()
+# Objects of the parent process. Their destructors would close sockets, and remove them
+# from the parent's epoll, which the child shares.
+_inherited: list[object] = []
+
+
+def background() -> Background:
+    """Return the loop of this process; start it if need be."""
+    with _process.lock:
+        found = _process.background
+        if found is None:
+            _process.background = found = Background()
+            # Now, not at the import: exit functions run in the reverse order, so that
+            # this one comes before those of the modules imported by now.
+            atexit.register(_finish, found)
+        return found
+
+
+def enroll(user: UsesBackground) -> None:
+    """Have ``user`` closed when the process ends, and told when it is forked."""
+    _users.add(user)
+
+
+def keep(inherited: object) -> None:
+    """Keep an object of the parent process, whose destructor must not run here."""
+    _inherited.append(inherited)
+
+
+def _finish(loop: Background) -> None:
+    # A forked child has copied the exit functions of its parent, too.
+    if not loop.forked:
+        loop.finish(*(user.aclose for user in list(_users)))
+
+
+def _forget() -> None:
+    global _process  # noqa: PLW0603 - its lock may be held by a thread of the parent
+    if _process.background is not None:
+        _process.background.forked = True
+        keep(_process)
+    _process = _Process()
+    for user in list(_users):
+        user.forked()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)

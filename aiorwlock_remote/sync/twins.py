@@ -1,0 +1,538 @@
+"""What the synchronous classes share: each has an async object, its *twin*, at work.
+
+A lock or a factory makes its twin anew in a forked child process, in which the store is
+opened once more. A grant belongs to the process that got it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
+
+import aiorwlock_remote as aio
+from aiorwlock_remote.errors import Closed, NotOwner
+from aiorwlock_remote.locks.acquisition import SingleEntry
+from aiorwlock_remote.locks.connect import open_in
+from aiorwlock_remote.locks.held import state_of
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.recipes.occupancy import Occupied as AsyncOccupied
+from aiorwlock_remote.recipes.occupancy import is_in_use
+from aiorwlock_remote.recipes.occupancy import release_at_exit as leave_occupied
+from aiorwlock_remote.recipes.row_lock.lock import RowHeld as AsyncRowHeld
+from aiorwlock_remote.recipes.row_lock.lock import release_at_exit as leave_row
+from aiorwlock_remote.runtime.event_loop import SystemClock
+from aiorwlock_remote.runtime.lease import LeaseState
+from aiorwlock_remote.sync.background import (
+    Background,
+    ThreadsEventLoop,
+    background,
+    enroll,
+    keep,
+    refuse_event_loop,
+)
+
+A = TypeVar("A")
+B = TypeVar("B")
+G = TypeVar("G", bound="SyncGrant[Any]")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.held")
+
+_END = object()
+
+
+class Calls(ABC):
+    """Base of objects that call their twin in the background loop."""
+
+    @property
+    @abstractmethod
+    def _loop(self) -> Background: ...
+
+    def _run(
+        self,
+        function: Callable[P, Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._loop.run(function, *args, **kwargs)
+
+    def _call(
+        self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        # Of a plain function that may run in the loop only.
+        return self._loop.run(_called, function, *args, **kwargs)
+
+    def _get(
+        self,
+        kind: Callable[[Background, A], B],
+        function: Callable[P, Awaitable[A]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> B:
+        # A grant is wrapped in the loop, so that it is given back if this thread was
+        # interrupted and never gets it.
+        loop = self._loop
+        got = loop.run(_wrapped, kind, loop, function, *args, **kwargs)
+        _tell_of_drops(got)
+        return got
+
+    def _try(
+        self,
+        kind: Callable[[Background, A], B],
+        function: Callable[P, Awaitable[A | None]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> B | None:
+        loop = self._loop
+        got = loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
+        if got is not None:
+            _tell_of_drops(got)
+        return got
+
+    def _iterate(
+        self,
+        function: Callable[P, AsyncIterator[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Iterator[T]:
+        loop = self._loop
+        items = loop.run(_called, function, *args, **kwargs)
+        try:
+            while (item := loop.run(_next, items)) is not _END:
+                yield cast("T", item)
+        finally:
+            loop.spawn(partial(_end, items))
+
+
+async def _called(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
+
+
+async def _wrapped(
+    kind: Callable[[Background, A], B],
+    loop: Background,
+    function: Callable[P, Awaitable[A]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> B:
+    return kind(loop, await function(*args, **kwargs))
+
+
+async def _wrapped_if_any(
+    kind: Callable[[Background, A], B],
+    loop: Background,
+    function: Callable[P, Awaitable[A | None]],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> B | None:
+    twin = await function(*args, **kwargs)
+    return None if twin is None else kind(loop, twin)
+
+
+async def _next(items: AsyncIterator[object]) -> object:
+    return await anext(items, _END)
+
+
+async def _end(items: AsyncIterator[object]) -> None:
+    aclose = getattr(items, "aclose", None)  # an AsyncGenerator has it
+    if aclose is not None:
+        await aclose()
+
+
+# ------------------------------------------------------------------ factories and locks
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An open store in this process."""
+
+    loop: Background
+    locks: aio.Locks
+
+
+class Opener:
+    """A store that is opened once in each process that uses it.
+
+    ``reopens``: whether a forked child process opens the store anew; else it gets
+    ``Closed``, because it would share the parent's client.
+    """
+
+    def __init__(self, connecting: aio.Connecting, *, reopens: bool) -> None:
+        self._connecting = connecting
+        self._reopens = reopens
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        self._is_child = False
+        self.closed: bool = False
+        enroll(self)
+        self.get()
+
+    def get(self) -> Opened:
+        """Return the store of this process; open it if need be."""
+        return self._opened or self._open()
+
+    def close(self) -> None:
+        """Close what is open in this process; in a child not what the parent opened."""
+        refuse_event_loop()
+        with self._lock:
+            self.closed = True
+            opened = self._opened
+        if opened is not None:
+            opened.loop.run(opened.locks.aclose)
+
+    async def aclose(self) -> None:
+        self.closed = True
+        if self._opened is not None:
+            await self._opened.locks.aclose()
+
+    def forked(self) -> None:
+        keep((self._opened, self._connecting))
+        self._opened, self._is_child = None, True
+        self._lock = threading.Lock()  # a thread of the parent may have held the other
+
+    def _open(self) -> Opened:
+        refuse_event_loop()
+        with self._lock:
+            if self.closed:
+                raise Closed
+            if self._is_child and not self._reopens:
+                raise Closed(reason="forked")
+            return self._opened or background().run(self._connect)
+
+    async def _connect(self) -> Opened:
+        # Kept here and not in the thread, which may be interrupted.
+        locks = await open_in(ThreadsEventLoop(SystemClock()), self._connecting)
+        self._opened = opened = Opened(background(), locks)
+        return opened
+
+    def __del__(self) -> None:
+        opened = getattr(self, "_opened", None)
+        if opened is not None and not self.closed:
+            opened.loop.spawn(opened.locks.aclose)
+
+    def __repr__(self) -> str:
+        return "<Locks>" if self._opened is None else repr(self._opened.locks)
+
+
+class Made(Calls, Generic[A]):
+    """Base of what a ``Locks`` makes, and of ``Locks``: the twin is made anew in each
+    process. ``make`` may run in any thread.
+    """
+
+    def __init__(self, opener: Opener, make: Callable[[Opened], A]) -> None:
+        self._opener = opener
+        self._make = make
+        self._made: tuple[Opened, A] | None = None
+        _ = self._twin  # raises if an argument is not valid
+
+    @property
+    def _loop(self) -> Background:
+        return self._opener.get().loop
+
+    @property
+    def _twin(self) -> A:
+        opened, made = self._opener.get(), self._made
+        if made is None or made[0] is not opened:
+            self._made = made = opened, self._make(opened)
+        return made[1]
+
+    def __repr__(self) -> str:
+        return repr(self._opener) if self._made is None else repr(self._made[1])
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled")
+
+
+class LocksTwin(Made[aio.Locks]):
+    """Base of ``Locks``: opened by ``connect``, closed by ``with`` or ``close``."""
+
+    def __init__(self, opener: Opener) -> None:
+        super().__init__(opener, _locks_of)
+
+    def close(self) -> None:
+        """End every wait with ``Closed``, release every grant, close the connection.
+
+        If another thread is inside the ``with`` of a lock, its ``check()`` raises
+        ``Closed`` from now on, and so does the end of its block.
+
+        A second call does nothing. When the process ends, ``close`` is called if the
+        program has not called it. In a forked child process, only what that process has
+        opened is closed.
+        """
+        self._opener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _locks_of(opened: Opened) -> aio.Locks:
+    return opened.locks
+
+
+class LockTwin(Made[A]):
+    """Base of the locks that ``with`` acquires and releases."""
+
+    def __init__(self, opener: Opener, make: Callable[[Opened], A]) -> None:
+        # By thread: several threads may be inside of one lock (readers).
+        self._entered = threading.local()
+        super().__init__(opener, make)
+
+    @property
+    @abstractmethod
+    def resource(self) -> str: ...
+
+    def _enter(self, held: G) -> G:
+        stack: list[G] = self._entered.__dict__.setdefault("stack", [])
+        try:
+            stack.append(held)
+        except BaseException:
+            # Interrupted after the call of ``append``: `with` will not call `__exit__`.
+            stack[:] = [one for one in stack if one is not held]
+            raise
+        return held
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # First of all: an interrupt that comes later drops the grant, and so gives it
+        # back (test_at_each_place).
+        try:
+            held: SyncGrant[Any] = self._entered.stack.pop()
+        except (AttributeError, IndexError):
+            raise NotOwner(resource=self.resource, action="leave") from None
+        held.__exit__(exc_type, exc, traceback)
+
+
+# ------------------------------------------------------------------------------- grants
+
+
+class SyncGrant(Calls, Generic[A]):
+    """Base of grants: left by ``with``, and given back if the program drops them."""
+
+    def __init__(self, loop: Background, twin: A) -> None:
+        self._background = loop
+        self._twin = twin
+        self._inside = SingleEntry(type(self).__name__)
+        self._handed_out = self._left = False
+        # What this grant was moved into (``upgrade``): it lives as long as this one, so
+        # that a body may ignore what ``upgrade`` returns.
+        self._successor: object = None
+
+    @staticmethod
+    @abstractmethod
+    async def _leave(twin: A, *, quietly: bool) -> None:
+        """Release the grant as its body ends; see ``ReleasesBody``."""
+
+    @staticmethod
+    @abstractmethod
+    def _is_held(twin: A) -> bool:
+        """Return whether the grant has not ended; called by a destructor."""
+
+    @abstractmethod
+    def check(self) -> None: ...
+
+    @property
+    def _loop(self) -> Background:
+        return self._background
+
+    def _keep(self, successor: T) -> T:
+        self._successor = successor
+        return successor
+
+    def __enter__(self) -> Self:
+        with self._inside:
+            self.check()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._inside.left()
+        if exc is None:
+            self._loop.run(self._leave, self._twin, quietly=False)
+        else:
+            # Without waiting: the error of the body may be an interrupt.
+            self._loop.spawn(partial(self._leave, self._twin, quietly=True))
+        self._left = True
+
+    def __repr__(self) -> str:
+        return repr(self._twin)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled")
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        twin = getattr(self, "_twin", None)
+        # Without a twin the constructor has failed. In a forked child process the grant
+        # is the parent's. A release may be under way.
+        if twin is None or self._left or self._background.forked:
+            return
+        if not self._is_held(twin):
+            return
+        shown, leave = repr(twin), partial(self._leave, twin, quietly=True)
+        if not self._handed_out:  # its thread was interrupted
+            self._background.spawn(leave)
+            return
+        # Before the warning: recording it would make this object live again.
+        self._background.spawn(partial(_give_back, shown, leave))
+        warn(
+            f"{shown} was dropped without release; it is given back",
+            ResourceWarning,
+            source=self,
+        )
+
+
+def _tell_of_drops(got: object) -> None:
+    # From now on: the thread has what the loop made for it.
+    grants = cast("tuple[object, ...]", got) if isinstance(got, tuple) else (got,)
+    for grant in grants:
+        assert isinstance(grant, SyncGrant)
+        grant._handed_out = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
+    # Here and not in the destructor, which may run while a handler is locked.
+    log_event(log, "dropped", grant=shown)
+    await leave()
+
+
+class HeldTwin(SyncGrant[aio.Held]):
+    """Base of ``Held``."""
+
+    def __init__(self, loop: Background, twin: aio.Held) -> None:
+        super().__init__(loop, twin)
+        if callable(state_of(twin).options.on_lost):
+            _shown_as[twin] = weakref.ref(self)
+
+    def guard(self, function: Callable[[], T]) -> T:
+        """Call ``function()`` and return its result, unless the grant was lost.
+
+        The grant is checked before and after. **A loss does not stop the function**: it
+        runs to its end, then ``LockLost`` is raised in place of its result. So divide
+        long work into short functions. If ``function`` moves the grant (``upgrade``),
+        the new grant is checked.
+
+        Raises:
+            LockLost: the grant is lost; ``function`` was not called, or has ended.
+            NotOwner: the grant was released, moved or given away.
+        """
+        self.check()
+        result = function()
+        state_of(self._twin).newest.check()
+        return result
+
+    @staticmethod
+    async def _leave(twin: aio.Held, *, quietly: bool) -> None:
+        await state_of(twin).newest.leave(quietly=quietly)
+
+    @staticmethod
+    def _is_held(twin: aio.Held) -> bool:
+        return state_of(twin).lease.state is LeaseState.HELD
+
+
+class RowHeldTwin(SyncGrant[AsyncRowHeld]):
+    """Base of ``RowHeld``."""
+
+    @staticmethod
+    async def _leave(twin: AsyncRowHeld, *, quietly: bool) -> None:
+        await leave_row(twin, quietly=quietly)
+
+    @staticmethod
+    def _is_held(twin: AsyncRowHeld) -> bool:
+        return twin.expires_in != 0.0
+
+
+class OccupiedTwin(SyncGrant[AsyncOccupied]):
+    """Base of ``Occupied``."""
+
+    @staticmethod
+    async def _leave(twin: AsyncOccupied, *, quietly: bool) -> None:
+        await leave_occupied(twin, quietly=quietly)
+
+    @staticmethod
+    def _is_held(twin: AsyncOccupied) -> bool:
+        return is_in_use(twin)
+
+
+class MultiTwin(tuple[G, ...]):  # noqa: SLOT001 - a tuple may have no slots
+    """Base of ``Multi``: several grants, which ``with`` releases together."""
+
+    _stack: ExitStack
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for held in self:
+                stack.enter_context(held)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(exc_type, exc, traceback)
+
+
+# --------------------------------------------------------------------------- arguments
+
+# Only the loop's thread uses it: there grants are wrapped, and losses handled.
+_shown_as: weakref.WeakKeyDictionary[aio.Held, weakref.ref[SyncGrant[Any]]]
+_shown_as = weakref.WeakKeyDictionary()
+
+
+def twin_of(given: Any) -> Any:  # noqa: ANN401 - what callers pass, typed or not
+    """Return the twin of a lock or grant; anything else as it is, to be refused."""
+    if not isinstance(given, Made | SyncGrant):
+        return given
+    return cast("Any", given)._twin  # noqa: SLF001 - same file
+
+
+def async_on_lost(on_lost: Any) -> Any:  # noqa: ANN401 - likewise
+    """Return a callback that calls ``on_lost`` with the synchronous ``Held``."""
+    return partial(_tell, on_lost) if callable(on_lost) else on_lost
+
+
+def _tell(on_lost: Callable[[Any], object], twin: aio.Held) -> None:
+    shown = _shown_as.get(twin)
+    held = None if shown is None else shown()
+    if held is not None:
+        on_lost(held)
+
+
+def async_options(options: Mapping[str, Any]) -> aio.OptionArgs:
+    """Return options for the twin: its ``on_lost`` gets a ``Held`` of its own kind."""
+    if "on_lost" in options:
+        options = {**options, "on_lost": async_on_lost(options["on_lost"])}
+    return cast("aio.OptionArgs", options)

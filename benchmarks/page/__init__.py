@@ -1,0 +1,1 @@
+"""The benchmarks of the documentation: all suites in one run, plots, and the page."""

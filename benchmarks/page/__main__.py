@@ -1,0 +1,213 @@
+"""``nox -s bench -- page``: measure all suites in one run, and write the page.
+
+With ``--only`` a part is measured, goals and figures are printed, no page is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.report import NotMeasured, bar_table, tables
+from benchmarks.harness.suite import Run, measure, parse
+from benchmarks.page.bars import judged
+from benchmarks.page.data import Data, Failures, collected
+from benchmarks.page.plots import PLOTS, svg
+from benchmarks.page.suites import SUITES, scenario_names
+from benchmarks.page.text import render
+from benchmarks.redis.foreign import foreign_versions
+
+COMMAND = "nox -s bench -- page"
+NAME = "benchmarks"
+"""Of page and data in the folder of the documentation, and of the folder of plots."""
+ROOT = Path(__file__).parents[2]
+REPETITIONS = 5
+SECONDS = 2.0
+"""Seconds of a window in which tasks take turns; everything else is scaled alike."""
+UNSCALED_SECONDS = 4.0
+"""The same in a suite's own run."""
+QUIET_LOAD = 1.0
+"""Load of the machine up to which a run counts as undisturbed."""
+PACKAGES = (
+    *("aiorwlock-remote", "redis", "hiredis", "coredis", "pottery"),
+    *("python-redis-lock", "asyncpg", "asyncmy", "sqlalchemy-dlock"),
+    *("cassandra-driver", "filelock", "anyio"),
+)
+SERVERS = ("redis-server", "server_version", "mariadb", "mysql", "cassandra", "sqlite")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the goals, write data and page; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    options = _options().parse_args(words)
+    data_file = options.docs / f"{NAME}.json"
+    if not options.render:
+        data = measured(options, words)
+        print(_report(data))
+        if options.json is not None:
+            data.write(options.json)
+        if options.only:
+            return 0
+        data.write(data_file)
+    write_page(Data.read(data_file), options.docs)
+    return 0
+
+
+def measured(options: argparse.Namespace, words: Sequence[str]) -> Data:
+    """Run the chosen scenarios of all suites, one suite after the other."""
+    about: dict[str, Any] = {}
+    data = Data(about, _too_little(options), options.repetitions, [], [], {})
+    for name, scenarios in _chosen(options.only).items():
+        suite = SUITES[name]()
+        try:
+            run = measure(suite, parse(suite, _arguments(options, scenarios)))
+        except SystemExit as exc:  # a server that cannot be started says why
+            data.notes.append(f"{name} is left out: {exc}.")
+            continue
+        data.notes.extend(run.notes)
+        data.failed.extend(_failures(name, run))
+        data.values[name] = collected(run.samples, run.repetitions)
+        # The load before the run is that before its first suite.
+        about |= run.about | about
+    versions = {name: version(name) for name in PACKAGES} | foreign_versions()
+    servers = {name: about[name] for name in SERVERS if name in about}
+    if "server_version" in servers:
+        servers["postgresql"] = servers.pop("server_version")
+    told = ("processor", "cores", "system", "load", "fsync_us", "python")
+    described = {name: about[name] for name in told if name in about}
+    busy = max(described.get("load", [0.0])) > QUIET_LOAD
+    described |= {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": _commit(),
+        "command": " ".join([COMMAND, *words]),
+        "versions": servers | versions,
+    }
+    return Data(
+        described,
+        data.short or busy,
+        1 if options.quick else options.repetitions,
+        list(dict.fromkeys(data.notes)),
+        data.failed,
+        data.values,
+    )
+
+
+def write_page(data: Data, docs: Path) -> None:
+    """Write the page and its plots; a plot without any data is no file."""
+    folder = docs / NAME
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    text = render(data)
+    for name in PLOTS:
+        try:
+            drawn = svg(name, data)
+        except NotMeasured:
+            image = rf"!\[.*\]\({NAME}/{name}\.svg\)"
+            text = re.sub(image, "(This run has no figures for this plot.)", text)
+            continue
+        (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    (docs / f"{NAME}.md").write_text(text, encoding="utf-8")
+
+
+def _report(data: Data) -> str:
+    parts = []
+    for suite, verdicts in judged(data).items():
+        shown = [verdict for verdict in verdicts if verdict.holds is not None]
+        if shown:
+            parts.append(f"{suite}\n\n{bar_table(shown, scenario_names()[suite])}")
+    for suite in data.values:
+        titles = {each.name: each.title for each in SUITES[suite]().scenarios.values()}
+        parts.append(tables(data.samples(suite), titles))
+    parts += data.notes
+    parts += [
+        f"{each.suite}, {each.scenario}, {each.peer}, {each.times} times: {each.reason}"
+        for each in data.failed
+    ]
+    return "\n\n".join(parts)
+
+
+def _chosen(only: Sequence[str]) -> dict[str, list[str]]:
+    """Return the scenarios of each suite that ``--only`` chooses: all, if it is empty.
+
+    A word is a suite, a scenario, or both with a slash; hyphens may be left out.
+    """
+    wanted = {_plain(word) for word in only}
+    known: set[str] = set()
+    chosen: dict[str, list[str]] = {}
+    for suite, scenarios in scenario_names().items():
+        for scenario in scenarios:
+            names = {suite, _plain(scenario), f"{suite}/{_plain(scenario)}"}
+            known |= names
+            if not wanted or wanted & names:
+                chosen.setdefault(suite, []).append(scenario)
+    if wanted - known:
+        sys.exit(f"--only: no such suite or scenario: {', '.join(wanted - known)}")
+    return chosen
+
+
+def _plain(word: str) -> str:
+    return word.replace("-", "")
+
+
+def _arguments(options: argparse.Namespace, scenarios: Sequence[str]) -> list[str]:
+    """Return the command line of a suite."""
+    words = [f"--scenario={name}" for name in scenarios]
+    words += [f"--repeat={options.repetitions}", f"--seed={options.seed}"]
+    words += [f"--scale={options.seconds / UNSCALED_SECONDS}"]
+    return [*words, "--quick"] if options.quick else words
+
+
+def _failures(suite: str, run: Run[Any]) -> list[Failures]:
+    """Return what broke, once for each peer of a scenario, with its last reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in run.failed:
+        found.setdefault((each.scenario, each.peer), []).append(each.reason)
+    return [
+        Failures(suite, scenario, peer, len(reasons), reasons[-1])
+        for (scenario, peer), reasons in found.items()
+    ]
+
+
+def _too_little(options: argparse.Namespace) -> bool:
+    few = options.repetitions < REPETITIONS or options.seconds < SECONDS
+    return bool(options.quick or few)
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+    ran = subprocess.run(
+        [git, "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.stdout.strip() or "unknown"
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    add = parser.add_argument
+    add("--repetitions", type=int, default=REPETITIONS, help="5 by default")
+    add("--seconds", type=float, default=SECONDS, help="of a window; 2 by default")
+    add("--seed", type=int, default=1, help="seed of the order and the random pauses")
+    add("--only", action="append", default=[], metavar="SUITE, SCENARIO or both/…")
+    add("--json", type=Path, metavar="FILE", help="write the data to this file, too")
+    add("--render", action="store_true", help="write the page from the committed data")
+    add("--docs", type=Path, default=ROOT / "docs", help="folder of page and data")
+    add("--quick", action="store_true", help="measure once and little, as a test")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""What the page shows: scenarios of all suites, and who takes part in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks.cassandra import adapters as cassandra
+from benchmarks.cassandra.__main__ import suite as cassandra_suite
+from benchmarks.harness.scenario import Scenario, on_asyncio
+from benchmarks.harness.suite import Suite
+from benchmarks.local import adapters as local
+from benchmarks.local.__main__ import suite as local_suite
+from benchmarks.redis import adapters as redis
+from benchmarks.redis.__main__ import suite as redis_suite
+from benchmarks.redis.scenarios import measure_held_memory, measure_number_of_waiters
+from benchmarks.redis.server import Server as RedisServer
+from benchmarks.sql import adapters as sql
+from benchmarks.sql.__main__ import suite as sql_suite
+
+NUMBERS_OF_WAITERS = (1, 10, 100, 1000)
+HELD_MEMORY = "held-memory"
+
+REDIS_LOCKS = (
+    *(redis.OURS, redis.REDIS_PY, redis.COREDIS, redis.POTTERY),
+    *(redis.PYTHON_REDIS_LOCK, redis.REDISHILOK, redis.RUEIDIS, redis.REDISSON),
+)
+_BLPOP_AND_LOCKS = (redis.BLPOP, *REDIS_LOCKS)
+_READERS_AND_WRITERS = (redis.OURS, redis.MEMORY, redis.REDISHILOK, redis.REDISSON)
+
+REDIS_PEERS: dict[str, tuple[str, ...]] = {
+    "alone": (redis.FLOOR, redis.BLPOP, *REDIS_LOCKS),
+    "own-keys": (redis.FLOOR, *REDIS_LOCKS),
+    "hand-over": _BLPOP_AND_LOCKS,
+    "one-key": _BLPOP_AND_LOCKS,
+    "one-held-key": _BLPOP_AND_LOCKS,
+    "one-key-processes": _BLPOP_AND_LOCKS,
+    "mixed-tasks": _READERS_AND_WRITERS,
+    "fixed-roles": _READERS_AND_WRITERS,
+    "killed-holders": REDIS_LOCKS,
+}
+SQL_PEERS: dict[str, tuple[str, ...]] = {
+    "alone": (
+        *(sql.FLOOR, sql.OURS, sql.ADVISORY, sql.DLOCK),
+        *(sql.MARIADB_FLOOR, sql.MARIADB_OURS, sql.GET_LOCK, sql.MARIADB_DLOCK),
+        *(sql.MYSQL_FLOOR, sql.MYSQL_OURS, sql.MYSQL_GET_LOCK),
+        *(sql.SQLITE_FLOOR, sql.SQLITE_OURS),
+    ),
+    "own-keys": (sql.FLOOR, sql.OURS, sql.ADVISORY),
+    "one-key-processes": (sql.OURS, sql.ADVISORY, sql.DLOCK, sql.MARIADB_OURS),
+    "hand-over": (
+        *(sql.NOTIFY, sql.OURS, sql.ADVISORY, sql.DLOCK),
+        *(sql.MARIADB_OURS, sql.GET_LOCK, sql.MYSQL_OURS, sql.MYSQL_GET_LOCK),
+        *(sql.SQLITE_FLOOR, sql.SQLITE_OURS),
+    ),
+}
+CASSANDRA_PEERS: dict[str, tuple[str, ...]] = {
+    "alone": (cassandra.FLOOR, cassandra.FLOOR_READ, cassandra.OURS),
+    "own-keys": (cassandra.FLOOR, cassandra.OURS),
+    "one-key": (cassandra.EAGER, cassandra.NAIVE, cassandra.OURS),
+    "hand-over": (cassandra.NAIVE, cassandra.OURS, cassandra.WOKEN),
+}
+LOCAL_PEERS: dict[str, tuple[str, ...]] = {
+    "alone": (
+        *(local.FILE_SYNCED, local.FILE_MUTEX),
+        *(local.FILE_FLOOR, local.FILE_MUTEX_UNSYNCED, local.FILELOCK),
+        *(local.ASYNCIO_LOCK, local.ANYIO_LOCK, local.MEMORY_MUTEX),
+    ),
+    "hand-over": (
+        *(local.FILE_FLOOR, local.FILE_MUTEX, local.FILE_MUTEX_UNSYNCED),
+        local.FILELOCK,
+    ),
+}
+
+SUITES: dict[str, Callable[[], Suite[Any]]] = {
+    "redis": lambda: _with_numbers_of_waiters(_chosen(redis_suite(), REDIS_PEERS)),
+    "sql": lambda: _chosen(sql_suite(), SQL_PEERS),
+    "cassandra": lambda: _chosen(cassandra_suite(), CASSANDRA_PEERS),
+    "files": lambda: _chosen(local_suite(), LOCAL_PEERS),
+}
+"""The suites of the page, by the name that ``--only`` takes."""
+
+
+def waiters_scenario(count: int) -> str:
+    """Return the name of the scenario in which so many tasks wait."""
+    return f"waiters-{count}"
+
+
+def scenario_names() -> dict[str, tuple[str, ...]]:
+    """Return the scenarios of each suite, in the order of the run."""
+    others = (*map(waiters_scenario, NUMBERS_OF_WAITERS), HELD_MEMORY)
+    return {
+        "redis": (*REDIS_PEERS, *others),
+        "sql": tuple(SQL_PEERS),
+        "cassandra": tuple(CASSANDRA_PEERS),
+        "files": tuple(LOCAL_PEERS),
+    }
+
+
+def _chosen(suite: Suite[Any], peers: dict[str, tuple[str, ...]]) -> Suite[Any]:
+    """Return the suite with these scenarios and peers, on asyncio, and without bars."""
+    scenarios = {
+        name: replace(suite.scenarios[name], entrants=on_asyncio(*their))
+        for name, their in peers.items()
+    }
+    everyone = tuple({peer: None for their in peers.values() for peer in their})
+    return replace(
+        suite, peers=everyone, scenarios=scenarios, bars=(), loops=("asyncio",)
+    )
+
+
+def _with_numbers_of_waiters(suite: Suite[RedisServer]) -> Suite[RedisServer]:
+    others = [
+        Scenario(
+            waiters_scenario(count),
+            f"tasks of one process that wait for one key: {count}",
+            on_asyncio(*_BLPOP_AND_LOCKS),
+            partial(measure_number_of_waiters, count),
+        )
+        for count in NUMBERS_OF_WAITERS
+    ]
+    held = Scenario(
+        HELD_MEMORY,
+        "5,000 locks of one process are held",
+        on_asyncio(*REDIS_LOCKS),
+        measure_held_memory,
+    )
+    scenarios = suite.scenarios | {each.name: each for each in (*others, held)}
+    return replace(suite, scenarios=scenarios)

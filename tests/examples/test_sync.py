@@ -1,0 +1,161 @@
+"""The synchronous examples, under the servers that people run them on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from aiorwlock_remote.sync import connect
+from tests.examples.fix_site import EXAMPLES, environment
+from tests.servers.process import free_port, takes_connections, until
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+REQUESTS = 24
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+def locks_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/locks.db"
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        return f"{server.url}?prefix={uuid4().hex}-"
+    tables: str = request.getfixturevalue("tables")
+    return tables
+
+
+@contextmanager
+def running(folder: Path, *command: str, **env: str) -> Iterator[Path]:
+    """Run a module of Python until the block ends; its log has no traceback."""
+    log = folder / "log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=EXAMPLES,
+            env=environment(folder, **env),
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield log
+        assert server.poll() is None, log.read_text()
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+            raise
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def post(url: str) -> tuple[int, dict[str, object]]:
+    request = urllib.request.Request(url, method="POST")  # noqa: S310 - of this machine
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as exc:
+        return exc.code, json.load(exc)
+
+
+def all_free(url: str) -> bool:
+    with connect(url) as locks:
+        return not list(locks.list())
+
+
+def gunicorn(port: int, application: str, *options: str) -> list[str]:
+    bind = f"127.0.0.1:{port}"
+    return ["gunicorn", "--bind", bind, "--workers", "3", *options, application]
+
+
+def test_flask_under_gunicorn(locks_url: str, tmp_path: Path) -> None:
+    """The application is loaded before the workers fork, with its connection."""
+    ledger = tmp_path / "ledger.txt"
+    ledger.write_text("0")
+    port = free_port()
+    command = gunicorn(port, "flask_app:app", "--preload", "--threads", "4")
+    env = {"LOCKS_URL": locks_url, "LEDGER": str(ledger)}
+    with running(tmp_path, *command, **env) as log:
+        until(lambda: takes_connections("127.0.0.1", port), f"{log} serves", 30)
+        urls = [f"http://127.0.0.1:{port}/orders/7/pay"] * REQUESTS
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(post, urls))
+    assert [status for status, _ in answers] == [200] * REQUESTS
+    assert ledger.read_text() == str(REQUESTS)
+    assert len({answer["fence"] for _, answer in answers}) == REQUESTS
+    assert len({answer["process"] for _, answer in answers}) > 1
+    until(lambda: all_free(locks_url), "all locks are free")
+
+
+def test_django_views(tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf.txt"
+    shelf.write_text("5")
+    port = free_port()
+    command = gunicorn(port, "django_sync:application", "--threads", "4")
+    with running(tmp_path, *command, SHELF=str(shelf)) as log:
+        until(lambda: takes_connections("127.0.0.1", port), f"{log} serves", 30)
+        urls = [f"http://127.0.0.1:{port}/books/1/lend"] * 9
+        with ThreadPoolExecutor(9) as pool:
+            statuses = sorted(status for status, _ in pool.map(post, urls))
+    assert statuses == [200] * 5 + [409] * 4
+    assert shelf.read_text() == "0"
+
+
+def test_celery_with_forked_workers(locks_url: str, tmp_path: Path) -> None:
+    ledger, queues = tmp_path / "ledger.txt", tmp_path / "queues"
+    ledger.write_text("0")
+    queues.mkdir()
+    env = {
+        "BROKER": "filesystem://",
+        "QUEUES": str(queues),
+        "LOCKS_URL": locks_url,
+        "LEDGER": str(ledger),
+    }
+    send = "from celery_task import pay\nfor _ in range(24): pay.delay(7)\n"
+    subprocess.run(
+        [sys.executable, "-c", send],
+        cwd=EXAMPLES,
+        env=environment(tmp_path, **env),
+        check=True,
+        timeout=60,
+    )
+    command = ("celery", "-A", "celery_task", "worker", "-c", "4", "-P", "prefork")
+    with running(tmp_path, *command, **env) as log:
+        until(lambda: ledger.read_text() == "24", log.read_text(), 60, every=0.1)
+        time.sleep(0.2)
+    assert ledger.read_text() == "24"
+    until(lambda: all_free(locks_url), "all locks are free")
+
+
+def test_a_script_that_runs_already(tmp_path: Path) -> None:
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, EXAMPLES / "sync_script.py"],
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with connect(url) as locks:
+        with locks.mutex("report", "daily").acquire():
+            told, _ = start().communicate(timeout=30)
+            assert told.startswith("already running: write ")
+        told, _ = start().communicate(timeout=30)
+        assert [line.partition(" of ")[0] for line in told.splitlines()] == [
+            f"step {number}" for number in range(5)
+        ]

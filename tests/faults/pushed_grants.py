@@ -1,0 +1,99 @@
+"""The hammer of grants by message.
+
+``python -m tests.faults.pushed_grants URL [GRANTS]``, or ``nox -s pushed_grants``.
+Processes hand one resource to each other until it was granted so many times. Messages
+are dropped, delayed past the claim window, doubled and forged; confirmations and their
+replies are lost; processes are stopped and killed. The judge looks for two holders at a
+time, and for fences that fall.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from aiorwlock_remote.testing.checker import Verdict, check_history
+from tests.faults.workers import Fleet
+
+PLAN = {"tasks": 4, "writes": 0.95, "lease": 1.0, "body": 0.001, "hardy": True}
+PROCESSES = 4
+LONGEST_PAUSE = 2.0
+"""Seconds between two blows at the processes, at most."""
+
+
+class Grants:
+    """Counts the grants in the histories of a folder, which grow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.count = 0
+        self._folder = folder
+        self._read: Counter[Path] = Counter()
+
+    def update(self) -> int:
+        """Read what was written since the last time; return the number of grants."""
+        for path in self._folder.glob("*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._read[path])
+                text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]
+            self._read[path] += len(whole)
+            self.count += whole.count(b'"e":"granted"')
+        return self.count
+
+
+def hammer(
+    url: str, folder: Path, grants: int, *, gullible: bool = False
+) -> tuple[Verdict, Counter[str]]:
+    """Return what the judge found, and how often each thing was done.
+
+    ``gullible``: the control, processes that believe any message.
+    """
+    done: Counter[str] = Counter()
+    seen, plan = Grants(folder), {**PLAN, "gullible": gullible}
+    with Fleet(url, folder, program="tests.faults.messy_worker") as fleet:
+        for _ in range(PROCESSES):
+            fleet.start(**plan)
+        while seen.update() < grants:
+            time.sleep(random.uniform(0.0, LONGEST_PAUSE))
+            name = random.choice(fleet.names)
+            blow = random.choices(["nothing", "stopped", "killed"], [60, 37, 3])[0]
+            done[f"processes {blow}"] += 1
+            if blow == "stopped":
+                with fleet.paused(name):
+                    time.sleep(random.choice([0.01, 0.1, 0.3, 0.6]))
+            elif blow == "killed":
+                fleet.kill(name)
+                fleet.start(**plan)
+        for name in fleet.names:
+            fleet.leave(name)
+        events = fleet.history()
+    for path in folder.glob("*.faults"):
+        done.update(json.loads(path.read_text("utf-8")))
+    del done["processes nothing"]
+    return check_history(events), done
+
+
+def main() -> None:
+    """Run and report; exit 1 if a promise was broken."""
+    url, *rest = sys.argv[1:]
+    grants = int(rest[0]) if rest else 100_000
+    seed, began = random.randrange(2**32), time.monotonic()
+    random.seed(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        verdict, done = hammer(url, Path(folder), grants)
+    seconds = time.monotonic() - began
+    print(f"seed {seed}: {verdict.grants} grants in {seconds:.0f} s")
+    print(", ".join(f"{what}: {times}" for what, times in sorted(done.items())))
+    print(f"violations: {len(verdict.violations)}")
+    for violation in verdict.violations:
+        print(f"  {violation}")
+    sys.exit(1 if verdict.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

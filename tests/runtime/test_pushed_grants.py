@@ -1,0 +1,219 @@
+"""A grant that came by a message: its lease, its confirmation, and closing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from aiorwlock_remote import Closed, Locks
+from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
+from aiorwlock_remote.core.doorman import Grant
+from aiorwlock_remote.core.names import resource
+from aiorwlock_remote.core.pushed import PushedGrant
+from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.timing import PollPolicy
+from aiorwlock_remote.runtime.lease import Lease, LeaseState, LeaseTerms
+from aiorwlock_remote.runtime.lease_keeper import _gather, _is_late
+from aiorwlock_remote.testing.conformance.actors import wait_until
+from aiorwlock_remote.testing.faults import Fate, FaultyLink, Tell
+from aiorwlock_remote.testing.memory import FaultyMemory
+from tests.fixed_clock import StandingClock
+
+WINDOW = 1.0
+
+
+@pytest.fixture
+def store() -> FaultyMemory:
+    return FaultyMemory(pace=PollPolicy(claim_window=WINDOW, pushes=True))
+
+
+@pytest.fixture
+async def locks(store: FaultyMemory) -> AsyncIterator[Locks]:
+    async with store.connect() as locks:
+        yield locks
+
+
+def pushed_lease(terms: LeaseTerms, clock: StandingClock) -> Lease:
+    """Return the lease of a grant that ends in 0.3 s unless it is confirmed."""
+    grant = Grant("ticket", Mode.WRITE, 7, 1, 2)
+    now = clock.now()
+    return Lease(resource("order", 1), grant, terms, now, clock, now + 0.3)
+
+
+def cut(command: Command) -> Fate:
+    """Refuse confirmations."""
+    confirms = isinstance(command, Acquire) and command.confirms
+    return Fate.REFUSE if confirms else Fate.PASS
+
+
+async def free(others: Locks) -> None:
+    """Fail unless nobody holds the lock or waits for it."""
+    held = await others.mutex("order", 1).try_acquire()
+    assert held is not None
+    await held.release()
+
+
+class TestLease:
+    @pytest.mark.parametrize("keep", [True, False])
+    def test_it_ends_with_its_message_unless_it_is_confirmed(self, keep: bool) -> None:
+        clock = StandingClock()
+        lease = pushed_lease(LeaseTerms(30.0, keep=keep), clock)
+        since = clock.now()
+        assert lease.deadline == pytest.approx(since + 0.3)
+        assert lease.renew_due == pytest.approx(since + 0.1)
+        lease.renewed(since + 0.01, 30.0)
+        assert lease.deadline == pytest.approx(since + 30.01 - 0.3)
+        assert lease.renew_due == (since + 10.01 if keep else float("inf"))
+        unconfirmed = pushed_lease(LeaseTerms(30.0, keep=keep), clock)
+        clock.seconds += 0.3
+        assert unconfirmed.expired()
+        assert not lease.expired()
+
+    def test_a_confirmation_that_comes_too_late_revives_nothing(self) -> None:
+        clock = StandingClock()
+        lease = pushed_lease(LeaseTerms(30.0), clock)
+        clock.seconds += 0.3
+        assert lease.expired()
+        lease.renewed(clock.now(), 30.0)
+        assert lease.state is LeaseState.LOST
+
+    def test_its_first_renewal_waits_for_no_batch_and_delays_no_acquire(self) -> None:
+        clock = StandingClock()
+        lease = pushed_lease(LeaseTerms(30.0), clock)
+        due = lease.renew_due
+        _gather(lease, 0.5)
+        assert lease.renew_due == due
+        assert not _is_late(lease, clock.now())
+        lease.renewed(clock.now(), 30.0)
+        _gather(lease, 0.5)
+        assert lease.renew_due < clock.now() + 10.0
+        assert _is_late(lease, clock.now() + 20.0)
+
+
+@pytest.mark.anyio
+class TestEntering:
+    async def test_a_lost_confirmation(self, store: FaultyMemory, locks: Locks) -> None:
+        """The keeper's renewal is the second chance."""
+        async with store.connect_rival() as others:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as tasks:
+
+                async def wait() -> None:
+                    async with locks.mutex("order", 1) as mine:
+                        store.link.fate = lambda _: Fate.PASS
+                        await anyio.sleep(WINDOW)
+                        mine.check()
+                        entered.set()
+
+                entered = anyio.Event()
+                tasks.start_soon(wait)
+                await wait_until(lambda: bool(store.link.sent), 10)
+                store.link.fate = cut
+                await held.release()
+                with anyio.fail_after(30):
+                    await entered.wait()
+        assert locks.statistics().wakeups["pushed"] == 1
+        assert locks.statistics().renewals_sent >= 1
+
+    @pytest.mark.parametrize("margin", [0.05, WINDOW])
+    async def test_the_users_margin(
+        self, store: FaultyMemory, locks: Locks, margin: float
+    ) -> None:
+        """A message is not believed if nothing of its grant would be left."""
+        async with store.connect_rival() as others:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as tasks:
+
+                async def wait() -> None:
+                    async with locks.mutex("order", 1, margin=margin):
+                        pass
+
+                tasks.start_soon(wait)
+                await wait_until(lambda: bool(store.link.sent), 10)
+                await held.release()
+        assert locks.statistics().wakeups["pushed"] == (margin < WINDOW)
+
+    async def test_the_confirmation_precedes_the_release(
+        self, store: FaultyMemory, locks: Locks
+    ) -> None:
+        """On one connection, so that nothing is left by a body of no time."""
+        async with store.connect_rival() as others:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as tasks:
+
+                async def wait() -> None:
+                    async with locks.mutex("order", 1):
+                        pass
+
+                tasks.start_soon(wait)
+                await wait_until(lambda: bool(store.link.sent), 10)
+                store.link.hold_back = True
+                await held.release()
+                await wait_until(lambda: len(store.link.sent) == 3, 10)
+                store.link.let_through()
+            _, confirmation, release = store.link.sent
+            assert isinstance(confirmation, Acquire)
+            assert confirmation.confirms
+            assert isinstance(release, Release)
+            assert not (await others.mutex("order", 1).info()).locked
+
+    async def test_closed_between_message_and_entry(
+        self, store: FaultyMemory, locks: Locks
+    ) -> None:
+        """The task gets ``Closed``, and its grant is given back."""
+        kept: list[tuple[PushedGrant | None, Tell]] = []
+        store.link.hear = lambda pushed, tell: kept.append((pushed, tell))
+        errors: list[Closed] = []
+        async with store.connect_rival() as others:
+            held = await others.mutex("order", 1).acquire()
+            async with anyio.create_task_group() as tasks:
+
+                async def wait() -> None:
+                    try:
+                        async with locks.mutex("order", 1):
+                            raise AssertionError
+                    except Closed as exc:
+                        errors.append(exc)
+
+                tasks.start_soon(wait)
+                await wait_until(lambda: bool(store.link.sent), 10)
+                await held.release()
+                await wait_until(lambda: bool(kept), 10)
+                message, tell = kept[0]
+                tell(message)
+                await locks.aclose()
+            assert len(errors) == 1
+            kinds = [type(command) for command in store.link.sent]
+            assert kinds == [Acquire, Acquire, Release]
+            await free(others)
+
+    async def test_a_message_for_a_waiter_that_left(
+        self, store: FaultyMemory, locks: Locks
+    ) -> None:
+        """Its withdrawal has its ticket, and gives back what was pushed."""
+        store.link.hear = lambda *_: None
+        async with store.connect_rival() as others:
+            held = await others.mutex("order", 1).acquire()
+            with anyio.move_on_after(0.1):
+                await locks.mutex("order", 1).acquire()
+            await held.release()
+            (acquire, withdraw) = store.link.sent
+            assert isinstance(acquire, Acquire)
+            assert isinstance(withdraw, Withdraw)
+            assert withdraw.tickets == (acquire.claims[0].ticket,)
+            await free(others)
+
+
+def test_a_link_passes_wake_ups_as_they_are() -> None:
+    heard: list[object] = []
+    link = FaultyLink()
+    wake = link.hearing(lambda *what: heard.append(what))
+    wake(resource("order", 1), 0.0)
+    message = PushedGrant(1, 2, 3, "")
+    wake(resource("order", 1), 0.0, message)
+    assert heard == [
+        (resource("order", 1), 0.0, None),
+        (resource("order", 1), 0.0, message),
+    ]
