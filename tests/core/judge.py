@@ -214,9 +214,8 @@ class Judge:
         if vacated or any(g.dead(now) for g in before.grants):
             self._turns = 0
         self._turns += pushed is not None
-        assert self._turns <= transition.MAX_LOCAL_TURNS, (
-            "the mutex record is never vacated"
-        )
+        bound: int = vars(transition)["MAX_LOCAL_TURNS"]  # some tests patch it there
+        assert self._turns <= bound, "the mutex record is never vacated"
         if pushed is not None:
             self._new_push(after, step, pushed, now)
         if after.pushed:
