@@ -211,12 +211,11 @@ def test_what_another_loop_occupied(books: Occupancies) -> None:
                 await ask()
         assert len(await books.holders(("book", 1))) == 1
 
-    held = [anyio.run(occupy)]
-    anyio.run(use, held[0])
-
     def drop() -> None:
-        held.clear()
+        kept.clear()
         gc.collect()  # an error that was caught may know of it
 
+    kept = [anyio.run(occupy)]
+    anyio.run(use, kept[0])
     with pytest.warns(ResourceWarning, match="was dropped"):
         drop()
