@@ -35,8 +35,6 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
   local fence, fence_text = now, now_text
   if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
 
-  local CLAIM = '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$'
-
   local entries, hand_over
   if places ~= '' then
     -- Return the queue, unsorted, and when the last of its entries expires; nil if one of them is
@@ -76,7 +74,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         if not first or number < first then head, first = entry, number end
       end
       local gate = sub(head.field, 3)
-      local who, ticket, lease, holder = match(head[7], CLAIM)
+      local who, ticket, lease, holder = match(head[7],
+        '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
       lease = tonumber(lease)
       if gate == own or match(gate, ':') or ticket == ARGV[5] or not lease or lease == 0
         or lease > 2 ^ 53 then
@@ -102,7 +101,7 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
         return true
       end
       unheard = gate
-      stored = call('HMGET', STATE, unpack(FIELDS))
+      stored = read_state()
       return false
     end
   end

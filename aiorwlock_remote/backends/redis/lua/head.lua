@@ -19,9 +19,12 @@ local now_text = format('%d', now)
 if now_text + 0 ~= now then
   return redis.error_reply('ERR a 32-bit server cannot be used')
 end
-local FIELDS = {'v', 'last', 'number', 'seat', 'writer', 'places', 'barred_until',
-  'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns', 'upgraded', 'keep', 'pushed'}
-local stored = typed('hash', 'HMGET', STATE, unpack(FIELDS))
+local function read_state()
+  return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
+    'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
+    'upgraded', 'keep', 'pushed')
+end
+local stored = read_state()
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
 local unheard -- the client that fast.lua pushed the lock to, if it does not listen
 local SEAT_TURNS = 100
