@@ -130,7 +130,7 @@ class Release:
     then: tuple[Acquire, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(acquire.confirms for acquire in self.then):
+        if self.then and any(one.confirms for one in self.then):
             raise IllegalCommand("a task that waits has no grant to confirm")
 
 

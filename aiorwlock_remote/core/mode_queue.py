@@ -299,7 +299,9 @@ class ModeQueue:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
         effects = Effects()
-        if self._pushes:
+        # A grant that leaves nobody waiting tells nothing about a later message.
+        waits = self._following is not None or not isinstance(answer, Granted)
+        if self._pushes and waits:
             self._note_entry(answer, asked[0], sent_at, now)
         if self._confirming:
             self._confirmed(effects, asked[0], answer, sent_at)

@@ -214,15 +214,15 @@ class Judge:
         if vacated or any(g.dead(now) for g in before.grants):
             self._turns = 0
         self._turns += pushed is not None
-        assert self._turns <= transition.MAX_LOCAL_TURNS, (
-            "the mutex record is never vacated"
-        )
+        bound: int = vars(transition)["MAX_LOCAL_TURNS"]  # some tests patch it there
+        assert self._turns <= bound, "the mutex record is never vacated"
         if pushed is not None:
             self._new_push(after, step, pushed, now)
         if after.pushed:
             self._still_pushed(before, after, pushed)
         if before.pushed and not _uses(command, before.grants[0].ticket):
-            self._unconfirmed(before, command, after, now)
+            lives = seat is not None and seat.value == before.seat
+            self._unconfirmed(before, command, after, now, lives=lives)
 
     def _new_push(self, after: Doorman, step: Step, pushed: Grant, now: int) -> None:
         claim = self._pushable.pop(pushed.ticket, None)
@@ -247,9 +247,16 @@ class Judge:
                 assert entry.claim_until == grant.expires, "offered anew"
 
     def _unconfirmed(
-        self, before: Doorman, command: Command, after: Doorman, now: int
+        self,
+        before: Doorman,
+        command: Command,
+        after: Doorman,
+        now: int,
+        *,
+        lives: bool,
     ) -> None:
         grant = before.grants[0]
+        lives = lives and not grant.dead(now)
         if after.grant(grant.ticket) is not None:
             return
         assert not any(p.ticket == grant.ticket for p in after.queue)
@@ -264,7 +271,7 @@ class Judge:
         ]
         if waits:
             assert after.admit_upto <= before.admit_upto, "it was no write phase"
-        if isinstance(command, Withdraw) and grant.ticket in command.tickets:
+        if isinstance(command, Withdraw) and lives:  # given back, so offered anew
             for p in before.queue:
                 if p.ticket == grant.ticket and p.number in number:
                     assert number[p.number].claim_until != p.claim_until
@@ -322,7 +329,10 @@ def _uses(command: Command, ticket: str) -> bool:
     match command:
         case Acquire():
             return any(claim.ticket == ticket for claim in command.claims)
-        case Release() | Downgrade() | Upgrade() | Adopt():
+        case Release():
+            asked = any(_uses(ask, ticket) for ask in command.then)
+            return asked or command.ticket == ticket
+        case Downgrade() | Upgrade() | Adopt():
             return command.ticket == ticket
         case Renew():
             return ticket in dict(command.tickets)

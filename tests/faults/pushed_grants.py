@@ -22,7 +22,7 @@ from tests.faults.workers import Fleet
 
 PLAN = {"tasks": 4, "writes": 0.95, "lease": 1.0, "body": 0.001, "hardy": True}
 PROCESSES = 4
-LONGEST_PAUSE = 0.5
+LONGEST_PAUSE = 2.0
 """Seconds between two blows at the processes, at most."""
 
 

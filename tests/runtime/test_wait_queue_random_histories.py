@@ -25,6 +25,7 @@ from aiorwlock_remote.core.commands import (
     Claim,
     Command,
     Granted,
+    NotHeld,
     Refused,
     Release,
     Released,
@@ -33,6 +34,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.pushed import PushedGrant, proof_of
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
@@ -49,11 +51,15 @@ SECONDS = st.sampled_from([0.0, 0.1, 0.7, 1.5, 3.0])
 class World:
     """A store that answers when it is told to, and a loop that runs nothing."""
 
-    pace = PollPolicy()
-
-    def __init__(self) -> None:
+    def __init__(self, pace: PollPolicy) -> None:
+        self.pace = pace
         self.under_way: list[tuple[Command, Pending[Any]]] = []
         self.clock = StandingClock()
+
+    @property
+    def now(self) -> int:
+        """The store's clock, in microseconds."""
+        return round(self.clock.seconds * 1e6)
 
     def step(self, resource: Resource, command: Command) -> Pending[Any]:
         assert resource == ORDER
@@ -77,9 +83,11 @@ class World:
 class Story(RuleBasedStateMachine):
     """One process: its readers, its writers, and what it hears."""
 
+    pace = PollPolicy()
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = World(self.pace)
         client = StoreClient(self.world, StoreSettings("here"))  # type: ignore[arg-type]
         client.store = self.world  # type: ignore[assignment]
         self.room = client.queues
@@ -91,7 +99,8 @@ class Story(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(Mode), limit=st.sampled_from([None, None, 3]))
     def joins(self, mode: Mode, limit: int | None) -> None:
         self.tickets += 1
-        visitor = TaskWaiter(Claim(f"t{self.tickets}", None), Policy.FAIR, limit)
+        claim = Claim(f"t{self.tickets}", 30_000_000)
+        visitor = TaskWaiter(claim, Policy.FAIR, limit)
         self.waiting.append((visitor, mode))
         try:
             self.gate.join(visitor, mode)
@@ -135,6 +144,8 @@ class Story(RuleBasedStateMachine):
             pending.set_exception(BackendUnavailable(what="away"))
         elif error == "damaged":
             pending.set_exception(BadRecord(what="damaged"))
+        elif isinstance(command, Acquire) and command.confirms:
+            pending.set_result(self._confirmed(command, data))
         elif isinstance(command, Acquire):
             pending.set_result(self._answer(command, data))
         elif isinstance(command, Release):
@@ -176,15 +187,24 @@ class Story(RuleBasedStateMachine):
             return Refused(FULL)
         if kind == "waiting":
             retry = data.draw(st.none() | SECONDS)
-            return Waiting(0, None if retry is None else int(retry * 1e6))
+            wait = None if retry is None else int(retry * 1e6)
+            return Waiting(0, wait, now=self.world.now)
         let_in = data.draw(st.integers(0, len(command.claims)))
         return self._granted(command, let_in, placed=data.draw(st.booleans()))
 
+    def _confirmed(self, command: Acquire, data: st.DataObject) -> Answer | NotHeld:
+        if data.draw(st.sampled_from(["held", "gone"])) == "gone":
+            return NotHeld()
+        fence = data.draw(st.sampled_from([1, 2]))
+        grant = command.claims[0].grant(command.mode, fence, self.world.now)
+        return Granted((grant,), self.world.now, command.more > 0)
+
     def _granted(self, command: Acquire, let_in: int, *, placed: bool) -> Granted:
+        now = self.world.now
         grants: tuple[Grant, ...] = tuple(
-            claim.grant(command.mode, 1, 0) for claim in command.claims[:let_in]
+            claim.grant(command.mode, 1, now) for claim in command.claims[:let_in]
         )
-        return Granted(grants, 0, placed)
+        return Granted(grants, now, placed)
 
     def _grant_all(self, command: Command, pending: Pending[Any]) -> None:
         def granted(asked: Acquire) -> Granted:
@@ -208,5 +228,47 @@ class Story(RuleBasedStateMachine):
                     self.inside.append(one)
 
 
+class PushedStory(Story):
+    """The same, where the store pushes grants: messages come in time, late, doubled and
+    forged.
+    """
+
+    pace = PollPolicy(claim_window=0.3, pushes=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[PushedGrant] = []
+
+    @rule(data=st.data(), ends=st.sampled_from([-1.0, 0.1, 0.4]))
+    def hears(self, data: st.DataObject, ends: float) -> None:
+        writers = [w.ticket for w, mode in self.waiting if mode is Mode.WRITE]
+        ticket = data.draw(st.sampled_from([*writers, "another"]))
+        since, expires = self.world.now, self.world.now + round(ends * 1e6)
+        proof = proof_of(ticket, since, expires, 1)
+        self._hear(PushedGrant(1, since, expires, proof))
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def hears_again(self, data: st.DataObject) -> None:
+        self._hear(data.draw(st.sampled_from(self.sent)))
+
+    @invariant()
+    def one_request_confirms(self) -> None:
+        """No writer enters by a message while another request is under way."""
+        writers = self.gate._writers
+        if writers._confirming:
+            (first,) = writers._asked
+            assert first.grant is not None
+            assert first not in writers.waiters
+
+    def _hear(self, message: PushedGrant) -> None:
+        self.sent.append(message)
+        self.room.wake(ORDER, 0.0, message)
+        self._sort()
+
+
 TestStory = Story.TestCase
 TestStory.settings = settings(max_examples=many(200), stateful_step_count=30)
+
+TestPushedStory = PushedStory.TestCase
+TestPushedStory.settings = settings(max_examples=many(200), stateful_step_count=30)

@@ -87,9 +87,11 @@ def _encode_acquire(keys: Keys, command: Acquire, client_id: str) -> Request:
     claims, kind = command.claims, "a"
     # The short cuts of fast.lua are for one claim with a lease, while no other task of
     # this client waits. test_differential.py runs them against the long way.
-    alone = len(claims) == 1 and not command.more and not command.confirms
-    if alone and claims[0].lease and not claims[0].lock_delay:
-        kind = "w" if command.mode is WRITE else "e"
+    if len(claims) == 1 and claims[0].lease and not claims[0].lock_delay:
+        if command.confirms:
+            kind = "c"
+        elif not command.more:
+            kind = "w" if command.mode is WRITE else "e"
     following = _encode_following(command)
     ask = _encode_ask(command, client_id, following=bool(following))
     args = (*keys.args, kind, client_id, ask, *_encode_claims(claims), *following)

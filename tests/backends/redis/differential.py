@@ -101,10 +101,12 @@ class Comparison:
         self._wire.close()
         self._ears.close()
 
-    def run(self, commands: int, seed: int, *, quiet: bool = False) -> None:
+    def run(
+        self, commands: int, seed: int, *, quiet: bool = False, busy: bool = False
+    ) -> None:
         """At least so many commands, each compared in all it says and does."""
         keys = self.keys(resource("story", seed), MEMORY)
-        teller = self.teller(seed, keys.seat.decode(), quiet=quiet)
+        teller = self.teller(seed, keys.seat.decode(), quiet=quiet, busy=busy)
         while commands > 0:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),
@@ -115,9 +117,9 @@ class Comparison:
             commands -= BATCH
             self.steps += BATCH
 
-    def teller(self, seed: int, seat: str, *, quiet: bool) -> Teller:
+    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
         """Who tells the stories."""
-        return Teller(seed, seat, quiet=quiet)
+        return Teller(seed, seat, quiet=quiet, busy=busy)
 
     def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:
         """What lies there after a command, and how long it will."""
@@ -229,16 +231,16 @@ def edited(text: str, old: str, new: str) -> str:
 
 
 def main() -> None:
-    """A long run: half of it quiet, a third without short cuts."""
+    """A long run: a third of it quiet, a third busy, a third without short cuts."""
     commands, seed = int(sys.argv[1]), int((*sys.argv, "1", "1")[2])
     seen: Counter[str] = Counter()
     with TemporaryDirectory() as folder, closing(RedisServer(Path(folder))) as server:
         for change in (str, str, short_cuts_off):
-            for quiet in (False, True):
+            for kind in ({}, {"quiet": True}, {"busy": True}):
                 comparison = Comparison(server.port, change=change)
-                for _ in range(max(1, commands // 60_000)):
+                for _ in range(max(1, commands // 90_000)):
                     seed += 1
-                    comparison.run(10_000, seed, quiet=quiet)
+                    comparison.run(10_000, seed, **kind)
                 seen += comparison.seen
                 comparison.close()
     for what, count in sorted(seen.items()):

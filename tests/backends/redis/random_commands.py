@@ -40,9 +40,10 @@ class Asker:
     """Asks at random. ``quiet``: mostly one process, few surprises.
 
     A quiet resource is a mutex, or read, or both: what the scripts' short cuts are for.
+    ``busy``: a mutex that goes from process to process by pushed grants.
     """
 
-    def __init__(self, seed: int, *, quiet: bool) -> None:
+    def __init__(self, seed: int, *, quiet: bool, busy: bool = False) -> None:
         self.record: Doorman | None = None
         self.seat: MutexRecord | None = None
         self.quiet: bool = quiet
@@ -51,10 +52,13 @@ class Asker:
         self._tickets = 0
         some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
         self._modes = some[seed % len(some)]
-        self._gates = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        self._gates: tuple[str, ...] = ("ann",) * 6 + GATES[:2] if quiet else GATES
         # Some clients hear no messages, or their store pushes nothing.
         self._pushes = self.chance.choice([0.2, 0.5, 0.9])
         self._policies = self.chance.choice([list(Policy), [Policy.FAIR]])
+        if busy:
+            self._modes, self._policies = [Mode.WRITE], [Policy.FAIR]
+            self._gates, self._pushes = (*HEARING, DEAF[0]), 0.9
 
     def _claim(self) -> Claim:
         self._tickets += 1
@@ -175,6 +179,10 @@ class Asker:
         gate = self.chance.choice(self._gates)
         ask = self._acquire(gate, self._modes[0], may_queue=True)
         return Release(self._held(), None, (ask,))
+
+    def leave(self) -> Command:
+        """The holder leaves."""
+        return Release(self._held())
 
     def withdraw(self) -> Command:
         """Somebody gives up."""

@@ -48,6 +48,7 @@ QUIET = {
     "release": 60,
     "hand": 25,
 }
+BUSY = {"ask": 30, "confirm": 25, "leave": 35, "renew": 3, "withdraw": 3, "echo": 2}
 
 
 @dataclass(slots=True)
@@ -71,15 +72,17 @@ class Told:
 class Teller(Asker):
     """Tells one endless story of one resource."""
 
-    def __init__(self, seed: int, seat: str, *, quiet: bool = False) -> None:
+    def __init__(
+        self, seed: int, seat: str, *, quiet: bool = False, busy: bool = False
+    ) -> None:
         """``seat`` is the key's name."""
-        super().__init__(seed, quiet=quiet)
+        super().__init__(seed, quiet=quiet or busy, busy=busy)
         self._seat_key = seat
         self._state_key = f"{{{seat}}}.state"
         self.now: int = START + self.chance.randrange(SECOND)
         self._before: list[tuple[str | bytes | int, ...]] = []
         self._kind = ""
-        self._kinds = {**KINDS, **QUIET} if quiet else KINDS
+        self._kinds = {**KINDS, **QUIET} if quiet else BUSY if busy else KINDS
         self._tick()
 
     def next(self) -> Told:

@@ -39,9 +39,10 @@ class PairComparison(Comparison):
 
     keys = PairKeys
 
-    def teller(self, seed: int, seat: str, *, quiet: bool) -> Teller:
+    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
         """Always wild: there are no short cuts."""
         assert not quiet
+        assert not busy
         return Alone(seed, seat)
 
     def check_seen(self, told: Told, snapshot: Snapshot, lives: list[int]) -> None:

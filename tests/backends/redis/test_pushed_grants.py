@@ -1,4 +1,4 @@
-"""Grants that a script pushes: what is stored, what the message says, who believes it."""
+"""Grants that a script pushes: what is stored, and what the message says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.pushed import PushedGrant, proof_of
-
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -64,7 +63,7 @@ def other(fresh_redis: RedisServer) -> Iterator[Subscriber]:
     subscriber.close()
 
 
-def waits(desk: Desk, ticket: str, gate: str = OTHER, **options: Any) -> None:
+def waits(desk: Desk, ticket: str, gate: str = OTHER, **options: Any) -> None:  # noqa: ANN401
     """A writer of another process gets an entry with its ticket."""
     assert isinstance(desk.write(ticket, gate=gate, push=True, **options), Waiting)
 
@@ -101,7 +100,8 @@ def test_the_caller_is_told_in_the_answer(desk: Desk) -> None:
     assert (desk.rung, desk.pushed) == (True, PushedGrant.of(grant))
 
 
-def test_the_confirmation(desk: Desk, other: Subscriber) -> None:
+@pytest.mark.usefixtures("other")
+def test_the_confirmation(desk: Desk) -> None:
     granted(desk.write("mine"))
     waits(desk, "theirs", more=1)
     desk.release("mine")
@@ -130,7 +130,7 @@ def test_a_waiting_reply_says_the_servers_time(desk: Desk) -> None:
 
 
 def test_who_does_not_listen_is_passed_over(desk: Desk, other: Subscriber) -> None:
-    """What was pushed to it is taken back in the same step, and its ticket forgotten."""
+    """What was pushed to it is taken back in the same step, its ticket is forgotten."""
     granted(desk.write("mine"))
     waits(desk, "deaf", gate="deafgate")
     waits(desk, "theirs")
@@ -320,7 +320,8 @@ async def test_which_servers_push(url: str, min_replicas: int, pushes: bool) -> 
     assert store.pace.pushes is pushes
 
 
-def test_a_pushed_grant_is_written_once(desk: Desk, other: Subscriber) -> None:
+@pytest.mark.usefixtures("other")
+def test_a_pushed_grant_is_written_once(desk: Desk) -> None:
     """TIME, HMGET, GET, HGETALL, ZCARD; two HSET, SET; PUBLISH."""
     granted(desk.write("mine"))
     waits(desk, "theirs")

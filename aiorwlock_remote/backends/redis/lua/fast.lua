@@ -1,10 +1,13 @@
 -- Short cuts for the commonest steps: they do exactly what the rest of the script would
 -- do. Unusual cases fall through to the rest, with nothing changed yet. Conditions of all
--- short cuts: no upgrader waits, no lock delay runs, no grant is pushed, the keys have a TTL.
--- In addition, for
+-- short cuts: no upgrader waits, no lock delay runs, no grant is pushed (but c), the keys have
+-- a TTL. In addition, for
 --
 --   w  a free resource, its queue is empty or has this client for this mode only
 --   r  our writer or one of our readers leaves, the queue is empty
+--   r  our writer leaves; the queue has only writers, none of them called, and the oldest,
+--      another client's, is pushed its claim
+--   c  a writer confirms its pushed grant; nobody in the queue has been called but itself
 --   h  our writer leaves to another task of its client, no other client queues
 --   e  a reader enters or joins, the queue is empty
 --
@@ -19,17 +22,89 @@ local odd = string.find((stored[2] or '-') .. (stored[3] or '') .. barred
   .. (stored[10] or '') .. (stored[11] or '') .. (stored[12] or '') .. (stored[14] or '-'),
   '%D')
 local keep = tonumber(stored[14])
+local pushed = stored[15] or ''
 local last = tonumber(stored[2])
 
 if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
-  and (stored[13] or '') == '' and (stored[15] or '') == ''
+  and (stored[13] or '') == '' and (pushed == '' or op == 'c')
   and last < 2 ^ 53 - 1 and keep < 2 ^ 53
   and (barred == '' or (tonumber(barred) or now) < now) then
   local seat, writer, places = stored[4] or '', stored[5] or '', stored[6] or ''
-  local match, ceil, try = string.match, math.ceil, redis.pcall
+  local match, sub, ceil, try = string.match, string.sub, math.ceil, redis.pcall
   local memory = ARGV[1] / 1000
   local fence, fence_text = now, now_text
   if last >= now then fence, fence_text = last + 1, format('%d', last + 1) end
+
+  local entries, hand_over
+  if places ~= '' then
+    -- Return the queue, unsorted, and when the last of its entries expires; nil if one of them is
+    -- not as these short cuts need it, or is damaged.
+    function entries()
+      local flat, found, most = try('HGETALL', QUEUE), {}, 0
+      if flat.err or #flat ~= 2 * tonumber(places) then return nil end
+      for i = 1, #flat, 2 do
+        local field, entry = flat[i], {}
+        for j, part in ipairs({match(flat[i + 1],
+          '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%["[^%c]*%])$')}) do
+          if j < 7 and #part > 15 and (#part > 16 or part > '9007199254740990') then
+            return nil
+          end
+          entry[j] = part
+        end
+        local expires = tonumber(entry[3])
+        if not expires or expires <= now or not match(field, '^[rw]:.') then return nil end
+        if entry[6] ~= '' and field ~= 'w:' .. own then return nil end
+        most = math.max(most, expires)
+        entry.field = field
+        found[i / 2 + 0.5] = entry
+      end
+      return found, most
+    end
+
+    -- Release our writer, and push the lock to the next. Return whether that was possible; false
+    -- after a change only if `unheard` is set.
+    function hand_over()
+      local queued, most = entries()
+      local turns = tonumber(stored[12]) or 0
+      if not queued or turns >= SEAT_TURNS or (stored[9] or '') ~= '' then return false end
+      local head, first
+      for _, entry in ipairs(queued) do
+        local number = tonumber(entry[1])
+        if sub(entry.field, 1, 1) ~= 'w' or entry[6] ~= '' then return false end
+        if not first or number < first then head, first = entry, number end
+      end
+      local gate = sub(head.field, 3)
+      local who, ticket, lease, holder = match(head[7],
+        '^(%[.*),"([^"\\]+)",(%d+),"(%x+)"%]$')
+      lease = tonumber(lease)
+      if gate == own or match(gate, ':') or ticket == ARGV[5] or not lease or lease == 0
+        or lease > 2 ^ 53 then
+        return false
+      end
+      local ends = now + math.min(tonumber(head[4]), lease)
+      if ends <= now or keep < math.max(most, ends) / 1000 + memory
+        or try('GET', SEAT) ~= seat then
+        return false
+      end
+      local value = ticket .. ',' .. clock[1]
+      head[6] = format('%d', ends)
+      call('HSET', QUEUE, head.field, table.concat(head, ','))
+      call('HSET', STATE, 'last', fence_text, 'seat', value, 'updated', now_text,
+        'writer', format('%s,%s,%s,%s,0,%s]', ticket, now_text, head[6], holder, who),
+        'turns', format('%d', turns + 1), 'pushed', fence_text,
+        'admit_upto', stored[3] or '', 'admit_until', '')
+      call('SET', SEAT, value, 'PXAT', format('%d', ceil(ends / 1000)))
+      local text = now_text .. ',' .. head[6] .. ',' .. fence_text
+      local proof = redis.sha1hex(ticket .. ',' .. text)
+      if try(wake and 'SPUBLISH' or 'PUBLISH', (wake or 'rwlock.wake/') .. gate,
+        SEAT .. ' ' .. text .. ',' .. proof) ~= 0 then
+        return true
+      end
+      unheard = gate
+      stored = read_state()
+      return false
+    end
+  end
 
   if op == 'w' and seat == '' and writer == '' and (places == '' or places == '1') then
     local place = places == '1' and match(ARGV[4], '=$')
@@ -66,6 +141,8 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
             call('HSET', STATE, 'seat', '', 'writer', '', 'updated', now_text,
               'admit_upto', number, 'admit_until', '')
           end
+          return 1
+        elseif match(places, '^[1-9]%d?%d?$') and hand_over() then
           return 1
         end
       elseif ARGV[8] ~= ticket and (stored[9] or '') == '' then
@@ -106,6 +183,46 @@ if stored[1] == '1' and not odd and keep and last and (stored[8] or '') == ''
           return {fence, now}
         end
       end
+    end
+
+  elseif op == 'c' and pushed == stored[2] and match(places, '^[1-9]%d?%d?$') then
+    local ticket, expires, details = match(writer, '^([^,]*),%d+,(%d+),(%x+,0,%[.*%])$')
+    local more, life, window = match(ARGV[4],
+      '^w,%a+,%d+,(%d+),%d+,%-?%d*,(%d+),(%d+),=$')
+    local who = match(ARGV[7], '^[^,]*,[^,]*,(.*)$')
+    if ARGV[8] then
+      local holder, text = match(ARGV[10], '^(%x+),0,(.*)%]$')
+      who = holder and tonumber(ARGV[9])
+        and format('%s,"%s",%s,"%s"]', text, ARGV[8], ARGV[9], holder)
+    end
+    local queued, most
+    if ticket == ARGV[5] and tonumber(expires) > now and more and who then
+      queued, most = entries()
+    end
+    local mine
+    for _, entry in ipairs(queued or {}) do
+      if entry.field == 'w:' .. own then mine = entry end
+    end
+    local ends = math.max(tonumber(expires) or 0, now + ARGV[6])
+    most = math.max(most or 0, more ~= '0' and now + (life or 0) or 0)
+    if mine and (stored[9] or '') == '' and (tonumber(stored[3]) or 0) < 2 ^ 53 - 2
+      and keep >= math.max(most, ends) / 1000 + memory and try('GET', SEAT) == seat then
+      local ends_text = format('%d', ends)
+      writer = format('%s,%s,%s,%s', ticket, now_text, ends_text, details)
+      if more == '0' then
+        call('HDEL', QUEUE, mine.field)
+        call('HSET', STATE, 'updated', now_text, 'writer', writer, 'pushed', '',
+          'admit_upto', '', 'admit_until', '',
+          'places', places == '1' and '' or format('%d', places - 1))
+      else
+        local number = format('%d', (tonumber(stored[3]) or 0) + 1)
+        call('HSET', QUEUE, mine.field, format('%s,%s,%d,%s,%s,,%s', number, mine[2],
+          now + life, window, more, who))
+        call('HSET', STATE, 'updated', now_text, 'writer', writer, 'pushed', '',
+          'admit_upto', '', 'admit_until', '', 'number', number)
+      end
+      call('SET', SEAT, seat, 'PXAT', format('%d', ceil(ends / 1000)))
+      return {0, now, more == '0' and 0 or 1, last, {ticket, now, ends, details}}
     end
 
   elseif op == 'e' and writer == '' and places == '' then

@@ -19,10 +19,14 @@ local now_text = format('%d', now)
 if now_text + 0 ~= now then
   return redis.error_reply('ERR a 32-bit server cannot be used')
 end
-local stored = typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
-  'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
-  'upgraded', 'keep', 'pushed')
+local function read_state()
+  return typed('hash', 'HMGET', STATE, 'v', 'last', 'number', 'seat', 'writer', 'places',
+    'barred_until', 'upgrader', 'endings', 'admit_upto', 'admit_until', 'turns',
+    'upgraded', 'keep', 'pushed')
+end
+local stored = read_state()
 local op, own, wake = ARGV[2], ARGV[3], KEYS[5]
+local unheard -- the client that fast.lua pushed the lock to, if it does not listen
 local SEAT_TURNS = 100
 -- Patterns of the field `seat`; pair_head.lua has others.
 local WRITER_SEAT, READERS_SEAT = '^(.+),%d+$', '^readers,%d+$'

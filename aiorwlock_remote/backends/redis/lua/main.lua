@@ -3,6 +3,7 @@
 --   a   acquire. ask, then for each claim: ticket lease details
 --   w   acquire one writer, while no other task of its client waits (see fast.lua)
 --   e   acquire one reader, under the same condition
+--   c   acquire, confirming a pushed grant; one claim, perhaps that of the next task
 --   r   release. mode ticket, then for each acquire carried along: how many claims, ask,
 --       claims
 --   h   release, carrying along one writer of the same client
@@ -66,7 +67,7 @@ local function illegal()
 end
 
 local function carry_out(foreign)
-  if op == 'w' or op == 'e' or op == 'a' then
+  if op == 'w' or op == 'e' or op == 'a' or op == 'c' then
     local ask = ask_at(ARGV[4], 5, (#ARGV - 4) / 3)
     local answer = entering.acquire(ask, foreign, 0, false)
     if answer[1] == -3 then foreign = seat.take_out(foreign, ARGV[5], '') end
@@ -159,10 +160,12 @@ local foreign = seat.foreign_seat()
 seat.expire()
 seat.reconcile()
 if not foreign then turn.settle() elseif seat.bars(foreign, 'r') then turn.suspend() end
-local answer
-foreign, answer = carry_out(foreign)
-local woken = foreign and {} or turn.offer()
-if op == 'r' or op == 'h' then
+local answer, woken = 1, {unheard}
+if not unheard then -- else fast.lua has carried it out
+  foreign, answer = carry_out(foreign)
+  woken = foreign and {} or turn.offer()
+end
+if not unheard and (op == 'r' or op == 'h') then
   for i = 5, #answer do answer[i] = settled(answer[i], foreign) end
 else
   answer = settled(answer, foreign)

@@ -30,7 +30,8 @@ function save.tell(gates, own)
         rung = pushed
       elseif not match(gate, ':') then -- an entry of the published calls has no subscriber
         -- pcall: a user without the right to publish must still be able to release.
-        if redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, text) == 0 then
+        if gate == unheard
+          or redis.pcall(wake and 'SPUBLISH' or 'PUBLISH', channel .. gate, text) == 0 then
           deaf[gate], somebody = true, true
         end
       end
