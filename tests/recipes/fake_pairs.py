@@ -23,6 +23,8 @@ class Seen:
     """What programs see that know nothing of ours, and what we know of it.
 
     ``ends``: microseconds, by ticket; of the writer, who is in ``writes``, too.
+    ``queue``: the stored places of writers, of which some have the ticket that a step
+    may grant.
     """
 
     string: bytes | None
@@ -31,11 +33,12 @@ class Seen:
     ends: dict[bytes, int]
     writes: bytes | None
     described: frozenset[bytes]
+    queue: tuple[bytes, ...]
     now: int
 
     @classmethod
     def of(cls, answers: list[Any], now: int) -> Seen:
-        string, until, members, flat, scores = answers
+        string, until, members, flat, scores, places = answers
         state = dict(zip(flat[::2], flat[1::2], strict=True))
         ends = {ticket: int(score) for ticket, score in zip(*[iter(scores)] * 2)}  # noqa: B905
         described = {f[7:] for f in state if f.startswith(b"reader:")}
@@ -46,8 +49,9 @@ class Seen:
             described.add(writes)
         if 0 < until * 1000 <= now:
             string = None
-        there = frozenset(members)
-        return cls(string, until, there, ends, writes, frozenset(described), now)
+        there, queue = frozenset(members), tuple(places[1::2])
+        known = frozenset(described)
+        return cls(string, until, there, ends, writes, known, queue, now)
 
     def live(self) -> dict[bytes, str]:
         """The modes of the tickets that hold it."""
@@ -56,6 +60,10 @@ class Seen:
         if self.writes in live and self.string == self.writes:
             modes[self.writes] = "write"
         return modes
+
+    def may_be_pushed(self, ticket: bytes) -> bool:
+        """Whether a place in the queue has the ticket, to be granted by any step."""
+        return any(ticket in place for place in self.queue)
 
     def others(self) -> set[bytes]:
         """Those of other programs."""
@@ -70,6 +78,7 @@ class PairServer(Server):
     look = (
         *(("GET", WRITE_KEY), ("PEXPIRETIME", WRITE_KEY), ("SMEMBERS", READ_KEY)),
         *(("HGETALL", STATE), ("ZRANGE", EXPIRY, 0, -1, "WITHSCORES")),
+        ("HGETALL", QUEUE),
     )
 
     def check(self, args: tuple[Arg, ...], answers: list[Any]) -> None:
@@ -85,6 +94,9 @@ class PairServer(Server):
             assert kind in ("r", "h", "t"), "taken away"
             assert ticket in named, "taken away"
         for ticket in has.keys() - had.keys():
+            if before.may_be_pushed(ticket):
+                assert has[ticket] == "write", "pushed to a reader"
+                continue
             assert kind not in ("n", "t"), "revived"
             assert ticket in named, "granted to nobody"
         if kind in ("r", "h"):
