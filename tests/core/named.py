@@ -68,5 +68,3 @@ def gives_up(command: Command, seat: MutexRecord) -> bool:
             return seat.ticket in (command.ticket, command.claim.ticket)
         case ForceRelease():
             return command.seat == seat.value
-        case _:
-            return False
