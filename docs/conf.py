@@ -26,6 +26,8 @@ html_title = f"{project} {release}"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
+# The parameters of constructors that users do not call have no description.
+autodoc_typehints_description_target = "documented_params"
 napoleon_use_ivar = True  # else a dataclass's fields are described twice
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -115,6 +115,7 @@ SLOW = (
     "tests/conformance/test_postgresql",
     "tests/conformance/test_redis",
     "tests/conformance/test_sentinel.py",
+    "tests/conformance/test_sqlite.py::TestSqlite::TestProcess",
     "tests/conformance/test_redis_pairs.py",
     "tests/core/test_controls.py",
     "tests/core/test_machine.py::test_every_step_of_every_story_is_just",
@@ -147,6 +148,8 @@ SLOW = (
     "tests/runtime/test_lease_keeper_threads.py",
     "tests/runtime/test_conversion.py::test_a_thousand_random_sequences",
     "tests/cas/test_random_histories.py",
+    "tests/sync/test_conformance.py::TestRedis",
+    "tests/sync/test_conformance.py::TestSqlite",
     "tests/testing/test_checker.py::test_a_long_queue_is_judged_fast",
     "tests/testing/test_plugin.py",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable
+from aiorwlock_remote._util import driver_loop
 from aiorwlock_remote._util.driver_loop import (
     OtherThreadLoop,
     SameLoop,
@@ -138,6 +140,33 @@ async def test_what_runs_may_end_and_what_does_not_is_cancelled() -> None:
     assert await anyio.to_thread.run_sync(begun.wait, 5)
     await anyio.to_thread.run_sync(far.end, lambda: told.append("last"))
     assert told == ["ended", "cancelled", "last"]
+
+
+async def test_no_connection_outlives_its_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not even one that nobody has: its task was cancelled while it logged in."""
+    monkeypatch.setattr(driver_loop, "CANCEL_GRACE", 0.0)
+    far = ThreadLoop(current_event_loop(), "test")
+    begun = anyio.Event()
+    opened: list[asyncio.BaseTransport] = []
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        async def logs_in() -> None:
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.create_connection(
+                asyncio.Protocol, "127.0.0.1", port
+            )
+            opened.append(transport)
+            far.tell(begun.set)
+            await asyncio.sleep(60)
+
+        far.spawn(logs_in)
+        await begun.wait()
+        await far.stop()
+    assert opened[0].get_extra_info("socket").fileno() == -1
 
 
 @pytest.mark.only_on("asyncio", "there the caller's loop is the driver's")

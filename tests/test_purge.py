@@ -42,7 +42,7 @@ def over(forget: Callable[[Key], Awaitable[Key | None]]) -> Purger:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.001)
 

@@ -131,25 +131,35 @@ class OtherThreadLoop(DriverLoop):
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    # asyncio waits up to 30 s for the TLS farewell of a silent peer. This loop
-    # remembers its TLS transports and aborts them.
+    # A task that is cancelled while it opens a connection leaves the connection open
+    # (test_driver_loop.py), and asyncio waits up to 30 s for the TLS farewell of a
+    # silent peer. This loop remembers the transports of its connections and aborts
+    # them.
 
     def __init__(self) -> None:
         super().__init__()
-        self._secured: WeakSet[asyncio.WriteTransport] = WeakSet()
+        self._opened: WeakSet[asyncio.WriteTransport] = WeakSet()
 
-    async def start_tls(
+    async def create_connection(
         self,
-        transport: asyncio.BaseTransport,
         *args: Any,  # noqa: ANN401 - passed on
         **named: Any,  # noqa: ANN401
-    ) -> asyncio.Transport | None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._secured.add(transport)
-        return await super().start_tls(transport, *args, **named)
+    ) -> Any:  # noqa: ANN401
+        opened = await super().create_connection(*args, **named)
+        self._opened.add(opened[0])
+        return opened
+
+    async def create_unix_connection(
+        self,
+        *args: Any,  # noqa: ANN401 - passed on
+        **named: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        opened = await super().create_unix_connection(*args, **named)
+        self._opened.add(opened[0])
+        return opened
 
     def abort(self) -> None:
-        for transport in self._secured:
+        for transport in self._opened:
             transport.abort()
 
 

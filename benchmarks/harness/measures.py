@@ -242,12 +242,12 @@ class Window:
 
     def cpu_a_cycle(self) -> Measured:
         """Return the microseconds of CPU time for each turn in the window."""
-        turns = max(1, len(self.counted()))
+        turns = len(self.counted())
         used = {CLIENT_CPU: self.client_cpu, SERVER_CPU: self.server_cpu}
         return {
             name: [1e6 * seconds / turns]
             for name, seconds in used.items()
-            if seconds is not None
+            if seconds is not None and turns
         }
 
     def counted(self) -> list[Turn]:

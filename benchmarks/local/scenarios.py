@@ -14,7 +14,6 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from benchmarks.harness.lock import Client, Cycle, run_on
-from benchmarks.harness.measures import HAND_OVER_TITLE, hand_overs
 from benchmarks.harness.scenario import Entrants, Measured, Round, Scenario
 from benchmarks.local.adapters import (
     ASYNCIO_ONLY,
@@ -197,12 +196,6 @@ SCENARIOS: dict[str, Scenario[Folder]] = {
             "two processes take turns, each for 0 to 5 ms",
             _entrants(lambda peer: peer in BETWEEN_PROCESSES),
             measure_processes,
-        ),
-        Scenario(
-            "hand-over",
-            HAND_OVER_TITLE,
-            _entrants(lambda peer: peer in BETWEEN_PROCESSES),
-            hand_overs,
         ),
     )
 }

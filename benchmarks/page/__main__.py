@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.harness.report import NotMeasured, bar_table, tables
 from benchmarks.harness.suite import Run, measure, parse
 from benchmarks.page.bars import judged
-from benchmarks.page.data import Data, Failures, collected
+from benchmarks.page.data import Data, Failures, Values, collected
 from benchmarks.page.plots import PLOTS, svg
 from benchmarks.page.suites import SUITES, scenario_names
 from benchmarks.page.text import render
@@ -41,7 +41,16 @@ PACKAGES = (
     *("python-redis-lock", "asyncpg", "asyncmy", "sqlalchemy-dlock"),
     *("cassandra-driver", "filelock", "anyio"),
 )
-SERVERS = ("redis-server", "server_version", "mariadb", "mysql", "cassandra", "sqlite")
+SERVERS = {
+    "redis-server": "redis-server",
+    "server_version": "PostgreSQL",
+    "mariadb": "MariaDB",
+    "mysql": "MySQL",
+    "sqlite": "SQLite",
+    "cassandra": "Cassandra",
+}
+"""What the suites call the versions of their servers, and what the page does."""
+MACHINE = ("processor", "cores", "system", "load", "fsync_us", "python")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,41 +72,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measured(options: argparse.Namespace, words: Sequence[str]) -> Data:
     """Run the chosen scenarios of all suites, one suite after the other."""
-    about: dict[str, Any] = {}
-    data = Data(about, _too_little(options), options.repetitions, [], [], {})
+    commit = _commit()
+    found: dict[str, Any] = {}
+    notes: list[str] = []
+    failed: list[Failures] = []
+    values: dict[str, Values] = {}
     for name, scenarios in _chosen(options.only).items():
         suite = SUITES[name]()
         try:
             run = measure(suite, parse(suite, _arguments(options, scenarios)))
         except SystemExit as exc:  # a server that cannot be started says why
-            data.notes.append(f"{name} is left out: {exc}.")
+            notes.append(f"{name} is left out: {exc}.")
             continue
-        data.notes.extend(run.notes)
-        data.failed.extend(_failures(name, run))
-        data.values[name] = collected(run.samples, run.repetitions)
+        notes += [note for note in run.notes if note not in notes]
+        failed += _failures(name, run)
+        values[name] = collected(run.samples, run.repetitions)
         # The load before the run is that before its first suite.
-        about |= run.about | about
-    versions = {name: version(name) for name in PACKAGES} | foreign_versions()
-    servers = {name: about[name] for name in SERVERS if name in about}
-    if "server_version" in servers:
-        servers["postgresql"] = servers.pop("server_version")
-    told = ("processor", "cores", "system", "load", "fsync_us", "python")
-    described = {name: about[name] for name in told if name in about}
-    busy = max(described.get("load", [0.0])) > QUIET_LOAD
-    described |= {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": _commit(),
+        found = run.about | found
+    about = _described(found) | {
+        "commit": commit,
         "command": " ".join([COMMAND, *words]),
-        "versions": servers | versions,
     }
-    return Data(
-        described,
-        data.short or busy,
-        1 if options.quick else options.repetitions,
-        list(dict.fromkeys(data.notes)),
-        data.failed,
-        data.values,
-    )
+    repetitions = 1 if options.quick else options.repetitions
+    short = repetitions < REPETITIONS or options.seconds < SECONDS
+    busy = about["load"][0] > QUIET_LOAD
+    return Data(about, short or busy, repetitions, notes, failed, values)
+
+
+def _described(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return machine, date and versions, given what the suites say of themselves."""
+    servers = {shown: found[name] for name, shown in SERVERS.items() if name in found}
+    packages = {name: version(name) for name in PACKAGES}
+    return {name: found[name] for name in MACHINE} | {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "versions": servers | packages | foreign_versions(),
+    }
 
 
 def write_page(data: Data, docs: Path) -> None:
@@ -174,11 +183,6 @@ def _failures(suite: str, run: Run[Any]) -> list[Failures]:
         Failures(suite, scenario, peer, len(reasons), reasons[-1])
         for (scenario, peer), reasons in found.items()
     ]
-
-
-def _too_little(options: argparse.Namespace) -> bool:
-    few = options.repetitions < REPETITIONS or options.seconds < SECONDS
-    return bool(options.quick or few)
 
 
 def _commit() -> str:

@@ -175,10 +175,10 @@ def _bars(axes: Axes, title: str, lines: Sequence[Line]) -> None:
     for row, line in enumerate(reversed(lines)):
         cut = line.length > limit
         value, end = line.value, min(line.length, limit)
-        axes.barh(row, min(value.median, end), height=0.62, color=line.colour)
+        first = min(value.median, end)
+        axes.barh(row, first, height=0.62, color=line.colour)
         if line.beside is not None:
-            rest = max(0.0, end - value.median)
-            axes.barh(row, rest, left=value.median, height=0.62, color=SERVER)
+            axes.barh(row, end - first, left=first, height=0.62, color=SERVER)
         elif not cut:
             span = [[value.median - value.least], [value.most - value.median]]
             axes.errorbar(end, row, xerr=span, color=INK, linewidth=1, capsize=2)
@@ -194,6 +194,7 @@ def _bars(axes: Axes, title: str, lines: Sequence[Line]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_title(title, loc="left")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.margins(x=0.16)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from benchmarks.cassandra import adapters as cassandra
 from benchmarks.cassandra.__main__ import suite as cassandra_suite
+from benchmarks.harness.measures import HAND_OVER_TITLE, hand_overs
 from benchmarks.harness.scenario import Scenario, on_asyncio
 from benchmarks.harness.suite import Suite
 from benchmarks.local import adapters as local
 from benchmarks.local.__main__ import suite as local_suite
+from benchmarks.local.scenarios import Folder
 from benchmarks.redis import adapters as redis
 from benchmarks.redis.__main__ import suite as redis_suite
 from benchmarks.redis.scenarios import measure_held_memory, measure_number_of_waiters
@@ -68,17 +70,17 @@ LOCAL_PEERS: dict[str, tuple[str, ...]] = {
         *(local.FILE_FLOOR, local.FILE_MUTEX_UNSYNCED, local.FILELOCK),
         *(local.ASYNCIO_LOCK, local.ANYIO_LOCK, local.MEMORY_MUTEX),
     ),
-    "hand-over": (
-        *(local.FILE_FLOOR, local.FILE_MUTEX, local.FILE_MUTEX_UNSYNCED),
-        local.FILELOCK,
-    ),
 }
+FILES_BETWEEN_PROCESSES = (
+    *(local.FILE_FLOOR, local.FILE_MUTEX, local.FILE_MUTEX_UNSYNCED),
+    local.FILELOCK,
+)
 
 SUITES: dict[str, Callable[[], Suite[Any]]] = {
     "redis": lambda: _with_numbers_of_waiters(_chosen(redis_suite(), REDIS_PEERS)),
     "sql": lambda: _chosen(sql_suite(), SQL_PEERS),
     "cassandra": lambda: _chosen(cassandra_suite(), CASSANDRA_PEERS),
-    "files": lambda: _chosen(local_suite(), LOCAL_PEERS),
+    "files": lambda: _with_hand_over(_chosen(local_suite(), LOCAL_PEERS)),
 }
 """The suites of the page, by the name that ``--only`` takes."""
 
@@ -95,7 +97,7 @@ def scenario_names() -> dict[str, tuple[str, ...]]:
         "redis": (*REDIS_PEERS, *others),
         "sql": tuple(SQL_PEERS),
         "cassandra": tuple(CASSANDRA_PEERS),
-        "files": tuple(LOCAL_PEERS),
+        "files": (*LOCAL_PEERS, "hand-over"),
     }
 
 
@@ -109,6 +111,19 @@ def _chosen(suite: Suite[Any], peers: dict[str, tuple[str, ...]]) -> Suite[Any]:
     return replace(
         suite, peers=everyone, scenarios=scenarios, bars=(), loops=("asyncio",)
     )
+
+
+def _with_hand_over(suite: Suite[Folder]) -> Suite[Folder]:
+    """Return the suite with the same hand-over as the other suites have."""
+    scenario = Scenario[Folder](
+        "hand-over",
+        HAND_OVER_TITLE,
+        on_asyncio(*FILES_BETWEEN_PROCESSES),
+        hand_overs,
+    )
+    peers = tuple(dict.fromkeys((*suite.peers, *FILES_BETWEEN_PROCESSES)))
+    scenarios = suite.scenarios | {scenario.name: scenario}
+    return replace(suite, peers=peers, scenarios=scenarios)
 
 
 def _with_numbers_of_waiters(suite: Suite[RedisServer]) -> Suite[RedisServer]:

@@ -274,13 +274,13 @@ _SECTIONS: dict[str, tuple[Shown, ...]] = {
     ),
     "hand_over": (
         Shown(
-            "Half of the hand-overs take no longer than",
+            "Half of the hand-overs, at most",
             *("hand-over", HAND_OVER, "ms"),
             per_cent=50,
             brief="hand-over between processes, p50",
         ),
         Shown(
-            "95 of 100 take no longer than",
+            "95 of 100 hand-overs, at most",
             *("hand-over", HAND_OVER, "ms"),
             per_cent=95,
             brief="… p95",
@@ -360,20 +360,20 @@ _SECTIONS: dict[str, tuple[Shown, ...]] = {
     "readers_and_writers": (
         _turns("Each task reads nine times of ten: turns", "mixed-tasks", ""),
         Shown(
-            "… 99 of 100 writers wait no longer than", "mixed-tasks", WRITER_P99, "ms"
+            "… the wait of 99 of 100 writers, at most", "mixed-tasks", WRITER_P99, "ms"
         ),
         _turns(
             "45 tasks read and 5 write: turns", "fixed-roles", "45 readers, 5 writers"
         ),
         Shown(
-            "… 99 of 100 writers wait no longer than",
+            "… the wait of 99 of 100 writers, at most",
             *("fixed-roles", WRITER_P99, "ms"),
-            brief="… 99 of 100 writers wait no longer than",
+            brief="… the wait of 99 of 100 writers, at most",
         ),
     ),
     "killed": (
         Shown(
-            "90 of 100 get in no later than",
+            "90 of 100 waiters, at most",
             *("killed-holders", LATE, "ms", REDIS_LOCKS),
             per_cent=90,
             brief="after a killed holder's lease, p90",

@@ -111,7 +111,8 @@ def _requests(round_: Round[Server], jobs: list[Job]) -> Measured:
         window = take_turns(round_, jobs)
     begin, end = window.begin + window.wall, window.end + window.wall
     count = requests.between(begin, end)
-    return {REQUESTS_A_CYCLE: [count / max(1, len(window.counted()))]}
+    turns = len(window.counted())
+    return {REQUESTS_A_CYCLE: [count / turns]} if turns else {}
 
 
 # --------------------------------------------------------------- readers and writers

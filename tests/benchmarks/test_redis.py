@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from benchmarks.harness.measures import CLIENT_CPU, Turn, Window
 from benchmarks.harness.report import (
     Bar,
     Figures,
@@ -143,6 +144,13 @@ def test_requests_are_counted_without_what_scripts_do() -> None:
         redis.ping()
     assert requests.between(begin, end) == 2
     assert requests.between(0, end) >= 3
+
+
+def test_without_turns_there_is_no_figure_for_a_cycle() -> None:
+    turn = Turn((0, 0), writes=True, asked=0.1, got_in=0.2, left=0.3, fence=0)
+    window = Window(0.0, 1.0, 0.0, [turn], client_cpu=0.5, server_cpu=None)
+    assert window.cpu_a_cycle() == {CLIENT_CPU: [5e5]}
+    assert replace(window, turns=[]).cpu_a_cycle() == {}
 
 
 # ---------------------------------------------------------------------- bars

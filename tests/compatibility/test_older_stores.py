@@ -338,6 +338,8 @@ FORMS = (
     (re.compile(r"(?<=^0{15}[0-9],)[0-9]+$"), "<seconds>"),
     (re.compile(r"\b(?!0{10})[0-9a-f]{12}\b"), "<time or holder>"),
     (re.compile(r'\["[^"]*",[0-9]+,"Task-[0-9]+"'), '["<host>",<pid>,"<task>"'),
+    # Each client says in its entry how long its claim window is.
+    (re.compile(r"(?<=<time or holder>,)[0-9]{6}(?=,)"), "<claim window>"),
 )
 """What differs from run to run, and what stands for it."""
 

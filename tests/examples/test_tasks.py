@@ -31,9 +31,9 @@ def output(process: subprocess.Popen[str]) -> str:
 def test_every_example_is_in_the_table_and_has_a_test() -> None:
     table = (EXAMPLES / "README.md").read_text("utf-8")
     tests = "".join(p.read_text("utf-8") for p in Path(__file__).parent.glob("*.py"))
-    names = [path.name for path in EXAMPLES.glob("*.py")]
+    names = [path.stem for path in EXAMPLES.glob("*.py")]
     assert names
-    assert [name for name in names if f"]({name})" not in table] == []
+    assert [name for name in names if f"]({name}.py)" not in table] == []
     assert [name for name in names if name not in tests] == []
 
 

@@ -20,6 +20,8 @@ import anyio
 from aiorwlock_remote import Locks, connect
 
 _NUMBER = struct.Struct("<q")
+LEAST = 10
+"""How often each process counts, and looks, at least."""
 
 
 class Counter:
@@ -43,14 +45,17 @@ class Counter:
 
 
 async def main(url: str, path: Path, seconds: float) -> None:
-    """Count for so long."""
+    """Count for so long, and on a machine that stands still until it has been done."""
     counter = Counter(path)
     told = {"writes": 0, "reads": 0, "torn": 0}
     end = time.monotonic() + seconds
 
+    def goes_on(what: str) -> bool:
+        return time.monotonic() < end or told[what] < LEAST
+
     async def write(locks: Locks) -> None:
         sides = locks.mutex("foobar", 123), locks.rwlock("foobar", 123).writer
-        while time.monotonic() < end:
+        while goes_on("writes"):
             async with random.choice(sides):
                 seen = counter.read()
                 await anyio.sleep(random.uniform(0, 0.003))
@@ -58,7 +63,7 @@ async def main(url: str, path: Path, seconds: float) -> None:
                 told["writes"] += 1
 
     async def read(locks: Locks) -> None:
-        while time.monotonic() < end:
+        while goes_on("reads"):
             async with locks.rwlock("foobar", 123).reader:
                 seen = counter.read()
                 await anyio.sleep(random.uniform(0, 0.003))

@@ -8,7 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.faults.counter import Counter
+from tests.faults.counter import LEAST, Counter
 from tests.faults.redis_foreign import foreign_loop
 from tests.faults.workers import ROOT
 from tests.servers.fix_redis import StartRedis
@@ -43,8 +43,8 @@ def hammered(
         told = [json.loads(process.communicate()[0]) for process in processes]
     ours = sum(one["writes"] for one in told)
     torn = sum(one["torn"] for one in told)
-    assert min(one["writes"] for one in told) > 5
-    assert sum(one["reads"] for one in told) > 5
+    for one in told:
+        assert min(one["writes"], one["reads"]) >= LEAST
     return counter.read(), ours, written[0], torn
 
 

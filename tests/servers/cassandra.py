@@ -176,7 +176,6 @@ class CassandraNode(Server):
 
     program = "Cassandra"
     starts_in = STARTS_IN
-    ends_in = 60.0
     log_name = LOG
 
     def __init__(

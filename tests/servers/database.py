@@ -25,7 +25,6 @@ class Database(Server):
 
     user: ClassVar[str]
     """Who runs it; it refuses to run as root."""
-    starts_in = STARTS_IN
 
     def __init__(self, folder: Path, config: Mapping[str, str] | None = None) -> None:
         super().__init__(folder)

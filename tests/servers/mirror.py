@@ -41,7 +41,6 @@ class Mirror(Server):
     """One of a test's own, before an empty database."""
 
     program = "the Mirror of seerdb"
-    starts_in = 60.0
 
     def __init__(self, folder: Path, database: str) -> None:
         """``database``: of PostgreSQL, the URL of a superuser."""

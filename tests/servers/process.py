@@ -124,7 +124,7 @@ def end_of(log: Path) -> str:
 def until(
     condition: Callable[[], bool],
     what: str,
-    seconds: float = 20.0,
+    seconds: float = 60.0,
     *,
     every: float = 0.01,
 ) -> None:

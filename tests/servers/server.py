@@ -22,9 +22,9 @@ class Server(ABC):
 
     program: ClassVar[str]
     """What messages call it."""
-    starts_in: ClassVar[float] = 20.0
+    starts_in: ClassVar[float] = 60.0
     """Seconds."""
-    ends_in: ClassVar[float] = 20.0
+    ends_in: ClassVar[float] = 60.0
     """Seconds, in order."""
     ends_by: ClassVar[signal.Signals] = signal.SIGTERM
     """The signal that ends it in order, whoever is connected."""

@@ -75,6 +75,8 @@ class Job:
     def interrupt(self) -> None:
         with self._lock:
             if self._ended or self._interrupted:
+                # The traceback of the cancelled task would keep a grant.
+                self.result = None
                 return
             self._interrupted = True
             if self._thread is None:

@@ -10,6 +10,7 @@ INTERRUPTIBLE_EVERY = 0.01
 #: Whole classes that do not reach the synchronous API.
 NOT_OURS = {
     "TestDeclared": "opens the store itself",
+    "TestPushed": "holds the store's messages back, in the loop of the test",
 }
 #: Cases whose subject is the event loop of the caller.
 NOT_OF_THREADS = {

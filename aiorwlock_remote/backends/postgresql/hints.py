@@ -102,6 +102,9 @@ class PostgresqlHints:
                 await asyncio.sleep(back_off(self._attempts, random()))
                 self._attempts += 1
 
+    def _terminated(self, _: object) -> None:
+        self._wanted.set()
+
     async def _carry_hints(self) -> None:
         limit = self._driver.options.call_timeout
         connection: Connection = await ASYNCPG.connect(**self._driver.arguments())
@@ -111,7 +114,7 @@ class PostgresqlHints:
                     what=f"wake: {self.where} is a pooler: sessions behind it change",
                     hint="name the server itself, or add ?listen= with its URL",
                 )
-            connection.add_termination_listener(lambda _: self._wanted.set())
+            connection.add_termination_listener(self._terminated)
             async with asyncio.timeout(limit):
                 for name in ("stay", "hints_are_no_data"):
                     await connection.execute(statement(name))

@@ -68,7 +68,7 @@ async def settled(pending: Pending[Any]) -> object:
 
 
 async def eventually(
-    condition: Callable[[], bool], what: str, seconds: float = 15.0
+    condition: Callable[[], bool], what: str, seconds: float = 60.0
 ) -> None:
     """Wait for what gives no event."""
     with anyio.move_on_after(seconds):

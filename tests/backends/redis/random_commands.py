@@ -52,7 +52,7 @@ class Asker:
         self._tickets = 0
         some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
         self._modes = some[seed % len(some)]
-        self._gates = ("ann",) * 6 + GATES[:2] if quiet else GATES
+        self._gates: tuple[str, ...] = ("ann",) * 6 + GATES[:2] if quiet else GATES
         # Some clients hear no messages, or their store pushes nothing.
         self._pushes = self.chance.choice([0.2, 0.5, 0.9])
         self._policies = self.chance.choice([list(Policy), [Policy.FAIR]])

@@ -60,7 +60,7 @@ async def _use(lock: Mutex) -> None:
 
 
 async def wait_until(come: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while not come():  # noqa: ASYNC110 - the server does not tell
             await anyio.sleep(0.005)
 
