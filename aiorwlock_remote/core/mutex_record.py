@@ -119,6 +119,16 @@ def confirmed(doorman: Doorman, ticket: str) -> Doorman:
     return replace(doorman, pushed=False, queue=queue, admit_upto=0, admit_until=0)
 
 
+def longer(expires: int | None, lease: int | None, now: int) -> int | None:
+    """Return the end of a grant that is renewed or confirmed; None: it has no end.
+
+    Never an earlier end: the holder may rely on the one it was promised.
+    """
+    if expires is None or lease is None:
+        return None
+    return max(expires, now + lease)
+
+
 def without_claim(doorman: Doorman, ticket: str) -> Doorman:
     """Return the doorman without the ticket in its queue: it is not to be pushed."""
     # A ticket is pushed once. Twice, with two fences, its client could enter by the

@@ -78,16 +78,17 @@ from aiorwlock_remote.core.doorman import (
     QueueEntry,
     StepContext,
     describe_holders,
-    mutex_record_value,
     new_fence,
     without_own_record,
 )
+from aiorwlock_remote.core.fast_path import fast_path
 from aiorwlock_remote.core.moves import MustWait, move
 from aiorwlock_remote.core.mutex_record import (
     confirmed,
     drop_grants,
     expire,
     foreign_seat,
+    longer,
     reconcile,
     remember,
     sync_mutex_record,
@@ -115,7 +116,6 @@ class Step:
 
 
 AcquireReply = Granted | Refused | MustWait | NotHeld
-FastStep = tuple[Doorman, MutexRecord | None, Granted | Released]
 
 
 @value
@@ -274,77 +274,6 @@ def next_attempt(
     return soonest
 
 
-def fast_path(
-    before: Doorman,
-    seat: MutexRecord | None,
-    command: Command,
-    now: int,
-    floor: int,
-    wall: int,
-) -> FastStep | None:
-    """Return the result of ``transition`` for a writer without rivals, else None.
-
-    The command must acquire or release, and no client wait. For all else the result is
-    None, and the full transition has to run.
-    """
-    # Most locks have no waiters, and then this gives the full transition's result in a
-    # fraction of its time (test_fast_path.py compares every field).
-    if before.queue or before.upgrader is not None or before.barred_until:
-        return None
-    if seat is None:
-        if isinstance(command, Acquire) and not before.grants:
-            return _fast_acquire(before, command, now, floor, wall)
-    elif isinstance(command, Release) and seat.value == before.seat:
-        return _fast_release(before, command, now, wall)
-    return None
-
-
-def _fast_acquire(
-    before: Doorman, cmd: Acquire, now: int, floor: int, wall: int
-) -> FastStep | None:
-    if cmd.mode is not Mode.WRITE or cmd.more or before.seat is not None:
-        return None
-    if cmd.confirms:
-        return None  # it grants nothing (test_a_late_confirmation_grants_nothing)
-    claim = cmd.claims[0]  # writers come one at a time
-    fence = max(before.last + 1, floor)
-    grant = claim.grant(Mode.WRITE, fence, now)
-    grants = (grant,)
-    value = mutex_record_value(grants, wall)
-    record = Doorman(
-        last=fence,
-        grants=grants,
-        number=before.number,
-        seat=value,
-        endings=before.endings,
-        created=before.created or wall,
-        updated=wall,
-        extra=before.extra,
-    )
-    return record, MutexRecord(value, grant.expires), Granted(grants, now)
-
-
-def _fast_release(
-    before: Doorman, cmd: Release, now: int, wall: int
-) -> FastStep | None:
-    if cmd.then or len(before.grants) != 1 or before.upgraded or before.endings:
-        return None
-    grant = before.grants[0]
-    known = grant.ticket == cmd.ticket and cmd.mode in (None, Mode.WRITE)
-    if not known or grant.mode is not Mode.WRITE or grant.dead(now):
-        return None
-    record = Doorman(
-        last=before.last,
-        number=before.number,
-        admit_upto=before.number,
-        turns=before.turns,
-        created=before.created or wall,
-        updated=wall,
-        extra=before.extra,
-    )
-    return record, None, Released(held=True)
-
-
 def acquire(
     doorman: Doorman, cmd: Acquire, at: StepContext
 ) -> tuple[Doorman, AcquireReply]:
@@ -371,7 +300,7 @@ def acquire(
     else:
         entry = _new_entry(doorman, cmd, at.now)
     if live and doorman.pushed:
-        expires = _longer(live[0].expires, cmd.claims[0].lease, at.now)
+        expires = longer(live[0].expires, cmd.claims[0].lease, at.now)
         # From now on the lease counts from this request, as for any acquire.
         grant = replace(live[0], since=at.now, expires=expires)
         doorman = replace(doorman, grants=(grant,), pushed=False)
@@ -559,7 +488,7 @@ def _renew(
     for ticket in leases:
         doorman = confirmed(doorman, ticket)
     renewed = {
-        g.ticket: replace(g, expires=_longer(g.expires, leases[g.ticket], at.now))
+        g.ticket: replace(g, expires=longer(g.expires, leases[g.ticket], at.now))
         for g in doorman.grants
         if g.ticket in leases
     }
@@ -570,12 +499,6 @@ def _renew(
     ]
     at = without_own_record(at, leases.keys() - renewed.keys())
     return replace(doorman, grants=grants), at, Renewed(tuple(outcomes))
-
-
-def _longer(expires: int | None, lease: int | None, now: int) -> int | None:
-    if expires is None or lease is None:
-        return None
-    return max(expires, now + lease)  # the holder may rely on the earlier promise
 
 
 def _force(

@@ -326,6 +326,8 @@ def _of_redis(sample: Sample) -> Sample:
 
 
 FORMS = (
+    # Each process writes the claim window of its own version.
+    (re.compile(r"\b(100000|300000)(?=,[0-9]+,)"), "<claim window>"),
     (re.compile(r"rwl1\.[A-Za-z0-9_=-]+"), "<transfer ticket>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<boot>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<ticket or digest>"),

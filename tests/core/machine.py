@@ -33,11 +33,11 @@ GATES = ("ann", "bob", "cid")
 PASSED = (*(0,) * 6, MS, 20 * MS, 150 * MS, 1200 * MS, 5 * SECOND, 11 * SECOND)
 KINDS = (
     "rest",  # what a story's superfluous events shrink to
-    *("acquire",) * 6,
+    *("acquire",) * 8,
     *("ask", "release", "access") * 3,
     *("withdraw", "renew", "downgrade", "upgrade", "adopt", "echo", "send", "deliver")
     * 2,
-    *("hear", "crowd", "give_back") * 3,
+    *("hear", "crowd", "give_back", "upgrade") * 2,
     "confirm",
     *("depart", "depart", "depart", "force", "other_mode", "illegal"),
     *("steal", "vanish", "flush"),

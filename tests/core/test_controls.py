@@ -12,7 +12,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core import admission, moves, mutex_record, transition
+from aiorwlock_remote.core import (
+    admission,
+    fast_path,
+    moves,
+    mutex_record,
+    transition,
+)
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -37,6 +43,7 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.transition import Step
+from tests.core import judge
 from tests.core.machine import POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND, Transition
@@ -50,8 +57,8 @@ CHURN = (("dan", Mode.READ), ("eve", Mode.READ))
 def _few_turns() -> Iterator[None]:
     """So few that the histories are long enough to exceed them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transition, "MAX_LOCAL_TURNS", FEW_TURNS)
-        patch.setattr(admission, "MAX_LOCAL_TURNS", FEW_TURNS)
+        for module in (transition, admission, fast_path, judge):
+            patch.setattr(module, "MAX_LOCAL_TURNS", FEW_TURNS)
         yield
 
 
@@ -387,7 +394,8 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "a confirmation grants anew": ((transition, "acquire", a_confirmation_asks),),
     "a confirmed grant ends with its window": (
-        (transition, "_longer", kept_as_pushed),
+        (transition, "longer", kept_as_pushed),
+        (fast_path, "longer", kept_as_pushed),
     ),
     "pushes without end": ((admission, "MAX_LOCAL_TURNS", 10**9),),
     "the pushed entry is unoffered": (
@@ -420,6 +428,8 @@ def test_a_broken_rule_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The machine finds the fault."""
     for owner, name, broken in INSIDE[fault]:
         monkeypatch.setattr(owner, name, broken, raising=name != "min")
+    # The rules are those of the full transition (test_fast_path.py compares the two).
+    monkeypatch.setattr(transition, "fast_path", lambda *_: None)
     with pytest.raises(AssertionError):
         tell()
 

@@ -25,7 +25,7 @@ from aiorwlock_remote.backends.redis.connection.protocol import Arg, pack
 from aiorwlock_remote.backends.redis.errors import from_reply
 from aiorwlock_remote.backends.redis.keys import Keys, wake_channel
 from aiorwlock_remote.backends.redis.snapshots import decode_look
-from aiorwlock_remote.core import admission, transition
+from aiorwlock_remote.core import admission, fast_path, transition
 from aiorwlock_remote.core.commands import Acquire, IllegalCommand, Refused, Released
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import resource
@@ -111,6 +111,7 @@ class Comparison:
             with (
                 patch.object(transition, "MAX_LOCAL_TURNS", 3),
                 patch.object(admission, "MAX_LOCAL_TURNS", 3),
+                patch.object(fast_path, "MAX_LOCAL_TURNS", 3),
             ):
                 story = [teller.next() for _ in range(BATCH)]
             self._compare(keys, story, seed)
