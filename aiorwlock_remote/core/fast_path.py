@@ -30,10 +30,9 @@ from aiorwlock_remote.core.mutex_record import longer
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 
-FastStep = (
-    tuple[Doorman, MutexRecord | None, Granted | Released]
-    | tuple[Doorman, MutexRecord | None, Released, tuple[str, ...], Grant]
-)
+FastStep = tuple[
+    Doorman, MutexRecord | None, Granted | Released, tuple[str, ...], Grant | None
+]
 """The arguments of a ``transition.Step``."""
 
 
@@ -86,7 +85,8 @@ def _fast_acquire(
         updated=wall,
         extra=before.extra,
     )
-    return record, MutexRecord(value, grant.expires), Granted(grants, now)
+    seat = MutexRecord(value, grant.expires)
+    return record, seat, Granted(grants, now), (), None
 
 
 def _fast_release(
@@ -107,7 +107,7 @@ def _fast_release(
         updated=wall,
         extra=before.extra,
     )
-    return record, None, Released(held=True)
+    return record, None, Released(held=True), (), None
 
 
 def _hand_over(
@@ -181,7 +181,7 @@ def _confirm(before: Doorman, cmd: Acquire, now: int, wall: int) -> FastStep | N
         extra=before.extra,
     )
     reply = Granted(grants, now, placed=bool(cmd.more))
-    return record, MutexRecord(before.seat or "", expires), reply
+    return record, MutexRecord(before.seat or "", expires), reply, (), None
 
 
 def _at_the_tail(own: QueueEntry, cmd: Acquire, number: int, now: int) -> QueueEntry:
