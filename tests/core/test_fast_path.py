@@ -181,9 +181,9 @@ def test_the_comparison_finds_a_wrong_field(field: str) -> None:
         short = fast_path(*asked)  # type: ignore[arg-type]
         if short is None:
             return None
-        record, *rest = short
+        record, seat, reply, wakes, pushed = short
         changed = replace(record, **{field: getattr(record, field) + 1})
-        return (changed, *rest)
+        return changed, seat, reply, wakes, pushed
 
     assert any(not same for _, same in compared(careless))
 
