@@ -49,6 +49,7 @@ from aiorwlock_remote.cas.stepper import (
     WakeClients,
     map_answers,
 )
+from aiorwlock_remote.core.admission import newly_pushed
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.commands import Answer, Command, Granted, Reply, Waiting
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
@@ -417,7 +418,7 @@ class TableCas:
             values["wakes"] = wakes
             # A notification must not have the record if there are tickets in it.
             values["secret"] = any(entry.ticket for entry in record.queue)
-            pushed = record.grants[0] if record.pushed and wakes else None
+            pushed = newly_pushed(record, wakes)
             if pushed is not None:
                 values["p_since"], values["p_expires"] = pushed.since, pushed.expires
                 values["p_record"] = seal(text, pushed.ticket, version)

@@ -171,6 +171,15 @@ def offer(
     return doorman, woken
 
 
+def newly_pushed(doorman: Doorman, wakes: Collection[str]) -> Grant | None:
+    """Return the grant that a step pushed; None if it pushed none.
+
+    ``wakes``: the clients that its ``offer`` returned.
+    """
+    # A step that leaves an earlier pushed grant as it is offers nothing.
+    return doorman.grants[0] if doorman.pushed and wakes else None
+
+
 def skip_entries(doorman: Doorman, client_ids: Collection[str], now: int) -> Doorman:
     """Let the offers to these clients count as missed, because no wake-up reaches them.
 
@@ -200,11 +209,12 @@ def _open_window(doorman: Doorman, now: int) -> tuple[Doorman, tuple[str, ...]]:
 def _unoffered(doorman: Doorman, now: int, offered: Iterable[QueueEntry]) -> Doorman:
     # The resource is held again before the claim came. The entries did not miss their
     # claim, and would get a doubled window for nothing.
-    pushed = doorman.grants[0].ticket if doorman.pushed else None
     early = [
         p
         for p in offered
-        if p.claim_until is not None and not p.missed_claim(now) and p.ticket != pushed
+        if p.claim_until is not None
+        and not p.missed_claim(now)
+        and not doorman.has_pushed(p.ticket)
     ]
     return _set_claims(doorman, early, None) if early else doorman
 
@@ -221,10 +231,9 @@ def _offer_to_writer(
     if floor is None or not head.ticket or doorman.turns >= MAX_LOCAL_TURNS:
         return _set_claims(doorman, [head], now + head.claim_window), woken
     fence = new_fence(doorman, floor)
-    until = now + min(head.claim_window, head.lease)
-    grant = Grant(head.ticket, Mode.WRITE, fence, now, until, head.who)
+    grant = head.pushed_grant(fence, now)
     doorman = replace(
-        _set_claims(doorman, [head], until),
+        _set_claims(doorman, [head], grant.expires),
         last=fence,
         grants=(grant,),
         turns=doorman.turns + 1,

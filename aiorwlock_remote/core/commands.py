@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-from aiorwlock_remote.core.doorman import UNKNOWN_REQUESTER, Grant, Requester
+from aiorwlock_remote.core.doorman import (
+    UNKNOWN_REQUESTER,
+    Grant,
+    QueueEntry,
+    Requester,
+)
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.value import replace, value
@@ -115,6 +120,31 @@ class Acquire:
             raise IllegalCommand("only a writer's grant can be pushed")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")
+
+    def entry_behind(self, own: QueueEntry, number: int, now: int) -> QueueEntry:
+        """Return the entry of the ``more`` tasks, at the tail with this ``number``.
+
+        ``own``: the client's entry so far.
+        """
+        return replace(
+            with_claim(own, self.following, self.claims[0].who),
+            number=number,
+            expires=now + self.entry_ttl,
+            claim_window=self.claim_window,
+            waiting=self.more,
+            claim_until=None,
+        )
+
+
+def with_claim(entry: QueueEntry, claim: Claim | None, who: Requester) -> QueueEntry:
+    """Return the entry with this claim's ticket, so that it can be pushed.
+
+    Without a ticket, and described by ``who``, if there is no claim or it may not be
+    pushed.
+    """
+    if claim is None or claim.lease is None or not claim.may_be_pushed:
+        return replace(entry, ticket="", lease=0, who=who)
+    return replace(entry, ticket=claim.ticket, lease=claim.lease, who=claim.who)
 
 
 @value

@@ -98,6 +98,13 @@ class QueueEntry:
         """Return True if the entry was offered the resource, but its window is over."""
         return self.claim_until is not None and self.claim_until <= now
 
+    def pushed_grant(self, fence: int, now: int) -> Grant:
+        """Return the grant that an offer at ``now`` pushes to this entry, which has a
+        ticket: for one claim window, or the lease if that is shorter.
+        """
+        until = now + min(self.claim_window, self.lease)
+        return Grant(self.ticket, Mode.WRITE, fence, now, until, self.who)
+
 
 @value
 class PendingUpgrade:
@@ -177,6 +184,10 @@ class Doorman:
     @property
     def writing(self) -> bool:
         return bool(self.grants) and self.grants[0].mode is Mode.WRITE
+
+    def has_pushed(self, ticket: str) -> bool:
+        """Return True if the ticket has a pushed grant that is not confirmed."""
+        return self.pushed and self.grants[0].ticket == ticket
 
     def grant(self, ticket: str) -> Grant | None:
         for grant in self.grants:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from aiorwlock_remote.core.commands import (
     Acquire,
-    Claim,
     Command,
     Granted,
     Release,
@@ -25,6 +24,7 @@ from aiorwlock_remote.core.doorman import (
     MutexRecord,
     QueueEntry,
     mutex_record_value,
+    new_fence,
 )
 from aiorwlock_remote.core.mutex_record import longer
 from aiorwlock_remote.core.ticket import Mode
@@ -71,7 +71,7 @@ def _fast_acquire(
     if cmd.confirms:
         return None  # it grants nothing (test_a_late_confirmation_grants_nothing)
     claim = cmd.claims[0]  # writers come one at a time
-    fence = max(before.last + 1, floor)
+    fence = new_fence(before, floor)
     grant = claim.grant(Mode.WRITE, fence, now)
     grants = (grant,)
     value = mutex_record_value(grants, wall)
@@ -92,11 +92,7 @@ def _fast_acquire(
 def _fast_release(
     before: Doorman, cmd: Release, now: int, wall: int
 ) -> FastStep | None:
-    if cmd.then or len(before.grants) != 1 or before.upgraded or before.endings:
-        return None
-    grant = before.grants[0]
-    known = grant.ticket == cmd.ticket and cmd.mode in (None, Mode.WRITE)
-    if not known or grant.mode is not Mode.WRITE or grant.dead(now):
+    if not _writer_leaves(before, cmd, now):
         return None
     record = Doorman(
         last=before.last,
@@ -113,28 +109,24 @@ def _fast_release(
 def _hand_over(
     before: Doorman, cmd: Release, now: int, floor: int, wall: int
 ) -> FastStep | None:
-    if cmd.then or len(before.grants) != 1 or before.upgraded or before.endings:
-        return None
-    head, grant = before.queue[0], before.grants[0]
+    head = before.queue[0]
     if before.pushed or not head.ticket or head.ticket == cmd.ticket:
         return None
-    known = grant.ticket == cmd.ticket and cmd.mode in (None, Mode.WRITE)
-    if not known or grant.mode is not Mode.WRITE or grant.dead(now):
+    if not _writer_leaves(before, cmd, now):
         return None
     if before.turns >= MAX_LOCAL_TURNS:
         return None
     for entry in before.queue:
         if entry.mode is Mode.READ or not _waits(entry, now):
             return None
-    fence = max(before.last + 1, floor)
-    until = now + min(head.claim_window, head.lease)
-    pushed = Grant(head.ticket, Mode.WRITE, fence, now, until, head.who)
+    fence = new_fence(before, floor)
+    pushed = head.pushed_grant(fence, now)
     grants = (pushed,)
     value = mutex_record_value(grants, wall)
     record = Doorman(
         last=fence,
         grants=grants,
-        queue=(replace(head, claim_until=until), *before.queue[1:]),
+        queue=(replace(head, claim_until=pushed.expires), *before.queue[1:]),
         number=before.number,
         admit_upto=before.number,
         seat=value,
@@ -144,7 +136,7 @@ def _hand_over(
         updated=wall,
         extra=before.extra,
     )
-    seat = MutexRecord(value, until)
+    seat = MutexRecord(value, pushed.expires)
     return record, seat, Released(held=True), (head.client_id,), pushed
 
 
@@ -164,7 +156,7 @@ def _confirm(before: Doorman, cmd: Acquire, now: int, wall: int) -> FastStep | N
     number = before.number
     if cmd.more:
         number += 1
-        others.append(_at_the_tail(own, cmd, number, now))
+        others.append(cmd.entry_behind(own, number, now))
     expires = longer(grant.expires, claim.lease, now)
     grant = replace(grant, since=now, expires=expires)
     grants = (grant,)
@@ -184,23 +176,13 @@ def _confirm(before: Doorman, cmd: Acquire, now: int, wall: int) -> FastStep | N
     return record, MutexRecord(before.seat or "", expires), reply, (), None
 
 
-def _at_the_tail(own: QueueEntry, cmd: Acquire, number: int, now: int) -> QueueEntry:
-    claim: Claim | None = cmd.following
-    usable = claim is not None and claim.may_be_pushed
-    first = claim if claim is not None and usable else cmd.claims[0]
-    return QueueEntry(
-        number=number,
-        client_id=own.client_id,
-        mode=Mode.WRITE,
-        since=own.since,
-        expires=now + cmd.entry_ttl,
-        claim_window=cmd.claim_window,
-        waiting=cmd.more,
-        who=first.who,
-        ticket=first.ticket if usable else "",
-        lease=first.lease or 0 if usable else 0,
-        extra=own.extra,
-    )
+def _writer_leaves(before: Doorman, cmd: Release, now: int) -> bool:
+    # It holds alone, and asks for no other task.
+    if cmd.then or len(before.grants) != 1 or before.upgraded or before.endings:
+        return False
+    grant = before.grants[0]
+    known = grant.ticket == cmd.ticket and cmd.mode in (None, Mode.WRITE)
+    return known and grant.mode is Mode.WRITE and not grant.dead(now)
 
 
 def _waits(entry: QueueEntry, now: int) -> bool:

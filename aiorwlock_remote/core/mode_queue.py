@@ -271,16 +271,8 @@ class ModeQueue:
         self.waiters.popleft()
         self._unsure.discard(first)
         self._confirming = True
-        claim = first.claim
-        first.grant = Grant(
-            claim.ticket,
-            self.mode,
-            message.fence,
-            message.since,
-            message.expires,
-            claim.who,
-            claim.lock_delay,
-        )
+        grant = first.claim.grant(self.mode, message.fence, message.since)
+        first.grant = replace(grant, expires=message.expires)
         first.sent_at, first.ends = now, ends
         return Effects(served=[first], send=replace(acquire, confirms=True))
 

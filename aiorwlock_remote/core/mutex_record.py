@@ -107,7 +107,7 @@ def confirmed(doorman: Doorman, ticket: str) -> Doorman:
     grant. If the grant was pushed, it is one like any other from now on, and its queue
     entry is that of the client's other tasks.
     """
-    if not doorman.pushed or doorman.grants[0].ticket != ticket:
+    if not doorman.has_pushed(ticket):
         return doorman
     queue = tuple(
         replace(p, ticket="", lease=0, claim_until=None, waiting=p.waiting - 1)

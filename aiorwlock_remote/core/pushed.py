@@ -52,7 +52,7 @@ class PushedGrant:
     def proves(self, ticket: str) -> bool:
         """Return whether the sender knew this ticket when it granted it."""
         # As bytes: anybody may send any text, and only ASCII can be compared as text.
-        given = self.proof.encode("utf-8", "surrogatepass")
+        given = _bytes(self.proof)
         prove = sha256_proof_of if len(given) == SHA256_DIGITS else proof_of
         proof = prove(ticket, self.since, self.expires, self.fence)
         return compare_digest(given, proof.encode())
@@ -64,10 +64,8 @@ def proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
     SHA-1 is what Redis' scripts have. A ticket is 128 random bits, which no known
     attack on SHA-1 finds from its digest.
     """
-    text = f"{ticket},{since},{expires},{fence}"
-    return sha1(
-        text.encode("utf-8", "surrogatepass"), usedforsecurity=False
-    ).hexdigest()
+    proven = _bytes(f"{ticket},{since},{expires},{fence}")
+    return sha1(proven, usedforsecurity=False).hexdigest()
 
 
 def sha256_proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
@@ -75,8 +73,7 @@ def sha256_proof_of(ticket: str, since: int, expires: int, fence: int) -> str:
 
     A server that chooses the fence itself has to make the proof as well.
     """
-    text = f"{ticket},{since},{expires},{fence}"
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(_bytes(f"{ticket},{since},{expires},{fence}")).hexdigest()
 
 
 def seal(text: str, ticket: str, nonce: str) -> str:
@@ -86,7 +83,7 @@ def seal(text: str, ticket: str, nonce: str) -> str:
     one request. The record has the tickets of other clients, and messages are no
     secret. ``nonce``: never used twice with one ticket.
     """
-    sealed = _xor(text.encode("utf-8", "surrogatepass"), ticket, nonce)
+    sealed = _xor(_bytes(text), ticket, nonce)
     return b64encode(_seal_of(sealed, ticket, nonce) + sealed).decode()
 
 
@@ -115,7 +112,11 @@ def _seal_of(data: bytes, ticket: str, nonce: str) -> bytes:
 
 
 def _key(ticket: str, nonce: str, use: str) -> bytes:
-    return f"{ticket},{nonce},{use}".encode("utf-8", "surrogatepass")
+    return _bytes(f"{ticket},{nonce},{use}")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 @value

@@ -35,6 +35,7 @@ from collections.abc import Collection
 
 from aiorwlock_remote.core.admission import (
     may_enter,
+    newly_pushed,
     offer,
     retry_after,
     settle,
@@ -50,7 +51,6 @@ from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
     Answer,
-    Claim,
     Command,
     Downgrade,
     Forced,
@@ -67,6 +67,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
     Withdraw,
     Withdrawn,
+    with_claim,
 )
 from aiorwlock_remote.core.doorman import (
     MAX_LOCAL_TURNS,
@@ -199,7 +200,7 @@ def _step(
     # resource has ``retry_after`` 0
     # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
     reply = _reply(draft, doorman, at)
-    pushed = doorman.grants[0] if doorman.pushed and wakes else None
+    pushed = newly_pushed(doorman, wakes)
     ours, after = sync_mutex_record(doorman, at.foreign, wall)
     # The very object the store passed in: by identity it sees that nothing is written.
     if doorman == before and ours == before.seat:
@@ -240,7 +241,7 @@ def skip_unreachable(
     if step.pushed is not None and step.wakes[0] in client_ids:
         doorman = drop_grants(doorman, doorman.grants)
     doorman, wakes = offer(skip_entries(doorman, client_ids, now), now, floor)
-    pushed = doorman.grants[0] if doorman.pushed and wakes else None
+    pushed = newly_pushed(doorman, wakes)
     ours, seat = sync_mutex_record(doorman, None, floor)
     return Step(replace(doorman, seat=ours), seat, step.reply, wakes, pushed)
 
@@ -263,7 +264,7 @@ def next_attempt(
         if entry.client_id != client_id:
             continue
         # Granted already, by a message that may be lost.
-        pushed = doorman.pushed and doorman.grants[0].ticket == entry.ticket
+        pushed = doorman.has_pushed(entry.ticket)
         free = foreign is None and (
             pushed or may_enter(doorman, entry, Policy.FAIR, now)
         )
@@ -346,13 +347,7 @@ def _enter(
     # process would keep the lock to itself (test_more_puts_the_process_at_the_tail).
     if cmd.more:
         number += 1
-        tail = replace(
-            _with_claim(entry, cmd.following),
-            number=number,
-            waiting=cmd.more,
-            claim_window=cmd.claim_window,
-        )
-        queue = (*queue, tail)
+        queue = (*queue, cmd.entry_behind(entry, number, at.now))
     writing = cmd.mode is Mode.WRITE
     doorman = replace(
         doorman,
@@ -369,6 +364,7 @@ def _enter(
 
 
 def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
+    first = cmd.claims[0]
     entry = QueueEntry(
         number=doorman.number + 1,
         client_id=cmd.client_id,
@@ -377,15 +373,9 @@ def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
         expires=now + cmd.entry_ttl,
         claim_window=cmd.claim_window,
         waiting=cmd.waiting,
-        who=cmd.claims[0].who,
+        who=first.who,
     )
-    return _with_claim(entry, cmd.claims[0] if cmd.push else None)
-
-
-def _with_claim(entry: QueueEntry, claim: Claim | None) -> QueueEntry:
-    if claim is None or claim.lease is None or not claim.may_be_pushed:
-        return replace(entry, ticket="", lease=0) if entry.ticket else entry
-    return replace(entry, ticket=claim.ticket, lease=claim.lease, who=claim.who)
+    return with_claim(entry, first, first.who) if cmd.push else entry
 
 
 def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
@@ -396,13 +386,13 @@ def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
     window = max(own.claim_window, cmd.claim_window)
     if own.missed_claim(now):
         window = min(2 * window, cmd.entry_ttl)
+    first = cmd.claims[0]
     return replace(
-        _with_claim(own, cmd.claims[0] if cmd.push else None),
+        with_claim(own, first if cmd.push else None, first.who),
         expires=now + cmd.entry_ttl,
         claim_window=window,
         waiting=cmd.waiting,
         claim_until=None,
-        who=cmd.claims[0].who,
     )
 
 
@@ -445,7 +435,7 @@ def withdraw(
 
 def _unpushed(doorman: Doorman, ticket: str) -> Doorman:
     # A pushed grant that is given back is offered anew, to the client's other tasks.
-    if doorman.pushed and doorman.grants[0].ticket == ticket:
+    if doorman.has_pushed(ticket):
         queue = tuple(
             replace(p, claim_until=None) if p.ticket == ticket else p
             for p in doorman.queue

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aiorwlock_remote.core import (
     admission,
+    doorman,
     fast_path,
     moves,
     mutex_record,
@@ -409,7 +410,7 @@ INSIDE: dict[str, tuple[tuple[object, str, object], ...]] = {
     "the ticket of a waiter that left is pushed": (
         (transition, "_unpushed", lambda door, _ticket: door),
     ),
-    "a pushed grant lasts its whole lease": ((admission, "min", max),),
+    "a pushed grant lasts its whole lease": ((doorman, "min", max),),
     "a lock delay is pushed": (
         (Claim, "may_be_pushed", property(lambda claim: claim.lease is not None)),
     ),
