@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -102,7 +103,13 @@ class CasLockStore(ABC):
             log_event(self._log, "wake_channel_back", level, server=where)
         self._watcher.look_at_all()
 
-    def hinted(self, kind: str, number: int) -> None:
+    def hinted(self, text: str | bytes) -> None:
+        try:
+            kind, number = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            return
+        if not (isinstance(kind, str) and isinstance(number, int)):
+            return
         resource = resource_from_row(kind, number)
         if self._watcher.look_now(resource):
             return
@@ -191,7 +198,7 @@ class CasLockStore(ABC):
             self._wake(resource, 0.0)
         others = [client_id for client_id in client_ids if client_id != own]
         if others and self._channel is not None:
-            self._channel.hint(resource, others)
+            self._channel.hint(json.dumps(resource.row), others)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         async def after() -> None:

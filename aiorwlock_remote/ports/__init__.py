@@ -326,8 +326,8 @@ class HintChannel(Protocol):
     def where(self) -> str:
         """Address of the server, without a password."""
 
-    def hint(self, resource: Resource, client_ids: Sequence[str]) -> None:
-        """Hint to these clients that they may get the resource.
+    def hint(self, text: str, client_ids: Sequence[str]) -> None:
+        """Send a hint to these clients, whose stores get it by ``TakesHints.hinted``.
 
         Returns at once. If the channel is not connected, nothing is sent.
         """
@@ -345,8 +345,11 @@ class TakesHints(Protocol):
     All methods are called in the store's loop; ``use_channel`` first.
     """
 
-    def hinted(self, kind: str, number: int) -> None:
-        """Look at the resource with this row (``Resource.row``) now, if waited for."""
+    def hinted(self, text: str | bytes) -> None:
+        """Look now at the resource that a hint is about, if it is waited for.
+
+        ``text``: as it was sent, or anything else: any program may send any text.
+        """
 
     def channel_changed(self, error: Exception | None) -> None:
         """Note that the channel works (None), or why it does not; also repeatedly."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,7 +25,6 @@ from aiorwlock_remote.backends.postgresql.listener import (
 from aiorwlock_remote.backends.postgresql.options import Options, options_of
 from aiorwlock_remote.backends.postgresql.statements import statement
 from aiorwlock_remote.cas.driver.pool import CLOSE_TIMEOUT
-from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import ConfigurationError
@@ -59,9 +57,8 @@ class PostgresqlHints:
     def where(self) -> str:
         return self._driver.options.where
 
-    def hint(self, resource: Resource, client_ids: Sequence[str]) -> None:
-        payload = json.dumps(resource.row)
-        hints = [(CHANNEL_PREFIX + one, payload) for one in client_ids]
+    def hint(self, text: str, client_ids: Sequence[str]) -> None:
+        hints = [(CHANNEL_PREFIX + one, text) for one in client_ids]
         self._driver_loop.begin(partial(self._send, hints))
 
     def check(self) -> None:
@@ -140,12 +137,7 @@ class PostgresqlHints:
             connection.terminate()
 
     def _notified(self, _: Any, __: int, ___: str, payload: str) -> None:  # noqa: ANN401 - a connection
-        try:
-            kind, number = json.loads(payload)
-        except (ValueError, TypeError, RecursionError):
-            return  # any session may send anything on the channel
-        if isinstance(kind, str) and isinstance(number, int):
-            self._driver_loop.tell(self._store.hinted, kind, number)
+        self._driver_loop.tell(self._store.hinted, payload)
 
 
 def open_channel(

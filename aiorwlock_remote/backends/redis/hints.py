@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -23,7 +22,6 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
 )
 from aiorwlock_remote.backends.redis.keys import wake_channel
 from aiorwlock_remote.backends.redis.options import Options, options_of
-from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.ports import EventLoop, StoreSettings, TakesHints
 
@@ -55,9 +53,8 @@ class RedisHints(RedisConnection):
     def where(self) -> str:
         return self._options.where
 
-    def hint(self, resource: Resource, client_ids: Sequence[str]) -> None:
-        payload = json.dumps(resource.row)
-        self._publish(*((wake_channel(one), payload) for one in client_ids))
+    def hint(self, text: str, client_ids: Sequence[str]) -> None:
+        self._publish(*((wake_channel(one), text) for one in client_ids))
 
     def check(self) -> None:
         # The right to publish is checked with it. No client takes this for a hint.
@@ -76,12 +73,7 @@ class RedisHints(RedisConnection):
 
     def _message(self, channel: bytes, payload: bytes) -> None:
         del channel
-        try:
-            kind, number = json.loads(payload)
-        except (ValueError, TypeError, RecursionError):
-            return  # any client of the server may send anything
-        if isinstance(kind, str) and isinstance(number, int):
-            self._store.hinted(kind, number)
+        self._store.hinted(payload)
 
 
 class _ReportedOutages(OutageLog):
