@@ -69,8 +69,7 @@ class Address:
                 what=f"prefix is {quoted(given)} for connect and "
                 f"{quoted(in_url)} in the URL"
             )
-        rest = {name: text for name, text in self.query.items() if name != "prefix"}
-        return replace(self, query=rest), in_url
+        return self._without("prefix"), in_url
 
     def without_wake(self, given: str) -> tuple[Address, str]:
         """Return the address without its option ``wake``, and the wake URL to use.
@@ -82,8 +81,11 @@ class Address:
             raise ConfigurationError(
                 what="wake is given for connect, and another one in the URL"
             )
-        rest = {name: text for name, text in self.query.items() if name != "wake"}
-        return replace(self, query=rest), in_url
+        return self._without("wake"), in_url
+
+    def _without(self, option: str) -> Address:
+        rest = {name: text for name, text in self.query.items() if name != option}
+        return replace(self, query=rest)
 
     def number(self, name: str, default: float) -> float:
         """Return the number in the option ``name``, or ``default`` if it is missing."""

@@ -96,11 +96,7 @@ class Calls(ABC):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> B | None:
-        loop = self._loop
-        got = loop.run(_wrapped_if_any, kind, loop, function, *args, **kwargs)
-        if got is not None:
-            _tell_of_drops(got)
-        return got
+        return self._get(partial(_if_any, kind), function, *args, **kwargs)
 
     def _iterate(
         self,
@@ -133,15 +129,9 @@ async def _wrapped(
     return kind(loop, await function(*args, **kwargs))
 
 
-async def _wrapped_if_any(
-    kind: Callable[[Background, A], B],
-    loop: Background,
-    function: Callable[P, Awaitable[A | None]],
-    /,
-    *args: P.args,
-    **kwargs: P.kwargs,
+def _if_any(
+    kind: Callable[[Background, A], B], loop: Background, twin: A | None
 ) -> B | None:
-    twin = await function(*args, **kwargs)
     return None if twin is None else kind(loop, twin)
 
 
@@ -414,6 +404,8 @@ class SyncGrant(Calls, Generic[A]):
 
 def _tell_of_drops(got: object) -> None:
     # From now on: the thread has what the loop made for it.
+    if got is None:
+        return
     grants = cast("tuple[object, ...]", got) if isinstance(got, tuple) else (got,)
     for grant in grants:
         assert isinstance(grant, SyncGrant)

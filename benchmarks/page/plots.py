@@ -245,19 +245,24 @@ def _throughput(data: Data) -> Figure:
 
 
 def _one_key(data: Data) -> Figure:
-    figures = data.figures("redis")
     titles = {
         "one-key": "one process, 50 tasks, nothing to do inside",
         "one-held-key": "one process, 50 tasks, 2 ms inside",
         "one-key-processes": "four processes of 16 tasks, 2 ms inside",
     }
+    return _scenarios(data, titles, CYCLES, "turns a second (more is better)")
+
+
+def _scenarios(data: Data, titles: Mapping[str, str], kind: str, axis: str) -> Figure:
+    """Return a panel of bars for each scenario on Redis; ``axis``: what they show."""
+    figures = data.figures("redis")
     figure, panels = _panels(len(titles), 2.6)
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
         lines = _lines(
             REDIS_PEERS[name],
-            lambda peer, name=name: summary(figures, name, CYCLES, peer),  # type: ignore[misc]
+            lambda peer, name=name: summary(figures, name, kind, peer),  # type: ignore[misc]
         )
-        _bars(axes, f"{title}: turns a second (more is better)", [*lines])
+        _bars(axes, f"{title}: {axis}", [*lines])
     return figure
 
 
@@ -403,20 +408,13 @@ def _shown(axes: Axes) -> None:
 
 
 def _requests(data: Data) -> Figure:
-    figures = data.figures("redis")
     titles = {
         "alone": "one task alone",
         "one-held-key": "50 tasks of one process, one key, 2 ms inside",
         "one-key-processes": "four processes of 16 tasks, one key, 2 ms inside",
     }
-    figure, panels = _panels(len(titles), 2.6)
-    for axes, (name, title) in zip(panels, titles.items(), strict=True):
-        lines = _lines(
-            REDIS_PEERS[name],
-            lambda peer, name=name: summary(figures, name, REQUESTS_A_CYCLE, peer),  # type: ignore[misc]
-        )
-        _bars(axes, f"{title}: requests a cycle (less is better)", [*lines])
-    return figure
+    axis = "requests a cycle (less is better)"
+    return _scenarios(data, titles, REQUESTS_A_CYCLE, axis)
 
 
 def _waiters(data: Data) -> Figure:
