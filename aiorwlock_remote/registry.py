@@ -121,8 +121,8 @@ Client = RedisClient | Engine | Pool | DriverSession
 
 
 def wrap(store: object) -> Backend:
-    """Return the backend of a user's client. No driver is imported: the class of the
-    client tells its library. Return ``store`` itself if it is of none of the libraries
+    """Return the backend of a user's client. No driver is imported: the client's class
+    names its library. Return ``store`` itself if it is of none of the libraries
     that we know.
 
     Raises:

@@ -156,8 +156,8 @@ class CasStepper:
                 returned.
         """
         self.arrivals: ArrivalNotices | None = None
-        """Set if clients can be hinted to over a channel: then the process that enters
-        is told when another one joins the queue."""
+        """Set if clients can be hinted to over a channel: then the holder's process
+        gets a hint when another process joins the queue."""
         self._cas = cas
         self._wakes = wakes
         self._pause = pause

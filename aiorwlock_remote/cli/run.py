@@ -262,7 +262,7 @@ class LockedCommand:
             child.send(signal.SIGKILL)
 
     async def _record(self, mark: PeriodMark, held: Held, *, failed: bool) -> None:
-        # A loss is told by the release.
+        # The release reports a loss.
         with contextlib.suppress(LockLost, NotOwner):
             try:
                 await mark.end(held, failed=failed)

@@ -14,8 +14,8 @@ Phase-fair FIFO (``Policy.FAIR``):
 A queue entry is a reservation. As a rule only the client's own request grants, so that
 the lease is counted from that request (models LockLive V1, LeaseTime T6). The exception
 is a writer's entry with a ticket: its offer is a *pushed* grant, for one claim window,
-which a message tells the client. The client counts it from an earlier request of its
-own, and confirms it by another one (model PushedGrant, LockLive ``push_*``).
+which a message reports to the client. The client counts it from an earlier request of
+its own, and confirms it by another one (model PushedGrant, LockLive ``push_*``).
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ class ModeQueue:
             self._unsure.difference_update(asked)
         self._perhaps_placed = False
         effects = Effects()
-        # A grant that leaves nobody waiting tells nothing about a later message.
+        # After a grant that leaves no task waiting no message can follow.
         waits = self._following is not None or not isinstance(answer, Granted)
         if self._pushes and waits:
             self._note_entry(answer, asked[0], sent_at, now)

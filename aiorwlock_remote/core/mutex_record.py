@@ -91,7 +91,7 @@ def drop_grants(doorman: Doorman, gone: tuple[Grant, ...]) -> Doorman:
     if not was_writing:
         return doorman
     if doorman.pushed:
-        # Nobody wrote, so no write phase ends. Otherwise a dead entry at the head of
+        # No client wrote, so no write phase ends. Otherwise a dead entry at the head of
         # the queue would let readers pass the writer behind it each time (LockLive,
         # ``push_is_phase``).
         return without_claim(replace(doorman, pushed=False), gone[0].ticket)

@@ -15,7 +15,7 @@ clients.
   (``fences``).
 * A ticket is granted once, and only to a command that asks for it, or by an offer to
   the queue entry that has it (``nothing_comes_back``).
-* A pushed grant that nobody confirmed ends with its claim window, and ends no phase
+* A pushed grant that is not confirmed ends with its claim window, and ends no phase
   (``pushes``; models PushedGrant and LockLive).
 * A live grant ends only by a command that names it (``nothing_gets_lost``).
 * The mutex record agrees with the grants; a foreign one stays as it is (``the_seat``;

@@ -340,7 +340,7 @@ class HintChannel(Protocol):
 
 @runtime_checkable
 class TakesHints(Protocol):
-    """A store that polls, and that can be told to look now over a ``HintChannel``.
+    """A store that polls, and looks at once when a hint comes over a ``HintChannel``.
 
     All methods are called in the store's loop; ``use_channel`` first.
     """

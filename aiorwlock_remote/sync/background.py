@@ -234,7 +234,7 @@ def background() -> Background:
 
 
 def enroll(user: UsesBackground) -> None:
-    """Have ``user`` closed when the process ends, and told when it is forked."""
+    """Close ``user`` when the process ends; call its ``forked`` in a forked child."""
     _users.add(user)
 
 

@@ -40,7 +40,7 @@ class PostgresqlHints:
     def __init__(
         self, options: Options, loop: EventLoop, client_id: str, store: TakesHints
     ) -> None:
-        """Begin to connect. ``store`` is told of hints to ``client_id`` and outages."""
+        """Begin to connect. Hints to ``client_id``, and outages, go to ``store``."""
         self._driver = PostgresqlDriver(options.listen_at or options)
         self._store = store
         self._own_channel = CHANNEL_PREFIX + client_id

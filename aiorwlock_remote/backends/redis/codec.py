@@ -247,7 +247,7 @@ def _own_pushed(told: list[Raw]) -> PushedGrant | None:
 
 
 def pushed_in(text: bytes) -> PushedGrant | None:
-    """Return the pushed grant that a message tells of, "since,expires,fence,proof".
+    """Return the pushed grant that a message names, "since,expires,fence,proof".
 
     None if the text is anything else: channels are no secret, so it may be.
     """

@@ -35,7 +35,7 @@ class RedisHints(RedisConnection):
     def __init__(
         self, options: Options, loop: EventLoop, client_id: str, store: TakesHints
     ) -> None:
-        """Begin to connect. ``store`` is told of hints to ``client_id`` and outages."""
+        """Begin to connect. Hints to ``client_id``, and outages, go to ``store``."""
         self._store = store
         self._own_channel = wake_channel(client_id)
         super().__init__(
