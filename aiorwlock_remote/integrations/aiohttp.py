@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import wraps
-from inspect import iscoroutinefunction, isfunction
+from inspect import isfunction
 from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -45,6 +45,7 @@ from aiorwlock_remote.integrations._http import (
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
 
@@ -168,7 +169,7 @@ def hold(
     spec = HoldSpec(template, mode, timeout, reason, options)
 
     def around(handler: H) -> H:
-        if not _is_coroutine_function(handler):
+        if not is_async(handler):
             raise ConfigurationError(
                 what=f"{handler!r} is no coroutine function",
                 hint="decorate an async def, or a method of a View",
@@ -202,13 +203,6 @@ def hold(
         return cast("H", held)
 
     return around
-
-
-def _is_coroutine_function(handler: object) -> bool:
-    # Also objects whose __call__ is one
-    # (test_methods_of_any_class_and_what_is_called_like_a_function).
-    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - not whether
-    return iscoroutinefunction(handler) or iscoroutinefunction(call)
 
 
 def _request(given: tuple[object, ...]) -> web.Request:

@@ -19,10 +19,17 @@ T = TypeVar("T")
 _EXAMPLE = "'{order_id}' for the parameter order_id"
 
 
+def is_async(function: object) -> bool:
+    """Return True for an async function, and an object whose ``__call__`` is one."""
+    # Of its class: a class is not async because its instances are
+    # (test_methods_of_any_class_and_what_is_called_like_a_function).
+    call: object = getattr(type(function), "__call__", None)  # noqa: B004 - not whether
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
+
+
 def check_async(function: object) -> None:
     """Raise ``ConfigurationError`` unless ``function`` is an async function."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - of an object with one
-    if not (iscoroutinefunction(function) or iscoroutinefunction(call)):
+    if not is_async(function):
         raise ConfigurationError(
             what=f"{quoted(function)} is not an async function",
             hint="an async lock decorates `async def` only",

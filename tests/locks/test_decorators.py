@@ -223,13 +223,16 @@ async def test_what_else_is_refused(locks: Locks) -> None:
     async def generator(order: int) -> AsyncIterator[int]:
         yield order
 
+    class Job:  # its objects are called like an async function
+        async def __call__(self, order: int) -> None: ...
+
     decorators: list[Any] = [
         locks.mutex("job", "x"),
         locks.synchronized("order", "{order}"),
         locks.once("job", period=60),
     ]
     for decorate in decorators:
-        for function in (sync, generator, 5):
+        for function in (sync, generator, Job, 5):
             with pytest.raises(ConfigurationError, match="is not an async function"):
                 decorate(function)
     with pytest.raises(ConfigurationError, match="mode='both'"):
