@@ -16,6 +16,7 @@ from aiorwlock_remote.core.commands import Acquire, Command
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.testing.conformance.actors import TaskActor
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.faults import Fate, FaultyLink, Tell
 
@@ -81,6 +82,13 @@ class PushedCases(Cases):
 
         await self.actors.until(is_pushed)
 
+    async def _three(self, locks: Locks) -> tuple[TaskActor, TaskActor, TaskActor]:
+        """Return a holder, and two waiters in order; the first one is of ``locks``."""
+        first = await self.actors.enters(self.others.mutex("order", 1))
+        second = await self.actors.queues(locks.mutex("order", 1))
+        third = await self.actors.queues(self.locks.mutex("order", 1))
+        return first, second, third
+
     async def _first_of(self, messages: Messages) -> PushedGrant:
         await self.actors.until(lambda: bool(messages.kept))
         return messages.kept[0]
@@ -139,9 +147,7 @@ class PushedCases(Cases):
     async def test_a_late_message_lets_nobody_in(self) -> None:
         """After the claim window another waiter has the lock."""
         async with self._client() as (locks, link, messages):
-            first = await self.actors.enters(self.others.mutex("order", 1))
-            second = await self.actors.queues(locks.mutex("order", 1))
-            third = await self.actors.queues(self.locks.mutex("order", 1))
+            first, second, third = await self._three(locks)
             messages.keep()
             link.down = True
             await first.leave()
@@ -210,9 +216,7 @@ class PushedCases(Cases):
     async def test_a_waiter_that_is_stopped_after_its_message(self) -> None:
         """The loop hangs past the claim window before the task has run."""
         async with self._client() as (locks, link, _):
-            first = await self.actors.enters(self.others.mutex("order", 1))
-            second = await self.actors.queues(locks.mutex("order", 1))
-            third = await self.actors.queues(self.locks.mutex("order", 1))
+            first, second, third = await self._three(locks)
             link.fate = cut_confirmations
             link.renewals_fail = True
 
@@ -237,9 +241,7 @@ class PushedCases(Cases):
     async def test_a_holder_whose_confirmation_is_cut(self) -> None:
         """The body is cancelled by ``LockLost`` before another waiter enters."""
         async with self._client() as (locks, link, _):
-            first = await self.actors.enters(self.others.mutex("order", 1))
-            second = await self.actors.queues(locks.mutex("order", 1))
-            third = await self.actors.queues(self.locks.mutex("order", 1))
+            first, second, third = await self._three(locks)
             link.fate = cut_confirmations
             link.renewals_fail = True
             await first.leave()
@@ -253,9 +255,7 @@ class PushedCases(Cases):
         grant.
         """
         async with self._client() as (locks, link, messages):
-            first = await self.actors.enters(self.others.mutex("order", 1))
-            second = await self.actors.queues(locks.mutex("order", 1))
-            third = await self.actors.queues(self.locks.mutex("order", 1))
+            first, second, third = await self._three(locks)
             link.fate = cut_confirmations
             messages.keep()
             await first.leave()
