@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -84,6 +85,45 @@ class Background:
         refuse_event_loop()
         return self._wait(_Call(function, args, kwargs), None)
 
+    async def run_from_loop(
+        self,
+        function: Callable[P, Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Await ``function(*args, **kwargs)`` in the background loop; called in another
+        asyncio loop, which runs on meanwhile. If the caller is cancelled, so is the
+        call.
+
+        Raises:
+            Closed: the loop has ended with the process, or is the parent process's.
+        """
+        if self.forked:
+            raise Closed(reason="forked")
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def told() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the caller's loop is closed
+                loop.call_soon_threadsafe(told)
+
+        call = _Call(function, args, kwargs, tell)
+        self._loop.spawn(call.run)
+        try:
+            while not ended.done():
+                await asyncio.wait([ended], timeout=CHECK_INTERVAL)
+                if not ended.done():
+                    self._check(0.0, None)
+        except BaseException:
+            self.run_soon(call.abandon)
+            raise
+        return call.result()
+
     def run_soon(self, function: Callable[..., object], *args: object) -> None:
         """Call ``function(*args)`` in the loop, without waiting for it."""
         if not self.forked:
@@ -132,9 +172,11 @@ class _Call(Generic[T]):
         function: Callable[..., Awaitable[T]],
         args: tuple[object, ...],
         kwargs: dict[str, Any],
+        tell: Callable[[], object] | None = None,
     ) -> None:
         self.done = threading.Lock()
         self.done.acquire()
+        self._tell = tell or self.done.release
         self._function = function
         self._args = args
         self._kwargs = kwargs
@@ -153,7 +195,7 @@ class _Call(Generic[T]):
         except BaseException as exc:  # noqa: BLE001 - raised in the thread
             self._error = exc
         finally:
-            self.done.release()
+            self._tell()
 
     def abandon(self) -> None:
         """End the call, as its thread waits no longer; called in the loop."""

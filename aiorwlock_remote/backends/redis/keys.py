@@ -24,6 +24,7 @@ from aiorwlock_remote.core.names import (
     READ_LOCK_PREFIX,
     WRITE_LOCK_PREFIX,
     KeyPair,
+    PlainKey,
     Resource,
     decode,
     key_pair_from,
@@ -91,7 +92,8 @@ class Keys:
         # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
         # giving the slot away, or getting it, refuses a script whose keys are not all
         # there (TRYAGAIN), so no script is carried out halfway between two nodes.
-        seat = f"{MUTEX_PREFIX}{resource.key}".encode()
+        plain = isinstance(resource, PlainKey)
+        seat = f"{'' if plain else MUTEX_PREFIX}{resource.key}".encode()
         parts = (*KEY_PARTS, WAKE_PREFIX) if cluster else KEY_PARTS
         return (seat, *(b"{%b}.%b" % (seat, part.encode()) for part in parts)), (seat,)
 
