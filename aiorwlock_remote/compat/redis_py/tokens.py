@@ -110,20 +110,32 @@ class ServerLocks:
             if self._locks is None:
                 loop = ThreadsEventLoop(SystemClock())
                 self._locks = await open_in(loop, connect(self._backend))
+                _open.add(self._locks)
             return session_of(self._locks)
 
     def forked(self) -> None:
         keep((self._locks, self._opening))
+        _open.clear()
         self._locks, self._opening = None, asyncio.Lock()
 
     async def aclose(self) -> None:
         if self._locks is not None:
-            await self._locks.aclose()
+            await _close(self._locks)
 
     def __del__(self) -> None:
         locks = getattr(self, "_locks", None)
         if locks is not None:
-            background().spawn(locks.aclose)
+            background().spawn(partial(_close, locks))
+
+
+# The open ones, which the garbage collector must not destroy together with what has
+# them: it calls destructors in any order, and that of ``Locks`` warns if it is open.
+_open: set[Locks] = set()
+
+
+async def _close(locks: Locks) -> None:
+    await locks.aclose()
+    _open.discard(locks)
 
 
 class TokenLock:
