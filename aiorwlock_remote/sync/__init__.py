@@ -50,6 +50,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.sync.api import (
     AnyLock,
     Held,
+    Leader,
     Locks,
     Multi,
     Mutex,
@@ -57,6 +58,7 @@ from aiorwlock_remote.sync.api import (
     Occupancies,
     Occupancy,
     Occupied,
+    Once,
     OnLost,
     OptionArgs,
     ReaderLock,
@@ -66,6 +68,7 @@ from aiorwlock_remote.sync.api import (
     WriterLock,
     connect,
 )
+from aiorwlock_remote.sync.recipes import Synchronized
 
 __all__ = [
     "AcquireUncertain",
@@ -82,6 +85,7 @@ __all__ = [
     "GrantEnd",
     "Held",
     "Holder",
+    "Leader",
     "LockBusy",
     "LockError",
     "LockInfo",
@@ -99,6 +103,7 @@ __all__ = [
     "Occupancy",
     "Occupied",
     "OnLost",
+    "Once",
     "OptionArgs",
     "PolicyName",
     "Queued",
@@ -109,6 +114,7 @@ __all__ = [
     "RowLock",
     "StaleFence",
     "Statistics",
+    "Synchronized",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",

@@ -17,7 +17,11 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+import anyio
 
 from aiorwlock_remote._util.driver_loop import BackgroundLoop
 from aiorwlock_remote.errors import Closed, ConfigurationError
@@ -25,6 +29,7 @@ from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.event_loop import run_logged
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 CHECK_INTERVAL = 1.0
@@ -33,7 +38,22 @@ two looks, Windows and ``PyThreadState_SetAsyncExc`` may interrupt the wait."""
 EXIT_TIMEOUT = 5.0
 """Seconds that the end of the process waits until all grants are given back."""
 
-_calling_thread: ContextVar[threading.Thread] = ContextVar("calling_thread")
+_calling_thread: ContextVar[threading.Thread | ThreadsTask]
+_calling_thread = ContextVar("calling_thread")
+
+
+class ThreadsTask:
+    """A task of its own on behalf of a thread, which acts beside it.
+
+    What the task holds is not the thread's, but ends with the thread.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.name: str = thread.name
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
 
 class ThreadsEventLoop(AsyncioEventLoop):
@@ -50,7 +70,7 @@ class ThreadsEventLoop(AsyncioEventLoop):
         return _calling_thread.get().name
 
     def finished(self, task: weakref.ref[Any]) -> bool:
-        thread: threading.Thread | None = task()
+        thread: threading.Thread | ThreadsTask | None = task()
         return thread is None or not thread.is_alive()
 
 
@@ -161,6 +181,16 @@ class Background:
             raise
         return call.result()
 
+    def start(self, call: _Call[Any]) -> None:
+        """Begin a call, without waiting for it."""
+        if self.forked:
+            raise Closed(reason="forked")
+        self._loop.spawn(call.run)
+
+    def check_alive(self) -> None:
+        """Raise ``Closed`` if the loop has ended."""
+        self._check(0.0, None)
+
     def _check(self, waited: float, limit: float | None) -> None:
         if not self._loop.is_alive() or (limit is not None and waited > limit):
             raise Closed
@@ -220,6 +250,126 @@ class _Call(Generic[T]):
             raise error
         finally:
             del error  # else a cycle of references: error, traceback, frame
+
+
+def begin_own_task() -> None:
+    """Let the running task hold locks of its own, beside its thread."""
+    thread = _calling_thread.get()
+    assert isinstance(thread, threading.Thread)
+    _calling_thread.set(ThreadsTask(thread))
+
+
+class _BodyFailed(Exception):
+    pass
+
+
+_ENTERED = object()
+
+
+class Conversation(Generic[T]):
+    """A call in the loop that has work done by the thread which waits for it.
+
+    So an async function can be given work that blocks (``run``), and an async context
+    manager a body that blocks (``enter``, ``leave``), each in one task.
+
+    Invariants (tests/sync/test_recipes.py):
+
+    - A lost lock cancels the task, and cannot stop the thread. The task does not go on
+      before the thread has done its work: a lock is not acquired again meanwhile.
+    - A thread that is interrupted, or dies in its body, ends the call.
+    """
+
+    def __init__(
+        self,
+        loop: Background,
+        function: Callable[[Conversation[T]], Awaitable[T]],
+    ) -> None:
+        self._loop = loop
+        self._turns: SimpleQueue[Callable[[], object] | object] = SimpleQueue()
+        self._call = _Call(function, (self,), {}, partial(self._turns.put, None))
+        # Of a body: made in the loop.
+        self._left: asyncio.Event | None = None
+        self._failed = False
+
+    def run(self) -> T:
+        """Begin the call, do its work in this thread, and return its result."""
+        refuse_event_loop()
+        self._loop.start(self._call)
+        self._talk()
+        return self._call.result()
+
+    async def in_thread(self, work: Callable[[], R]) -> R:
+        """Return what ``work()`` returns, called in the thread that waits."""
+        ended, results, errors = asyncio.Event(), list[R](), list[BaseException]()
+
+        def turn() -> None:
+            try:
+                results.append(work())
+            except BaseException as exc:  # noqa: BLE001 - raised in the call
+                errors.append(exc)
+            finally:
+                self._loop.run_soon(ended.set)
+
+        self._turns.put(turn)
+        with anyio.CancelScope(shield=True):
+            await ended.wait()
+        if errors:
+            raise errors.pop()
+        return results.pop()
+
+    def enter(self) -> bool:
+        """Begin the call; return True when it is in ``body``, False if it has ended."""
+        refuse_event_loop()
+        self._loop.start(self._call)
+        return self._talk()
+
+    async def body(self) -> None:
+        """Wait until the thread leaves its body; raise an error if that failed."""
+        self._left = asyncio.Event()
+        self._turns.put(_ENTERED)
+        await self._left.wait()
+        if self._failed:
+            raise _BodyFailed
+
+    def leave(self, *, failed: bool, wait: bool) -> None:
+        """Let ``body`` return. ``wait``: until the call has ended; raise its error.
+
+        ``failed``: the body raised an error, which is not to be replaced by another.
+        """
+        if self._loop.forked:
+            return
+        self._failed = failed
+        assert self._left is not None
+        self._loop.run_soon(self._left.set)
+        if not wait:
+            return
+        self._talk()
+        try:
+            self._call.result()
+        except _BodyFailed:
+            return
+        except Exception:
+            if not failed:
+                raise
+
+    def result(self) -> T:
+        """Return the result of the call that has ended, or raise its error."""
+        return self._call.result()
+
+    def _talk(self) -> bool:
+        try:
+            while True:
+                try:
+                    turn = self._turns.get(timeout=CHECK_INTERVAL)
+                except Empty:
+                    self._loop.check_alive()
+                    continue
+                if turn is None or turn is _ENTERED:
+                    return turn is _ENTERED
+                cast("Callable[[], object]", turn)()
+        except BaseException:
+            self._loop.run_soon(self._call.abandon)
+            raise
 
 
 def refuse_event_loop() -> None:
