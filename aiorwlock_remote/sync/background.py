@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -83,11 +84,18 @@ class Background:
       already, is dropped there, and a grant that is dropped is given back.
     - A call is never cancelled before its first step: a release is sent.
     - A forked child process uses nothing of its parent's loop.
+    - A call is queued before the loop is woken, and the loop notes that it is awake
+      before it looks into the queue: so one wake-up serves many calls, and no call
+      waits for the next one (test_many_threads_call_at_once).
     """
 
     def __init__(self) -> None:
         self.forked: bool = False
         self._loop = BackgroundLoop("sync")
+        self._calls: deque[_Call[Any]] = deque()
+        self._woken = False
+        # The loop keeps only weak references to its tasks.
+        self._running: set[_Call[Any]] = set()
 
     def run(
         self,
@@ -119,8 +127,6 @@ class Background:
         Raises:
             Closed: the loop has ended with the process, or is the parent process's.
         """
-        if self.forked:
-            raise Closed(reason="forked")
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -133,7 +139,7 @@ class Background:
                 loop.call_soon_threadsafe(told)
 
         call = _Call(function, args, kwargs, tell)
-        self._loop.spawn(call.run)
+        self.start(call)
         try:
             while not ended.done():
                 await asyncio.wait([ended], timeout=CHECK_INTERVAL)
@@ -152,7 +158,7 @@ class Background:
     def spawn(self, function: Callable[[], Awaitable[object]]) -> None:
         """Await ``function()`` in the loop, without waiting for that."""
         if not self.forked:
-            self._loop.spawn(_Call(function, (), {}).run)
+            self.start(_Call(function, (), {}))
 
     def finish(self, *functions: Callable[[], Awaitable[None]]) -> None:
         """Await all ``functions`` for ``EXIT_TIMEOUT`` s at most, then end the loop."""
@@ -168,10 +174,8 @@ class Background:
         self._loop.end()
 
     def _wait(self, call: _Call[T], limit: float | None) -> T:
-        if self.forked:
-            raise Closed(reason="forked")
         try:
-            self._loop.spawn(call.run)
+            self.start(call)
             checks = 0
             while not call.done.acquire(timeout=CHECK_INTERVAL):
                 checks += 1
@@ -185,7 +189,18 @@ class Background:
         """Begin a call, without waiting for it."""
         if self.forked:
             raise Closed(reason="forked")
-        self._loop.spawn(call.run)
+        self._calls.append(call)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._start_all)
+
+    def _start_all(self) -> None:
+        self._woken = False
+        loop, running = asyncio.get_running_loop(), self._running
+        while self._calls:
+            call = self._calls.popleft()
+            running.add(call)
+            loop.create_task(call.run(running))
 
     def check_alive(self) -> None:
         """Raise ``Closed`` if the loop has ended."""
@@ -215,7 +230,8 @@ class _Call(Generic[T]):
         self._results: list[T] = []
         self._error: BaseException | None = None
 
-    async def run(self) -> None:
+    async def run(self, running: set[_Call[Any]]) -> None:
+        """Make the call; remove it from ``running`` when it has ended."""
         _calling_thread.set(self._thread)
         self._task = asyncio.current_task()
         try:
@@ -225,6 +241,7 @@ class _Call(Generic[T]):
         except BaseException as exc:  # noqa: BLE001 - raised in the thread
             self._error = exc
         finally:
+            running.discard(self)
             self._tell()
 
     def abandon(self) -> None:
@@ -375,11 +392,10 @@ class Conversation(Generic[T]):
 def refuse_event_loop() -> None:
     """Raise ``ConfigurationError`` if an event loop runs in this thread."""
     trio = sys.modules.get("trio")
-    if trio is None or not trio.lowlevel.in_trio_run():
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
+    in_trio = trio is not None and trio.lowlevel.in_trio_run()
+    # `get_running_loop` raises if there is none, which would cost each call more.
+    if not in_trio and asyncio._get_running_loop() is None:  # noqa: SLF001
+        return
     raise ConfigurationError(
         what="aiorwlock_remote.sync would block the event loop of this thread",
         hint="here use aiorwlock_remote.connect, and the same names with `await`",

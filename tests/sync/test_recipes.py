@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -214,7 +214,7 @@ class TestLead:
                 begun.wait(60)
             else:
                 until(lambda: len(lock.info().queue) == 1, "it stands by")
-            _thread.interrupt_main()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         with ExitStack() as stack:
             if where == "standing by":
