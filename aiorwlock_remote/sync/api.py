@@ -981,8 +981,8 @@ class Once(OnceTwin[Held]):
     end of the ``with`` raise ``LockLost``. Use it in one of three ways; each call or
     block asks anew whether the job may run:
 
-    - ``with once as mine``: ``mine`` is the ``Held`` of the running job, or None if
-    another machine runs it, or it has run in this period; - ``once.run(job)``; - as a
+    ``with once as mine``: ``mine`` is the ``Held`` of the running job, or None if
+    another machine runs it, or it has run in this period; ``once.run(job)``; or as a
     decorator of a function.
     """
 
