@@ -238,7 +238,8 @@ class TestLeader:
             assert leader.is_leader
             assert leader.fence == held.fence
             assert [holder.fence for holder in leader.info().holders] == [held.fence]
-        assert (leader.is_leader, leader.fence) == (False, None)
+        ended: list[int | None] = [leader.is_leader, leader.fence]
+        assert ended == [False, None]
         with pytest.raises(NotOwner):
             leader.elected()
         with leader as again:
