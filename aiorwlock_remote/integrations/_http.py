@@ -7,7 +7,6 @@ import math
 import re
 import string
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import get_args
@@ -231,15 +230,6 @@ class HoldSpec:
         return f"<hold {self.template.text!r} {self.mode}>"
 
 
-def check_connecting(given: object) -> None:
-    """Raise ``ConfigurationError`` unless ``given`` is a result of ``connect(…)``."""
-    if not isinstance(given, AbstractAsyncContextManager):
-        raise ConfigurationError(
-            what=f"no locks can be opened from {type(given).__name__}",
-            hint="add_locks(app, connect(…))",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
     """HTTP response to an error; ``body`` is of type ``application/problem+json``."""
@@ -249,7 +239,7 @@ class ErrorResponse:
     body: dict[str, object]
 
 
-def answer(error: LockError) -> ErrorResponse | None:
+def answer(error: LockError, *, level: int = logging.WARNING) -> ErrorResponse | None:
     """Return the HTTP response to a lock error, or None if the error shows a bug.
 
     A bug is left to the server, which logs it and answers 500. The text of an error
@@ -264,7 +254,7 @@ def answer(error: LockError) -> ErrorResponse | None:
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        log_event(log, "unavailable", error=str(error))
+        log_event(log, "unavailable", level, error=str(error))
     headers: dict[str, str] = {}
     if status == HTTPStatus.LOCKED:
         log_event(log, "refused", logging.DEBUG, error=str(error))

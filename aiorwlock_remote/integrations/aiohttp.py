@@ -23,6 +23,7 @@ it, the handler goes on until it returns.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import wraps
 from inspect import isfunction
@@ -35,13 +36,14 @@ from aiohttp.typedefs import Handler
 from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
+    ErrorResponse,
     HoldSpec,
     PathNamesNoLock,
     answer,
-    check_connecting,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
@@ -49,9 +51,17 @@ from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
 
-__all__ = ["add_locks", "fence_header", "get_fence", "get_held", "get_locks", "hold"]
+__all__ = [
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_held",
+    "get_locks",
+    "health",
+    "hold",
+]
 
-_LOCKS = web.AppKey("LOCKS", Locks)
+_APP_LOCKS = web.AppKey("APP_LOCKS", AppLocks)
 
 
 def _key(name: str) -> Any:  # noqa: ANN401 - of any type
@@ -69,20 +79,29 @@ _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
-def add_locks(app: web.Application, connecting: Connecting) -> None:
+def add_locks(
+    app: web.Application, connecting: Connecting, *, required: bool = True
+) -> None:
     """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
     They are opened before all other ``cleanup_ctx``. Every ``LockError`` gets an HTTP
     response, also in applications that were added to this one. When the application
     starts, each ``hold`` is compared with the path of its route.
 
+    Args:
+        app: The application.
+        connecting: What ``connect(…)`` returned.
+        required: False: the application starts although its store is down, answers 503
+            to what needs locks, and connects as soon as it can. An error that no retry
+            mends, such as a wrong URL, ends the start all the same.
+
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``
             is not ``connect(…)``; or, when the application starts, a ``hold`` does not
             fit the path of its route.
-        BackendError: the store failed, when the application starts.
+        BackendError: the store failed when the application starts, with ``required``.
     """
-    check_connecting(connecting)
+    app_locks = AppLocks(connecting, required=required)
     if _answer_errors in app.middlewares:
         raise ConfigurationError(
             what="the application already has locks", hint="call add_locks once"
@@ -90,9 +109,10 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)
-        async with connecting as app[_LOCKS]:
+        async with app_locks.running():
             yield
 
+    app[_APP_LOCKS] = app_locks
     # First, so that the user's own contexts have locks
     # (test_around_the_users_own_context).
     app.cleanup_ctx.insert(0, opened)
@@ -108,12 +128,22 @@ def get_locks(of: web.Request | web.Application) -> Locks:
         ConfigurationError: ``add_locks`` was not called, or the application has not
             started.
     """
-    locks = (of if isinstance(of, web.Application) else of.config_dict).get(_LOCKS)
-    if locks is None:
-        raise ConfigurationError(
-            what="the application has no locks", hint="add_locks(app, connect(…))"
-        )
-    return locks
+    return _app_locks_of(of).locks
+
+
+async def health(request: web.Request) -> web.Response:
+    """Handler for a readiness probe: 200 if the store answers in 2 s, else 503.
+
+    Do not let a *liveness* probe call it: a restart mends no store.
+    """
+    try:
+        await _app_locks_of(request).check()
+    except LockError as error:
+        answered = answer(error, level=logging.DEBUG)
+        if answered is None:
+            raise
+        return _problem(answered)
+    return web.json_response({"status": "ok"})
 
 
 def get_held(request: web.Request) -> Held:
@@ -231,12 +261,25 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
             # aiohttp closes the connection, so that the client sees that the body is
             # not whole (test_a_lock_broken_in_a_stream_cuts_it_off).
             raise
-        return web.json_response(
-            answered.body,
-            status=answered.status,
-            headers=answered.headers,
-            content_type=PROBLEM,
-        )
+        return _problem(answered)
+
+
+def _problem(answered: ErrorResponse) -> web.Response:
+    return web.json_response(
+        answered.body,
+        status=answered.status,
+        headers=answered.headers,
+        content_type=PROBLEM,
+    )
+
+
+def _app_locks_of(of: web.Request | web.Application) -> AppLocks:
+    app_locks = (of if isinstance(of, web.Application) else of.config_dict).get(
+        _APP_LOCKS
+    )
+    if app_locks is None:
+        raise no_locks()
+    return app_locks
 
 
 async def _begun(request: web.Request, response: web.StreamResponse) -> None:
