@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import random
+from time import monotonic
 from typing import final
 
 import anyio
@@ -18,9 +19,17 @@ from aiorwlock_remote.errors import (
     ConfigurationError,
     LockError,
 )
-from aiorwlock_remote.integrations._http import log
-from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.integrations._http import (
+    ErrorResponse,
+    HoldSpec,
+    SeenHolds,
+    answer,
+    log,
+)
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.client import Locks, default_lease
 from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.outage import may_pass
 from aiorwlock_remote.runtime.event_loop import current_event_loop
@@ -75,6 +84,7 @@ class AppLocks:
         self._not_started = not_started
         self._locks: Locks | None = None
         self._outage: LockError | None = None
+        self._seen = SeenHolds()
 
     @property
     def opened(self) -> bool:
@@ -126,6 +136,55 @@ class AppLocks:
             await later.wait_closed()
             if self._locks is not None:
                 await self._connecting.__aexit__(*sys.exc_info())
+
+    def hold(
+        self,
+        spec: HoldSpec,
+        values: Mapping[str, object],
+        gone: Callable[[], Awaitable[object]] | None = None,
+    ) -> AbstractAsyncContextManager[Held, None]:
+        """Return a context manager that holds the lock of ``spec``.
+
+        Entering it raises ``AcquireAbandoned`` if ``gone()`` returned meanwhile.
+
+        Args:
+            spec: what is held, and how.
+            values: the parameters of the request's path, by name.
+            gone: returns when the client has left, if that can be known.
+
+        Raises:
+            PathNamesNoLock: a parameter cannot be converted to its type.
+            ConfigurationError: the options contradict those of the ``Locks``.
+            BackendUnavailable: the store could not be reached since the start.
+        """
+        acquisition = spec.acquisition(self.locks, values)
+        if gone is not None:
+            acquisition = acquisition.unless(gone)
+        return self._holding(acquisition, spec.lease(self.locks))
+
+    @asynccontextmanager
+    async def _holding(
+        self, acquisition: Acquisition, lease: float | None
+    ) -> AsyncIterator[Held]:
+        async with acquisition as held:
+            since = monotonic()
+            try:
+                yield held
+            finally:
+                self._seen.add(held.resource, lease, monotonic() - since)
+
+    def answer(
+        self, error: LockError, *, level: int = logging.WARNING
+    ) -> ErrorResponse | None:
+        """Return the response to an error, as the function ``answer`` does.
+
+        An outage that was logged at the start is not logged with each request.
+        """
+        if self._locks is None:
+            level = logging.DEBUG
+        else:
+            self._seen.default_lease = default_lease(self._locks)
+        return answer(error, self._seen, level=level)
 
     async def check(self) -> None:
         """Ask the store for one record, and change nothing.

@@ -6,19 +6,29 @@ import logging
 import math
 import re
 import string
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from statistics import median
 from typing import get_args
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.text import check_reason, quoted
 from aiorwlock_remote.core.ticket import ModeName
-from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import ConfigurationError, LockError, LockTimeout
+from aiorwlock_remote.core.timing import DEFAULT_LEASE, check_seconds
+from aiorwlock_remote.errors import (
+    AcquireUncertain,
+    BackendError,
+    ConfigurationError,
+    LockBusy,
+    LockError,
+    LockTimeout,
+    TooManyWaiters,
+)
 from aiorwlock_remote.locks.acquisition import Acquisition
-from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.client import Locks, default_lease
 from aiorwlock_remote.locks.lock import OptionArgs
 from aiorwlock_remote.locks.options import Options
 from aiorwlock_remote.logs import log_event
@@ -31,6 +41,18 @@ PROBLEM = "application/problem+json"
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds that a request waits for its lock by default."""
+
+KEPT = 31
+"""How many holds of a resource type the median is taken of."""
+
+OVERDUE = 0.5
+"""Fraction of its lease below which a holder has missed a renewal."""
+
+OUTAGE_RETRY = 5.0
+"""Seconds after which a client ought to ask again while the store is down."""
+
+MAX_RETRY = 3600
+"""Greatest ``Retry-After``, in seconds: leases may be longer."""
 
 PARAMETER_TYPES: dict[str, ParameterType] = {
     "": str,
@@ -204,6 +226,10 @@ class HoldSpec:
         lock = pair.writer if self.mode == "write" else pair.reader
         return lock.acquire(self._timeout, reason=self._reason)
 
+    def lease(self, locks: Locks) -> float | None:
+        """Return the lease with which ``locks`` holds the lock."""
+        return self._options.get("lease", default_lease(locks))
+
     def check(self, path: str, kinds: Mapping[str, object]) -> None:
         """Raise ``ConfigurationError`` unless the template fits the path of a route.
 
@@ -230,6 +256,49 @@ class HoldSpec:
         return f"<hold {self.template.text!r} {self.mode}>"
 
 
+class SeenHolds:
+    """For how long this process has held the locks of each resource type.
+
+    From that, and from what the store said of the holder, ``retry_after`` says when a
+    client ought to ask again. May be used in any thread.
+    """
+
+    def __init__(self) -> None:
+        self.default_lease: float | None = DEFAULT_LEASE
+        self._durations: dict[str, deque[float]] = {}
+        self._leases: dict[str, float] = {}
+
+    def add(self, resource: str, lease: float | None, seconds: float) -> None:
+        """Note that the lock with this label was held for so long, with this lease."""
+        resource_type = _type_of(resource)
+        durations = self._durations.get(resource_type)
+        if durations is None:
+            durations = self._durations.setdefault(resource_type, deque(maxlen=KEPT))
+        durations.append(seconds)
+        longest = max(lease or 0.0, self._leases.get(resource_type, 0.0))
+        self._leases[resource_type] = longest
+
+    def retry_after(self, error: LockError) -> float:
+        """Return the seconds that a client ought to wait before it asks again.
+
+        That is the median time of a hold, unless the holder of the lock is likely to be
+        dead: then the rest of its lease.
+        """
+        resource_type = _type_of(getattr(error, "resource", ""))
+        rest = error.retry_after if isinstance(error, LockTimeout) else None
+        lease = self._leases.get(resource_type) or self.default_lease or DEFAULT_LEASE
+        # A holder renews its lease when two thirds of it are left.
+        if rest is not None and rest < lease * OVERDUE:
+            return rest
+        durations = self._durations.get(resource_type)
+        # A copy, as another thread may append.
+        return median(list(durations)) if durations else 1.0
+
+
+def _type_of(resource: str) -> str:
+    return resource.partition("/")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
     """HTTP response to an error; ``body`` is of type ``application/problem+json``."""
@@ -239,12 +308,15 @@ class ErrorResponse:
     body: dict[str, object]
 
 
-def answer(error: LockError, *, level: int = logging.WARNING) -> ErrorResponse | None:
+def answer(
+    error: LockError, seen: SeenHolds, *, level: int = logging.WARNING
+) -> ErrorResponse | None:
     """Return the HTTP response to a lock error, or None if the error shows a bug.
 
     A bug is left to the server, which logs it and answers 500. The text of an error
     names hosts and processes, so it is logged and not sent
-    (test_not_in_time_is_423_and_says_when_but_not_who).
+    (test_not_in_time_is_423_and_says_when_but_not_who). ``level``: of the log record of
+    a 503; that of a 423, which says who holds the lock and why, has level INFO.
     """
     status = error.status_hint
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -253,15 +325,34 @@ def answer(error: LockError, *, level: int = logging.WARNING) -> ErrorResponse |
     # (test_answers).
     if isinstance(error, LockTimeout) and error.unanswered:
         status = HTTPStatus.SERVICE_UNAVAILABLE
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        log_event(log, "unavailable", level, error=str(error))
     headers: dict[str, str] = {}
-    if status == HTTPStatus.LOCKED:
-        log_event(log, "refused", logging.DEBUG, error=str(error))
-        seconds = error.retry_after if isinstance(error, LockTimeout) else None
-        # Whole seconds, and never 0, which would invite a client to poll.
-        headers["Retry-After"] = str(max(1, math.ceil(seconds or 1)))
+    if status in (HTTPStatus.LOCKED, HTTPStatus.SERVICE_UNAVAILABLE):
+        seconds = _retry_after(error, seen)
+        headers["Retry-After"] = str(seconds)
+        refused = status == HTTPStatus.LOCKED
+        log_event(
+            log,
+            "refused" if refused else "unavailable",
+            logging.INFO if refused else level,
+            error=str(error),
+            retry_after=seconds,
+        )
     # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
     return ErrorResponse(status, headers, body)
+
+
+def _retry_after(error: LockError, seen: SeenHolds) -> int:
+    if isinstance(error, AcquireUncertain) or (
+        isinstance(error, LockTimeout) and error.unanswered
+    ):
+        seconds = OUTAGE_RETRY
+    elif isinstance(error, BackendError):
+        seconds = error.retry_after or OUTAGE_RETRY
+    elif isinstance(error, LockTimeout | LockBusy | TooManyWaiters):
+        seconds = seen.retry_after(error)
+    else:  # lost, or this process stops: others have the lock next
+        seconds = 1.0
+    # Whole seconds, and never 0, which would invite a client to poll.
+    return max(1, min(MAX_RETRY, math.ceil(seconds)))

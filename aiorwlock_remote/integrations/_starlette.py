@@ -25,7 +25,7 @@ from aiorwlock_remote.integrations._asgi import (
     LocksMiddleware,
     request_locks_of,
 )
-from aiorwlock_remote.integrations._http import PROBLEM, ErrorResponse, answer, log
+from aiorwlock_remote.integrations._http import PROBLEM, ErrorResponse, log
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.logs import log_event
@@ -118,10 +118,11 @@ async def health(request: Request) -> Response:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
+    app_locks = request_locks_of(request.scope).app_locks
     try:
-        await request_locks_of(request.scope).app_locks.check()
+        await app_locks.check()
     except LockError as error:
-        response = answer(error, level=logging.DEBUG)
+        response = app_locks.answer(error, level=logging.DEBUG)
         if response is None:
             raise
         return problem(response)
@@ -157,7 +158,7 @@ def walk_routes(
 
 async def _lock_error(connection: HTTPConnection, error: LockError) -> Response | None:
     request_locks = request_locks_of(connection.scope)
-    response = answer(error)
+    response = request_locks.app_locks.answer(error)
     if response is None:
         request_locks.fail(error)
         raise error

@@ -43,7 +43,6 @@ from aiorwlock_remote.integrations._http import (
     ErrorResponse,
     HoldSpec,
     PathNamesNoLock,
-    answer,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
@@ -136,10 +135,11 @@ async def health(request: web.Request) -> web.Response:
 
     Do not let a *liveness* probe call it: a restart mends no store.
     """
+    app_locks = _app_locks_of(request)
     try:
-        await _app_locks_of(request).check()
+        await app_locks.check()
     except LockError as error:
-        answered = answer(error, level=logging.DEBUG)
+        answered = app_locks.answer(error, level=logging.DEBUG)
         if answered is None:
             raise
         return _problem(answered)
@@ -211,12 +211,11 @@ def hold(
             **named: Any,  # noqa: ANN401
         ) -> web.StreamResponse:
             request = _request((*given, *named.values()))
-            locks = get_locks(request)
             try:
-                acquisition = spec.acquisition(locks, request.match_info)
+                holding = _app_locks_of(request).hold(spec, request.match_info)
             except PathNamesNoLock as exc:
                 raise web.HTTPNotFound from exc
-            async with acquisition as grant:
+            async with holding as grant:
                 outer = request.get(_HELD)
                 request[_HELD] = grant
                 try:
@@ -250,7 +249,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except LockError as error:
-        answered = answer(error)
+        answered = _app_locks_of(request).answer(error)
         begun = request.get(_BEGUN)
         if answered is not None and isinstance(begun, web.WebSocketResponse):
             # Without a close frame, a client takes this for a broken network

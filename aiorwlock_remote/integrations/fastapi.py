@@ -16,9 +16,10 @@ each as ``application/problem+json``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Literal, Unpack
+from typing import Annotated, Any, Literal, NoReturn, Unpack, final
 from weakref import WeakKeyDictionary
 
 from fastapi import (
@@ -31,6 +32,8 @@ from fastapi import (
     routing,
 )
 from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 
@@ -41,6 +44,7 @@ from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._asgi import request_locks_of
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
+    PROBLEM,
     HoldSpec,
     PathNamesNoLock,
 )
@@ -69,6 +73,37 @@ __all__ = [
 
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
 """The ``HoldSpec`` of each dependency that ``hold`` made."""
+
+
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "Seconds after which to ask again.",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+
+
+def _described(what: str) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+        },
+    }
+    return {
+        "description": what,
+        "headers": _RETRY_AFTER,
+        "content": {PROBLEM: {"schema": schema}},
+    }
+
+
+_RESPONSES = {
+    "423": _described("Locked: another request works on this."),
+    "503": _described("The lock was lost, or its store cannot be reached."),
+}
+"""What OpenAPI says of a handler with a hold, beside its own responses."""
 
 
 def add_locks(app: FastAPI, connecting: Connecting, *, required: bool = True) -> None:
@@ -100,6 +135,7 @@ def add_locks(app: FastAPI, connecting: Connecting, *, required: bool = True) ->
         walk=lambda: walk_routes(app.routes, _flat_routes),
         check=_check_route,
     )
+    _document(app)
 
 
 def get_locks(of: HTTPConnection | FastAPI) -> Locks:
@@ -166,19 +202,26 @@ def hold(
         ConfigurationError: an argument is not valid.
     """
     spec = HoldSpec(template, mode, timeout, reason, options)
+    # As FastAPI converts them for the handler, with the same 422 if that fails.
+    adapters: dict[str, TypeAdapter[Any]] = {
+        parameter.name: TypeAdapter(parameter.kind)
+        for parameter in spec.template.parameters
+        if not parameter.bare
+    }
 
     async def held(
         aiorwlock_request: Request,
         **parts: Any,  # noqa: ANN401 - as the signature below says
     ) -> AsyncIterator[Held]:
         request_locks = request_locks_of(aiorwlock_request.scope)
-        locks = request_locks.app_locks.locks
+        app_locks = request_locks.app_locks
+        values = _converted(adapters, parts)
         try:
-            acquisition = spec.acquisition(locks, parts)
+            holding = app_locks.hold(spec, values, request_locks.gone)
         except PathNamesNoLock as exc:
             raise HTTPException(404) from exc
         try:
-            async with acquisition.unless(request_locks.gone) as grant:
+            async with holding as grant:
                 yield grant
         except Exception as exc:
             # With scope="request" the answer may have begun: it must be cut off.
@@ -187,36 +230,86 @@ def hold(
 
     held.__signature__ = _signature(spec)  # type: ignore[attr-defined]
     _hold_specs[held] = spec
-    return params.Depends(held, scope=scope)
+    return HoldDependency(held, scope=scope)
+
+
+@final
+class HoldDependency(params.Depends):
+    """What ``hold`` returns; a ``Depends``."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to decorate: FastAPI's ``hold`` is a dependency."""
+        raise ConfigurationError(
+            what="FastAPI's hold(…) is a dependency, not a decorator",
+            hint="held: Annotated[Held, hold(…)] as a parameter of the handler, or "
+            "@app.post(…, dependencies=[hold(…)])",
+        )
 
 
 def _signature(spec: HoldSpec) -> Signature:
-    # By the signature FastAPI converts the path's parameters, and answers 422 if they
-    # cannot be converted.
+    # The parameters come as text: if FastAPI converted them here, too, it would report
+    # each that it cannot convert twice (test_a_bad_path_parameter_is_reported_once).
     keyword = Parameter.KEYWORD_ONLY
     request = Parameter("aiorwlock_request", keyword, annotation=Request)
-    unseen = Path(include_in_schema=False)
+    text = Annotated[Any, Path(include_in_schema=False)]
     parts = [
-        Parameter(
-            parameter.name,
-            keyword,
-            annotation=Annotated[Any if parameter.bare else parameter.kind, unseen],
-        )
+        Parameter(parameter.name, keyword, annotation=text)
         for parameter in spec.template.parameters
     ]
     return Signature([request, *parts])
 
 
+def _converted(
+    adapters: Mapping[str, TypeAdapter[Any]], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    converted, details = dict(values), list[Any]()
+    for name, adapter in adapters.items():
+        try:
+            converted[name] = adapter.validate_python(values[name])
+        except ValidationError as exc:
+            found = exc.errors(include_url=False)
+            details += [{**each, "loc": ("path", name)} for each in found]
+    if details:
+        raise RequestValidationError(details)
+    return converted
+
+
+def _document(app: FastAPI) -> None:
+    # Around the application's own function, which the user may have replaced.
+    if getattr(app.openapi, "func", None) is not _openapi:
+        app.openapi = partial(_openapi, app, app.openapi)  # type: ignore[method-assign]
+
+
+def _openapi(app: FastAPI, inner: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    schema = inner()
+    paths = schema.get("paths", {})
+    for route in _flat_routes(app.routes):
+        dependant = getattr(route, "dependant", None)
+        if not isinstance(dependant, Dependant) or not _specs(dependant):
+            continue
+        operations = paths.get(getattr(route, "path_format", ""), {})
+        for method in getattr(route, "methods", None) or ():
+            if method.lower() in operations:
+                responses = operations[method.lower()].setdefault("responses", {})
+                for code, description in _RESPONSES.items():
+                    responses.setdefault(code, description)
+    return schema
+
+
+def _specs(dependant: Dependant) -> list[HoldSpec]:
+    calls = [node.call for node in _dependants(dependant) if node.call is not None]
+    return [_hold_specs[call] for call in calls if call in _hold_specs]
+
+
 def _check_route(at: Route) -> None:
     route, mounted, kinds = at
+    if isinstance(mounted, FastAPI):
+        _document(mounted)
     dependant = getattr(route, "dependant", None)
     if mounted is not None or not isinstance(dependant, Dependant):
         return
-    tree = list(_dependants(dependant))
-    specs: list[HoldSpec] = []
-    for node in tree:
+    for node in _dependants(dependant):
         if node.call is not None and node.call in _hold_specs:
-            specs.append(_hold_specs[node.call])
             continue
         # The type by which the handler, or another dependency, reads the parameter
         # (test_text_that_another_dependency_reads_as_something_else).
@@ -224,7 +317,7 @@ def _check_route(at: Route) -> None:
             if kinds.get(field.alias, ...) is str:
                 kinds[field.alias] = field.field_info.annotation
     original = getattr(route, "original_route", route)
-    for each in specs:
+    for each in _specs(dependant):
         if isinstance(original, routing.APIWebSocketRoute):
             raise ConfigurationError(
                 what=f"{quoted(each)} is for HTTP, not for websockets"
