@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import random
 from time import monotonic
+from types import TracebackType
 from typing import final
 
 import anyio
@@ -40,6 +41,34 @@ MAX_PAUSE = 5.0
 
 HEALTH_TIMEOUT = 2.0
 """Seconds for which a health check waits for the store."""
+
+
+@final
+class Holding:
+    """A lock that is held in an ``async with``, and for how long; made by ``hold``."""
+
+    def __init__(
+        self, acquisition: Acquisition, seen: SeenHolds, lease: float | None
+    ) -> None:
+        self._acquisition = acquisition
+        self._seen = seen
+        self._lease = lease
+        self._resource = ""
+        self._since = 0.0
+
+    async def __aenter__(self) -> Held:
+        held = await self._acquisition.__aenter__()
+        self._resource, self._since = held.resource, monotonic()
+        return held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._seen.add(self._resource, self._lease, monotonic() - self._since)
+        await self._acquisition.__aexit__(exc_type, exc, traceback)
 
 
 @final
@@ -142,7 +171,7 @@ class AppLocks:
         spec: HoldSpec,
         values: Mapping[str, object],
         gone: Callable[[], Awaitable[object]] | None = None,
-    ) -> AbstractAsyncContextManager[Held, None]:
+    ) -> Holding:
         """Return a context manager that holds the lock of ``spec``.
 
         Entering it raises ``AcquireAbandoned`` if ``gone()`` returned meanwhile.
@@ -160,18 +189,7 @@ class AppLocks:
         acquisition = spec.acquisition(self.locks, values)
         if gone is not None:
             acquisition = acquisition.unless(gone)
-        return self._holding(acquisition, spec.lease(self.locks))
-
-    @asynccontextmanager
-    async def _holding(
-        self, acquisition: Acquisition, lease: float | None
-    ) -> AsyncIterator[Held]:
-        async with acquisition as held:
-            since = monotonic()
-            try:
-                yield held
-            finally:
-                self._seen.add(held.resource, lease, monotonic() - since)
+        return Holding(acquisition, self._seen, spec.lease(self.locks))
 
     def answer(
         self, error: LockError, *, level: int = logging.WARNING

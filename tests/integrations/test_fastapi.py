@@ -382,7 +382,7 @@ async def test_a_bad_path_parameter_is_reported_once() -> None:
 async def test_a_decorator_is_told_what_it_is() -> None:
     with pytest.raises(ConfigurationError, match="a dependency, not a decorator"):
 
-        @hold("order:{id}")
+        @hold("order:{id}")  # type: ignore[operator]
         async def get(id: str) -> None: ...  # noqa: A002
 
 
