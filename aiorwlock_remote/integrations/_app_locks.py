@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
 from random import random
 from time import monotonic
-from types import TracebackType
-from typing import final
+from types import FrameType, TracebackType
+from typing import Any, final
 
 import anyio
 
@@ -17,6 +30,7 @@ from aiorwlock_remote._util.background_task import BackgroundTask
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.errors import (
     BackendUnavailable,
+    Closed,
     ConfigurationError,
     LockError,
 )
@@ -33,6 +47,7 @@ from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.recipes.outage import may_pass
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 
 MAX_PAUSE = 5.0
@@ -43,21 +58,73 @@ HEALTH_TIMEOUT = 2.0
 """Seconds for which a health check waits for the store."""
 
 
+class ServerStops(Closed):
+    """A request may wait no longer for a lock, as the server was told to stop."""
+
+    def __str__(self) -> str:
+        return "the server was told to stop"
+
+
+@contextmanager
+def on_stop_signal(function: Callable[[], object]) -> Iterator[None]:
+    """Call ``function`` in this event loop when a signal tells the server to stop.
+
+    ASGI servers tell an application of their end when all requests are done. So in the
+    main thread SIGTERM and SIGINT call ``function`` before the server's own handler.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = current_event_loop()
+    replaced: dict[signal.Signals, tuple[Any, Any]] = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        # Without a handler of the server's, the signal ends the process as it always
+        # did (test_a_signal_that_nobody_handles_ends_the_process).
+        if callable(before):
+            handler = partial(_then, partial(loop.call_soon, function), before)
+            signal.signal(number, handler)
+            replaced[number] = handler, before
+    try:
+        yield
+    finally:
+        for number, (handler, before) in replaced.items():
+            # Others may have put a handler around this one, which stays then, and only
+            # passes the signal on.
+            if signal.getsignal(number) is handler:
+                signal.signal(number, before)
+
+
+def _then(
+    first: Callable[[], object],
+    second: Callable[[int, FrameType | None], object],
+    number: int,
+    frame: FrameType | None,
+) -> None:
+    first()
+    second(number, frame)
+
+
 @final
 class Holding:
     """A lock that is held in an ``async with``, and for how long; made by ``hold``."""
 
     def __init__(
-        self, acquisition: Acquisition, seen: SeenHolds, lease: float | None
+        self, acquisition: Acquisition, app_locks: AppLocks, lease: float | None
     ) -> None:
         self._acquisition = acquisition
-        self._seen = seen
+        self._app_locks = app_locks
         self._lease = lease
         self._resource = ""
         self._since = 0.0
 
     async def __aenter__(self) -> Held:
-        held = await self._acquisition.__aenter__()
+        try:
+            held = await self._acquisition.__aenter__()
+        except AcquireAbandoned:
+            if self._app_locks.stopping:
+                raise ServerStops from None
+            raise
         self._resource, self._since = held.resource, monotonic()
         return held
 
@@ -67,7 +134,8 @@ class Holding:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._seen.add(self._resource, self._lease, monotonic() - self._since)
+        seconds = monotonic() - self._since
+        self._app_locks.seen.add(self._resource, self._lease, seconds)
         await self._acquisition.__aexit__(exc_type, exc, traceback)
 
 
@@ -79,6 +147,8 @@ class AppLocks:
 
     - With ``required``, the application starts only if the store can be reached. Else
       an outage at the start is logged once, and the ``Locks`` is opened later.
+    - After ``stop_waiting`` no request waits for a lock until the next start, and those
+      that hold one are not touched (test_stopping.py).
     - An application that ends, or whose start is cancelled or fails, leaves no
       ``Locks`` open and no attempt to connect running.
     """
@@ -113,7 +183,9 @@ class AppLocks:
         self._not_started = not_started
         self._locks: Locks | None = None
         self._outage: LockError | None = None
-        self._seen = SeenHolds()
+        self.seen: SeenHolds = SeenHolds()
+        self.stopping: bool = False
+        self._waiting: set[anyio.CancelScope] = set()
 
     @property
     def opened(self) -> bool:
@@ -147,7 +219,7 @@ class AppLocks:
         The two halves may run in different tasks, as those of a fixture of
         pytest-asyncio do.
         """
-        self._locks, self._outage = None, None
+        self._locks, self._outage, self.stopping = None, None, False
         try:
             self._locks = await self._connecting.__aenter__()
         except LockError as exc:
@@ -170,16 +242,17 @@ class AppLocks:
         self,
         spec: HoldSpec,
         values: Mapping[str, object],
-        gone: Callable[[], Awaitable[object]] | None = None,
+        gone: Callable[[], Awaitable[object]] = anyio.sleep_forever,
     ) -> Holding:
         """Return a context manager that holds the lock of ``spec``.
 
-        Entering it raises ``AcquireAbandoned`` if ``gone()`` returned meanwhile.
+        Entering it raises ``AcquireAbandoned`` if ``gone()`` returned meanwhile, and
+        ``ServerStops`` after ``stop_waiting``.
 
         Args:
             spec: what is held, and how.
             values: the parameters of the request's path, by name.
-            gone: returns when the client has left, if that can be known.
+            gone: returns when the client has left.
 
         Raises:
             PathNamesNoLock: a parameter cannot be converted to its type.
@@ -187,29 +260,42 @@ class AppLocks:
             BackendUnavailable: the store could not be reached since the start.
         """
         acquisition = spec.acquisition(self.locks, values)
-        if gone is not None:
-            acquisition = acquisition.unless(gone)
-        return Holding(acquisition, self._seen, spec.lease(self.locks))
+        acquisition = acquisition.unless(partial(self._over, gone))
+        return Holding(acquisition, self, spec.lease(self.locks))
+
+    def stop_waiting(self) -> None:
+        """Let every ``hold`` that waits raise ``ServerStops``, now and from now on."""
+        if self.stopping:
+            return
+        self.stopping = True
+        if self._waiting:
+            log_event(log, "stopping", logging.INFO, waiting=len(self._waiting))
+        for scope in self._waiting:
+            scope.cancel()
 
     def answer(
         self, error: LockError, *, level: int = logging.WARNING
     ) -> ErrorResponse | None:
         """Return the response to an error, as the function ``answer`` does.
 
-        An outage that was logged at the start is not logged with each request.
+        An outage that was logged at the start, and the stop of the server, are not
+        logged with each request.
         """
-        if self._locks is None:
+        if self._locks is None or isinstance(error, ServerStops):
             level = logging.DEBUG
-        else:
-            self._seen.default_lease = default_lease(self._locks)
-        return answer(error, self._seen, level=level)
+        if self._locks is not None:
+            self.seen.default_lease = default_lease(self._locks)
+        return answer(error, self.seen, level=level)
 
     async def check(self) -> None:
         """Ask the store for one record, and change nothing.
 
         Raises:
+            ServerStops: the server was told to stop.
             LockError: no reply within ``HEALTH_TIMEOUT``, or the reply is an error.
         """
+        if self.stopping:
+            raise ServerStops
         with anyio.move_on_after(HEALTH_TIMEOUT) as scope:
             await self.locks.mutex("health", "check").locked()
         if scope.cancelled_caught:
@@ -217,6 +303,16 @@ class AppLocks:
                 what=f"the store did not answer in {HEALTH_TIMEOUT:g} s",
                 nothing_done=True,
             )
+
+    async def _over(self, gone: Callable[[], Awaitable[object]]) -> None:
+        if self.stopping:
+            return
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                await gone()
+            finally:
+                self._waiting.discard(scope)
 
     async def _connect_later(self) -> None:
         attempt = 0

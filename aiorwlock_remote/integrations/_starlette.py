@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
-from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
+from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
 from aiorwlock_remote.integrations._asgi import (
     KEY,
     LocksMiddleware,
@@ -83,12 +83,14 @@ def install(
             if isinstance(route[1], Starlette):
                 _add_handlers(route[1])
             check(route)
-        async with app_locks.running(), inner(served) as state:
-            # After the user's lifespan, which may have opened a mounted application's
-            # locks (test_locks_of_a_mounted_application_that_its_parent_opens).
-            for route in walk():
-                _check_mounted(route)
-            yield state or {}
+        with on_stop_signal(app_locks.stop_waiting):
+            async with app_locks.running(), inner(served) as state:
+                # After the user's lifespan, which may have opened a mounted
+                # application's locks
+                # (test_locks_of_a_mounted_application_that_its_parent_opens).
+                for route in walk():
+                    _check_mounted(route)
+                yield state or {}
 
     app.router.lifespan_context = lifespan
     inside = app.build_middleware_stack
@@ -111,6 +113,19 @@ def locks_of(of: HTTPConnection | Starlette) -> Locks:
     if isinstance(of, Starlette):
         return app_locks_of(of).locks
     return request_locks_of(of.scope).app_locks.locks
+
+
+def stop_waiting(app: Starlette) -> None:
+    """Let every request that waits for a ``hold`` be answered by 503, now and later.
+
+    SIGTERM and SIGINT do that; call this function in the event loop of the application
+    if another event tells your server to stop. Requests that hold a lock go on. The
+    next start of the application ends it.
+
+    Raises:
+        ConfigurationError: ``add_locks`` was not called.
+    """
+    app_locks_of(app).stop_waiting()
 
 
 async def health(request: Request) -> Response:

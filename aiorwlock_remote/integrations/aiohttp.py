@@ -58,6 +58,7 @@ __all__ = [
     "get_locks",
     "health",
     "hold",
+    "stop_waiting",
 ]
 
 _APP_LOCKS = web.AppKey("APP_LOCKS", AppLocks)
@@ -112,6 +113,7 @@ def add_locks(
             yield
 
     app[_APP_LOCKS] = app_locks
+    app.on_shutdown.insert(0, _stop_waiting)
     # First, so that the user's own contexts have locks
     # (test_around_the_users_own_context).
     app.cleanup_ctx.insert(0, opened)
@@ -128,6 +130,22 @@ def get_locks(of: web.Request | web.Application) -> Locks:
             started.
     """
     return _app_locks_of(of).locks
+
+
+def stop_waiting(app: web.Application) -> None:
+    """Let every request that waits for a ``hold`` be answered by 503, now and later.
+
+    aiohttp's own server calls this function when it stops. Requests that hold a lock go
+    on. The next start of the application ends it.
+
+    Raises:
+        ConfigurationError: ``add_locks`` was not called.
+    """
+    _app_locks_of(app).stop_waiting()
+
+
+async def _stop_waiting(app: web.Application) -> None:
+    stop_waiting(app)
 
 
 async def health(request: web.Request) -> web.Response:

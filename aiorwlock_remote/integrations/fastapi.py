@@ -53,6 +53,7 @@ from aiorwlock_remote.integrations._starlette import (
     health,
     install,
     locks_of,
+    stop_waiting,
     walk_routes,
 )
 from aiorwlock_remote.locks.client import Locks
@@ -69,6 +70,7 @@ __all__ = [
     "get_locks",
     "health",
     "hold",
+    "stop_waiting",
 ]
 
 _hold_specs: WeakKeyDictionary[Callable[..., Any], HoldSpec] = WeakKeyDictionary()
