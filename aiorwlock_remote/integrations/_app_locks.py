@@ -251,11 +251,11 @@ class AppLocks:
 
         Args:
             spec: what is held, and how.
-            values: the parameters of the request's path, by name.
+            values: the parameters of the request, by name.
             gone: returns when the client has left.
 
         Raises:
-            PathNamesNoLock: a parameter cannot be converted to its type.
+            NamesNoLock: a parameter cannot be converted to its type.
             ConfigurationError: the options contradict those of the ``Locks``.
             BackendUnavailable: the store could not be reached since the start.
         """

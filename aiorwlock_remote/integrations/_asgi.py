@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from aiorwlock_remote.errors import LockError
 from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
@@ -69,12 +70,14 @@ class RequestLocks:
         self._uninvited = False
         self._error: Exception | None = None
         self._cut_off = False
+        self._tasks: TaskGroup | None = None
 
     async def serve(self, app: ASGIApp, scope: Scope) -> None:
         """Call ``app`` for this HTTP request, and raise the error that it raises."""
         self._uninvited = any(name == b"expect" for name, _ in scope["headers"])
         error: Exception | None = None
-        async with anyio.create_task_group() as self._tasks:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             try:
                 await app(scope, self.receive, self.send)
             except Exception as exc:  # noqa: BLE001 - raised below
@@ -82,7 +85,7 @@ class RequestLocks:
             # The application has ended. A call that reads ahead would wait for the
             # client's next message, and the response with it.
             if self._under_way is not None:
-                self._tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
         # Outside of the task group, which would wrap the error in a group: handlers of
         # its type would not be called.
         if error is not None:
@@ -110,14 +113,17 @@ class RequestLocks:
     async def gone(self) -> None:
         """Wait until the client has disconnected.
 
-        Wait for ever if that cannot be known: ``receive`` failed, or too much of the
-        body would have to be kept.
+        Wait for ever if that cannot be known: ``receive`` failed, too much of the body
+        would have to be kept, or this is a websocket.
         """
+        if self._tasks is None:
+            await anyio.sleep_forever()
         while not self._left:
             if self._under_way is None:
                 if self._uninvited or self._failed or self._kept() >= MAX_READ_AHEAD:
                     await anyio.sleep_forever()
                 self._under_way = anyio.Event()
+                assert self._tasks is not None
                 self._tasks.start_soon(self._keep_next, self._under_way)
             await self._under_way.wait()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import re
 import string
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from statistics import median
@@ -42,6 +43,12 @@ PROBLEM = "application/problem+json"
 DEFAULT_TIMEOUT = 5.0
 """Seconds that a request waits for its lock by default."""
 
+MAX_TEXT = 200
+"""Characters that a text from a query or a body may have to be part of a name."""
+
+MAX_INTEGER = 10**100
+"""Integers in a JSON body must be nearer to 0 to be part of a name."""
+
 KEPT = 31
 """How many holds of a resource type the median is taken of."""
 
@@ -64,25 +71,37 @@ PARAMETER_TYPES: dict[str, ParameterType] = {
 
 
 @dataclass(frozen=True, slots=True)
-class PathParameter:
-    """A parameter in a lock name, written ``{name}`` or ``{name:int}``.
+class TemplateParameter:
+    """A parameter in a lock name, written ``{name}``, ``{name:int}`` or
+    ``{query.name:int}``.
 
-    ``kind``: the type to which its text in the path is converted; ``bare``: True if it
-    is written without a type.
+    ``kind``: the type to which its text is converted; ``bare``: True if it is written
+    without a type; ``source``: the part of the request that has its text: ``"path"``,
+    ``"query"`` or ``"body"``; ``key``: its name there.
     """
 
     name: str
     kind: ParameterType
     bare: bool
 
+    @property
+    def source(self) -> str:
+        return self.name.partition(".")[0] if "." in self.name else "path"
+
+    @property
+    def key(self) -> str:
+        return self.name.rpartition(".")[2]
+
 
 class LockNameTemplate:
-    """The name of a lock with parameters of a path in it: ``"invoice:{id:int}"``.
+    """The name of a lock with parameters of a request in it: ``"invoice:{id:int}"``.
 
     The resource type is before the first colon. ``{id:int}`` and ``{id:uuid}`` give all
     spellings of a number (7, 007) or a UUID one lock; ``{id:str}`` and ``{id}`` take
     the text as it is in the path. A value that contains the text between two parameters
-    is percent-encoded, so that no two paths share a lock.
+    is percent-encoded, so that no two paths share a lock. ``{query.id:int}`` is a
+    parameter of the query, and ``{body.id:int}`` a member of a JSON body; texts there
+    are printable and at most ``MAX_TEXT`` characters long.
 
     Raises:
         ConfigurationError: the text has no type or no id, or a parameter in braces is
@@ -138,34 +157,47 @@ def _percent_encoded(found: re.Match[str]) -> str:
 
 def _parts(
     rest: str, text: str
-) -> tuple[list[str | PathParameter], tuple[PathParameter, ...]]:
-    parts: list[str | PathParameter] = []
+) -> tuple[list[str | TemplateParameter], tuple[TemplateParameter, ...]]:
+    parts: list[str | TemplateParameter] = []
     try:
         for literal, name, kind, conversion in string.Formatter().parse(rest):
             if literal:
                 parts.append(literal)
             if name is None:
                 continue
-            if not name.isidentifier() or conversion or kind not in PARAMETER_TYPES:
+            if conversion or kind not in PARAMETER_TYPES or not _is_name(name, kind):
                 raise ValueError  # noqa: TRY301 - one message for all of them
-            if parts and isinstance(parts[-1], PathParameter):
+            if parts and isinstance(parts[-1], TemplateParameter):
                 raise ValueError  # noqa: TRY301 - where does one end?
-            parts.append(PathParameter(name, PARAMETER_TYPES[kind], bare=not kind))
+            parts.append(TemplateParameter(name, PARAMETER_TYPES[kind], bare=not kind))
     except ValueError:
         raise ConfigurationError(
             what=f"{quoted(text)} is not a valid template",
-            hint="write {name}, {name:int} or {name:uuid}, with text between them",
+            hint="write {name}, {name:int}, {query.name:int} or {body.name:uuid}, with "
+            "text between them",
         ) from None
-    parameters = tuple(part for part in parts if isinstance(part, PathParameter))
+    parameters = tuple(part for part in parts if isinstance(part, TemplateParameter))
     if len({parameter.name for parameter in parameters}) != len(parameters):
         raise ConfigurationError(what=f"{quoted(text)} has a parameter twice")
     return parts, parameters
 
 
+def _is_name(name: str, kind: str | None) -> bool:
+    source, dot, key = name.rpartition(".")
+    if not dot:
+        return name.isidentifier()
+    # A client chooses the spelling of a query or a body, so it is never left open
+    # whether 007 equals 7.
+    return source in ("query", "body") and key.isidentifier() and bool(kind)
+
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 
 
-def _read(parameter: PathParameter, value: object) -> ResourceId:
+def _read(parameter: TemplateParameter, value: object) -> ResourceId:
+    # Names are shown in logs and tables, and stored for each request that waits.
+    if parameter.source != "path" and not _is_short(value):
+        raise ValueError(parameter.name)
     # True is an int, but its text in a path would be neither "1" nor "true".
     if isinstance(value, parameter.kind) and not isinstance(value, bool):
         return value
@@ -183,8 +215,21 @@ def _read(parameter: PathParameter, value: object) -> ResourceId:
     return read
 
 
-class PathNamesNoLock(Exception):
-    """A text in the request's path cannot be converted to its type: answer 404."""
+def _is_short(value: object) -> bool:
+    if isinstance(value, str):
+        return 0 < len(value) <= MAX_TEXT and value.isprintable()
+    return isinstance(value, int) and abs(value) < MAX_INTEGER
+
+
+class NamesNoLock(Exception):
+    """A text in the request cannot be converted to its type, or is missing.
+
+    ``status``: of the answer: 404 if all parameters are in the path, else 422.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class HoldSpec:
@@ -215,16 +260,70 @@ class HoldSpec:
         """Return an attempt to get the lock; ``values``: the path's parameters by name.
 
         Raises:
-            PathNamesNoLock: a parameter cannot be converted to its type.
+            NamesNoLock: a parameter cannot be converted to its type.
             ConfigurationError: the options contradict those of ``locks``.
         """
         try:
             made = self.template.resource_id(values)
         except ValueError as exc:
-            raise PathNamesNoLock from exc
+            raise self.names_no_lock() from exc
         pair = locks.rwlock(self.template.resource_type, made, **self._options)
         lock = pair.writer if self.mode == "write" else pair.reader
         return lock.acquire(self._timeout, reason=self._reason)
+
+    def names_no_lock(self) -> NamesNoLock:
+        """Return the error of a request that names no lock."""
+        in_path = all(each.source == "path" for each in self.template.parameters)
+        return NamesNoLock(404 if in_path else 422)
+
+    def uses(self, source: str) -> bool:
+        """Return True if a parameter comes from the ``"query"`` or the ``"body"``."""
+        return any(each.source == source for each in self.template.parameters)
+
+    def values(
+        self,
+        path: Mapping[str, object],
+        query: Callable[[str], Sequence[str]],
+        body: str | bytes | None,
+    ) -> dict[str, object]:
+        """Return the values of all parameters of a request, by name.
+
+        Args:
+            path: the parameters of the path.
+            query: returns all values that the query has for a name.
+            body: JSON; None: the request has none, or it is not needed.
+
+        Raises:
+            NamesNoLock: the query lacks a parameter, or has it twice; or the body is
+                not a JSON object with a text or an integer of the name.
+        """
+        values = dict(path)
+        for parameter in self.template.parameters:
+            if parameter.source == "query":
+                found = query(parameter.key)
+                # Of two values, the handler may read the other one
+                # (test_a_query_that_names_two_locks).
+                if len(found) != 1:
+                    raise self.names_no_lock()
+                values[parameter.name] = found[0]
+        if self.uses("body"):
+            values |= self._in_body(body)
+        return values
+
+    def _in_body(self, body: str | bytes | None) -> dict[str, object]:
+        try:
+            # Of a name that occurs twice, handlers read the last value, as this does.
+            members = json.loads(body or b"")
+        except (ValueError, RecursionError) as exc:
+            raise self.names_no_lock() from exc
+        values: dict[str, object] = {}
+        for parameter in self.template.parameters:
+            if parameter.source == "body":
+                found = members.get(parameter.key) if type(members) is dict else None
+                if type(found) not in (str, int):
+                    raise self.names_no_lock()
+                values[parameter.name] = found
+        return values
 
     def lease(self, locks: Locks) -> float | None:
         """Return the lease with which ``locks`` holds the lock."""
@@ -238,6 +337,8 @@ class HoldSpec:
         """
         template = self.template
         for parameter in template.parameters:
+            if parameter.source != "path":
+                continue
             if parameter.name not in kinds:
                 raise ConfigurationError(
                     what=f"{template.text!r} needs {{{parameter.name}}}, "

@@ -10,10 +10,11 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import FloatConvertor, PathConvertor, StringConvertor
+from starlette.exceptions import HTTPException, WebSocketException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Host, Mount, compile_path
-from starlette.status import WS_1013_TRY_AGAIN_LATER
+from starlette.status import WS_1008_POLICY_VIOLATION, WS_1013_TRY_AGAIN_LATER
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -25,7 +26,13 @@ from aiorwlock_remote.integrations._asgi import (
     LocksMiddleware,
     request_locks_of,
 )
-from aiorwlock_remote.integrations._http import PROBLEM, ErrorResponse, log
+from aiorwlock_remote.integrations._http import (
+    PROBLEM,
+    ErrorResponse,
+    HoldSpec,
+    NamesNoLock,
+    log,
+)
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
 from aiorwlock_remote.logs import log_event
@@ -144,6 +151,27 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+async def values_of(
+    spec: HoldSpec, connection: HTTPConnection, path: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return the values of the parameters of a hold, given those of the path.
+
+    Raises:
+        NamesNoLock: the query or the body lacks a parameter, or has two of one name.
+    """
+    body: bytes | None = None
+    if spec.uses("body") and isinstance(connection, Request):
+        body = await connection.body()
+    return spec.values(path, connection.query_params.getlist, body)
+
+
+def names_no_lock(connection: HTTPConnection, error: NamesNoLock) -> Exception:
+    """Return the error by which either framework answers that."""
+    if isinstance(connection, WebSocket):
+        return WebSocketException(WS_1008_POLICY_VIOLATION)
+    return HTTPException(error.status)
+
+
 def problem(response: ErrorResponse) -> Response:
     """Return the response of either framework."""
     return JSONResponse(
@@ -177,9 +205,11 @@ async def _lock_error(connection: HTTPConnection, error: LockError) -> Response 
     if response is None:
         request_locks.fail(error)
         raise error
-    if isinstance(connection, WebSocket) and request_locks.begun:
-        # An accepted websocket has no status: its close code says that the lock was
-        # lost (test_a_websocket_whose_lock_is_lost).
+    # An accepted websocket has no status, and neither has one that is refused by an old
+    # server: its close code says that the lock was lost or busy
+    # (test_a_websocket_whose_lock_is_lost).
+    answers = "websocket.http.response" in connection.scope.get("extensions", ())
+    if isinstance(connection, WebSocket) and (request_locks.begun or not answers):
         with suppress(RuntimeError, WebSocketDisconnect):  # it is closed already
             await connection.close(WS_1013_TRY_AGAIN_LATER)
         return None

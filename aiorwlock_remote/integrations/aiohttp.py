@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
@@ -42,7 +42,7 @@ from aiorwlock_remote.integrations._http import (
     PROBLEM,
     ErrorResponse,
     HoldSpec,
-    PathNamesNoLock,
+    NamesNoLock,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
@@ -230,9 +230,13 @@ def hold(
         ) -> web.StreamResponse:
             request = _request((*given, *named.values()))
             try:
-                holding = _app_locks_of(request).hold(spec, request.match_info)
-            except PathNamesNoLock as exc:
-                raise web.HTTPNotFound from exc
+                body = await request.read() if spec.uses("body") else None
+                values = spec.values(request.match_info, partial(_query, request), body)
+                holding = _app_locks_of(request).hold(spec, values)
+            except NamesNoLock as exc:
+                if exc.status == web.HTTPNotFound.status_code:
+                    raise web.HTTPNotFound from exc
+                raise web.HTTPUnprocessableEntity from exc
             async with holding as grant:
                 outer = request.get(_HELD)
                 request[_HELD] = grant
@@ -250,6 +254,10 @@ def hold(
         return cast("H", held)
 
     return around
+
+
+def _query(request: web.Request, name: str) -> list[str]:
+    return request.query.getall(name, [])
 
 
 def _request(given: tuple[object, ...]) -> web.Request:

@@ -25,19 +25,21 @@ from weakref import WeakKeyDictionary
 from fastapi import (
     Depends,
     FastAPI,
-    HTTPException,
     Path,
     Request,
+    WebSocket,
     params,
     routing,
 )
 from fastapi.dependencies.models import Dependant
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import (
+    RequestValidationError,
+    WebSocketRequestValidationError,
+)
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 
-from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
@@ -46,14 +48,16 @@ from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
     HoldSpec,
-    PathNamesNoLock,
+    NamesNoLock,
 )
 from aiorwlock_remote.integrations._starlette import (
     Route,
     health,
     install,
     locks_of,
+    names_no_lock,
     stop_waiting,
+    values_of,
     walk_routes,
 )
 from aiorwlock_remote.locks.client import Locks
@@ -208,20 +212,21 @@ def hold(
     adapters: dict[str, TypeAdapter[Any]] = {
         parameter.name: TypeAdapter(parameter.kind)
         for parameter in spec.template.parameters
-        if not parameter.bare
+        if parameter.source == "path" and not parameter.bare
     }
 
     async def held(
-        aiorwlock_request: Request,
+        aiorwlock_request: HTTPConnection,
         **parts: Any,  # noqa: ANN401 - as the signature below says
     ) -> AsyncIterator[Held]:
         request_locks = request_locks_of(aiorwlock_request.scope)
         app_locks = request_locks.app_locks
-        values = _converted(adapters, parts)
+        path = _converted(adapters, parts, aiorwlock_request)
         try:
+            values = await values_of(spec, aiorwlock_request, path)
             holding = app_locks.hold(spec, values, request_locks.gone)
-        except PathNamesNoLock as exc:
-            raise HTTPException(404) from exc
+        except NamesNoLock as exc:
+            raise names_no_lock(aiorwlock_request, exc) from exc
         try:
             async with holding as grant:
                 yield grant
@@ -252,17 +257,20 @@ def _signature(spec: HoldSpec) -> Signature:
     # The parameters come as text: if FastAPI converted them here, too, it would report
     # each that it cannot convert twice (test_a_bad_path_parameter_is_reported_once).
     keyword = Parameter.KEYWORD_ONLY
-    request = Parameter("aiorwlock_request", keyword, annotation=Request)
+    request = Parameter("aiorwlock_request", keyword, annotation=HTTPConnection)
     text = Annotated[Any, Path(include_in_schema=False)]
     parts = [
         Parameter(parameter.name, keyword, annotation=text)
         for parameter in spec.template.parameters
+        if parameter.source == "path"
     ]
     return Signature([request, *parts])
 
 
 def _converted(
-    adapters: Mapping[str, TypeAdapter[Any]], values: Mapping[str, Any]
+    adapters: Mapping[str, TypeAdapter[Any]],
+    values: Mapping[str, Any],
+    connection: HTTPConnection,
 ) -> dict[str, Any]:
     converted, details = dict(values), list[Any]()
     for name, adapter in adapters.items():
@@ -271,6 +279,8 @@ def _converted(
         except ValidationError as exc:
             found = exc.errors(include_url=False)
             details += [{**each, "loc": ("path", name)} for each in found]
+    if details and isinstance(connection, WebSocket):
+        raise WebSocketRequestValidationError(details)
     if details:
         raise RequestValidationError(details)
     return converted
@@ -318,12 +328,7 @@ def _check_route(at: Route) -> None:
         for field in node.path_params:
             if kinds.get(field.alias, ...) is str:
                 kinds[field.alias] = field.field_info.annotation
-    original = getattr(route, "original_route", route)
     for each in _specs(dependant):
-        if isinstance(original, routing.APIWebSocketRoute):
-            raise ConfigurationError(
-                what=f"{quoted(each)} is for HTTP, not for websockets"
-            )
         each.check(route.path, kinds)
 
 

@@ -205,13 +205,36 @@ async def test_locks_come_before_the_start() -> None:
         add_locks(app, connect("memory://"))
 
 
-async def test_websockets_are_refused() -> None:
+async def test_a_websocket_holds_too() -> None:
     app = with_locks()
 
     @app.websocket("/orders/{id}")
-    async def talk(ws: WebSocket, id: int, held: Numbered) -> None: ...  # noqa: A002
+    async def talk(ws: WebSocket, id: int, held: Numbered) -> None:  # noqa: A002
+        await ws.accept()
+        await ws.send_text(f"{held.resource} is {id}")
+        await ws.close()
 
-    assert "websockets" in await refused(app)
+    @app.websocket("/texts/{id}")
+    async def misread(ws: WebSocket, id: int, held: Bare) -> None: ...  # noqa: A002
+
+    assert "7 and 007 may be two locks" in await refused(app)
+    app.router.routes.pop()
+
+    async def call(path: str) -> list[object]:
+        line = Line({"type": "websocket.connect"})
+        scope = scope_of(path, type="websocket", subprotocols=[])
+        extensions: dict[str, object] = {"websocket.http.response": {}}
+        await line.calls(app, {**scope, "extensions": extensions})
+        return [
+            message.get("text", message.get("status", message.get("code")))
+            for message in line.answer
+        ]
+
+    async with started(app):
+        assert await call("/orders/007") == [None, "order/7 is 7", 1000]
+        async with get_locks(app).mutex("order", 7):
+            assert await asyncio.create_task(call("/orders/7")) == [423, None]
+        assert await call("/orders/x") == [1008]
 
 
 async def test_a_websocket_gets_the_locks_themselves() -> None:

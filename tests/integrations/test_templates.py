@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +27,12 @@ from aiorwlock_remote import (
     UpgradeConflict,
 )
 from aiorwlock_remote.integrations import aiohttp, fastapi
-from aiorwlock_remote.integrations._http import LockNameTemplate, SeenHolds, answer
+from aiorwlock_remote.integrations._http import (
+    HoldSpec,
+    LockNameTemplate,
+    SeenHolds,
+    answer,
+)
 
 TEXT = "6F9619FF-8B86-D011-B42D-00CF4FC964FF"
 HOLDS: list[Callable[..., object]] = [fastapi.hold, aiohttp.hold]
@@ -200,3 +207,31 @@ def test_who_holds_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     )
     assert unavailable.levelname == "WARNING"
     assert unavailable.getMessage() == "unavailable error=down retry_after=5"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("a:{query.id}", "a:{body.id}", "a:{path.id:int}", "a:{header.id:int}"),
+        *("a:{query.:int}", "a:{query.a.b:int}", "a:{query.a-b:int}", "a:{.id:int}"),
+        *("a:{query.id:float}", "a:{query.a:int}{body.a:int}"),
+    ],
+)
+def test_bad_templates_of_a_query_or_a_body(template: str) -> None:
+    with pytest.raises(ConfigurationError):
+        LockNameTemplate(template)
+
+
+def test_no_two_requests_share_a_lock_by_their_separators() -> None:
+    spec = HoldSpec("a:{query.x:str}/{body.x:str}", "write", 1, "", {})
+    made = {
+        spec.template.resource_id(
+            spec.values({}, partial(_list_of, x), json.dumps({"x": y}))
+        )
+        for x, y in [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "b%2Fc")]
+    }
+    assert len(made) == 4
+
+
+def _list_of(value: str, _: str) -> list[str]:
+    return [value]
