@@ -325,6 +325,11 @@ class HoldSpec:
                 values[parameter.name] = found
         return values
 
+    @property
+    def own_lease(self) -> float | None:
+        """The lease among the options of the hold, or None."""
+        return self._options.get("lease")
+
     def lease(self, locks: Locks) -> float | None:
         """Return the lease with which ``locks`` holds the lock."""
         return self._options.get("lease", default_lease(locks))
