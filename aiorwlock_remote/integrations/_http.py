@@ -40,6 +40,9 @@ ParameterType = type[str] | type[int] | type[UUID]
 
 PROBLEM = "application/problem+json"
 
+CLIENT_CLOSED_REQUEST = 499
+"""The status in the server's log for a client that left; no client receives it."""
+
 DEFAULT_TIMEOUT = 5.0
 """Seconds that a request waits for its lock by default."""
 

@@ -27,6 +27,7 @@ from aiorwlock_remote.integrations._asgi import (
     request_locks_of,
 )
 from aiorwlock_remote.integrations._http import (
+    CLIENT_CLOSED_REQUEST,
     PROBLEM,
     ErrorResponse,
     HoldSpec,
@@ -39,9 +40,6 @@ from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
 
 MOUNTED = "call add_locks for the outermost application: mounted ones share its locks"
-
-CLIENT_CLOSED_REQUEST = 499
-"""The status in the server's log for a client that left; no client receives it."""
 
 Route = tuple[Any, ASGIApp | None, dict[str, Any]]
 """A route, the application that is mounted there, and the parameters of the whole path
