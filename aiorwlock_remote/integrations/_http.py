@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from statistics import median
-from typing import get_args
+from typing import cast, get_args
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
@@ -316,13 +316,16 @@ class HoldSpec:
     def _in_body(self, body: str | bytes | None) -> dict[str, object]:
         try:
             # Of a name that occurs twice, handlers read the last value, as this does.
-            members = json.loads(body or b"")
+            parsed: object = json.loads(body or b"")
         except (ValueError, RecursionError) as exc:
             raise self.names_no_lock() from exc
+        if not isinstance(parsed, dict):
+            raise self.names_no_lock()
+        members = cast("dict[str, object]", parsed)
         values: dict[str, object] = {}
         for parameter in self.template.parameters:
             if parameter.source == "body":
-                found = members.get(parameter.key) if type(members) is dict else None
+                found = members.get(parameter.key)
                 if type(found) not in (str, int):
                     raise self.names_no_lock()
                 values[parameter.name] = found

@@ -269,14 +269,12 @@ class _LocksPlugin(InitPluginProtocol):
                 what="the application already has locks", hint="one add_locks(…)"
             )
         app_config.state[KEY] = app_locks
-        app_config.lifespan.insert(0, lifespan)
-        app_config.middleware.insert(0, cast("Any", middleware))
+        config = cast("Any", app_config)  # whose lists are of partly unknown types
+        config.lifespan.insert(0, lifespan)
+        config.middleware.insert(0, middleware)
         # Handlers of the user's stay.
-        app_config.exception_handlers = {
-            LockError: _lock_error,
-            AcquireAbandoned: _client_left,
-            **app_config.exception_handlers,
-        }
+        for error, handler in _HANDLERS.items():
+            config.exception_handlers.setdefault(error, handler)
         return app_config
 
 
@@ -298,6 +296,12 @@ def _client_left(request: AnyRequest, error: AcquireAbandoned) -> Response[Any]:
     del error
     log_event(log, "client_disconnected", logging.DEBUG, path=request.url.path)
     return Response(None, status_code=CLIENT_CLOSED_REQUEST)
+
+
+_HANDLERS: dict[type[Exception], Callable[..., Response[Any]]] = {
+    LockError: _lock_error,
+    AcquireAbandoned: _client_left,
+}
 
 
 def _problem(response: ErrorResponse) -> Response[Any]:

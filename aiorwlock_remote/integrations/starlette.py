@@ -197,10 +197,10 @@ def hold(
     return around
 
 
-def _connection(given: tuple[object, ...]) -> HTTPConnection:
+def _connection(given: tuple[Any, ...]) -> HTTPConnection:
     for each in given:
         if isinstance(each, HTTPConnection):
-            return each
+            return cast("HTTPConnection", each)
     raise ConfigurationError(
         what="an endpoint with a hold was called without a request"
     )

@@ -319,7 +319,8 @@ def _values(
                 "does not have it"
             )
     body = request.body if spec.uses("body") else None
-    return spec.values(named, request.GET.getlist, body)
+    query = cast("Any", request.GET)
+    return spec.values(named, query.getlist, body)
 
 
 def _names_no_lock(error: NamesNoLock) -> HttpResponseBase:
