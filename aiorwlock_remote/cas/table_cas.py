@@ -418,7 +418,7 @@ class TableCas:
             values["wakes"] = wakes
             # A notification must not have the record if there are tickets in it.
             values["secret"] = any(entry.ticket for entry in record.queue)
-            pushed = newly_pushed(record, wakes)
+            pushed = newly_pushed(record, wakes) if wakes else None
             if pushed is not None:
                 values["p_since"], values["p_expires"] = pushed.since, pushed.expires
                 values["p_record"] = seal(text, pushed.ticket, version)

@@ -505,8 +505,12 @@ class WaitQueueRegistry:
 
     def close(self) -> None:
         """Stop sending requests. ``LockAcquirer.close`` wakes the waiting tasks."""
-        self._closed = True
+        self.sever()
         self._timer.stop()
+
+    def sever(self) -> None:
+        """Stop sending requests, without a call of the event loop."""
+        self._closed = True
 
     def _sweep(self) -> None:
         if len(self._queues) >= self._sweep_at:
