@@ -135,10 +135,10 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys(
         (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
     ),
-    HintedMariadb: (0, 2),
-    CutMariadb: (1, 2),
-    HintedCassandra: (0, 4),
-    CutCassandra: (3, 4),
+    HintedMariadb: (0, 4),
+    CutMariadb: (1, 4),
+    HintedCassandra: (0, 8),
+    CutCassandra: (5, 8),
     HintedOracle: (3, 8),
     CutOracle: (4, 8),
 }
