@@ -223,10 +223,12 @@ class LockedCommand:
         if mark is not None:
             await self._record(mark, held, failed=child.code != 0)
         await self._release(held)
-        if self._is_lost(held):
-            return exit_codes.LOST
         assert child.code is not None
-        return child.code if child.code >= 0 else exit_codes.SIGNAL - child.code
+        code = child.code if child.code >= 0 else exit_codes.SIGNAL - child.code
+        if self._is_lost(held):
+            print_message(self._loss_message(held, code))
+            return exit_codes.LOST
+        return code
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -277,8 +279,11 @@ class LockedCommand:
             most = f"{self.lease:g} s at most"
             print_message(f"not released: {exc}; the lock is free in {most}")
             return
-        if self._is_lost(held) and not self._loss_printed:
-            print_message(f"{_loss(held)}, before the command had ended")
+
+    def _loss_message(self, held: Held, code: int) -> str:
+        if self._loss_printed:
+            return f"the command ended with exit code {code}"
+        return f"{_loss(held)}, before the command had ended, with exit code {code}"
 
     def _is_lost(self, held: Held) -> bool:
         # The command can adopt the exported ticket and release the lock. That is
