@@ -28,7 +28,7 @@ from aiorwlock_remote.core.mode_queue import (
     Waiter,
 )
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime, proof_of
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.value import replace
 from tests.core.mode_queues import Sim, Visit
@@ -38,7 +38,7 @@ VISITS = st.lists(
     st.builds(
         Visit,
         st.sampled_from(["ann", "bob", "cid"]),
-        st.sampled_from(Mode),
+        st.sampled_from(LOCK_MODES),
         st.integers(0, 500),
         st.integers(0, 50) | st.just(400),
         st.none() | st.integers(0, 1_000),
