@@ -265,5 +265,5 @@ class SemaphoreCases(Cases):
                 group.start_soon(visit, lock, patience)
                 for _ in range(chance.randrange(4)):
                     await checkpoint()
-        assert most == LIMIT
+        assert 0 < most <= LIMIT
         await self.actors.nothing_left(api(self.locks))
