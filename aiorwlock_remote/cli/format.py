@@ -32,10 +32,12 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
               "type" and "id"
   locked      true if it is held now
   fence       the last fencing number handed out; 0 if none is remembered
-  holders     list of: holder (12 hex digits), mode ("read", "write"), fence
-              (null: foreign), since, age, expires_in (null: never; negative:
-              ran out, unnoticed so far), host, pid, task, reason, foreign
-              (true: taken by a program that does not use this library)
+  limit       of a semaphore only: how many permits it has; null if free
+  holders     list of: holder (12 hex digits), mode ("read", "write",
+              "permit"), fence (null: foreign), since, age, expires_in
+              (null: never; negative: ran out, unnoticed so far), host, pid,
+              task, reason, foreign (true: taken by a program that does not
+              use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
   created_at, updated_at      null if unknown
@@ -60,6 +62,7 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
         "type": seen.resource_type,
         "id": seen.resource_id,
         **_fields(seen, "locked", "fence"),
+        **({"limit": seen.limit} if seen.semaphore else {}),
         "holders": [holder_json(holder) for holder in seen.holders],
         "queue": [
             _fields(queued, "mode", "waiting", "age", "host", "pid", "reason")
@@ -125,7 +128,7 @@ def waiting(queue: Iterable[Queued]) -> str:
     for queued in queue:
         count[queued.mode] += queued.waiting
     return ", ".join(
-        f"{count[mode]} {mode}" for mode in ("write", "read") if count[mode]
+        f"{count[mode]} {mode}" for mode in ("write", "read", "permit") if count[mode]
     )
 
 
@@ -135,13 +138,24 @@ RESOURCE_HEAD = (
 HOLDER_COLUMN = RESOURCE_HEAD.index("HOLDER")
 
 
+def permits(seen: LockInfo) -> str:
+    """Return how many permits of a semaphore are held: ``3 of 5``; "" for a lock."""
+    return f"{seen.permits_held} of {seen.limit}" if seen.limit is not None else ""
+
+
+def _mode(seen: LockInfo, holder: Holder | None) -> str:
+    mode = "free" if holder is None else holder.mode
+    counted = permits(seen)
+    return f"{mode} ({counted})" if counted else mode
+
+
 def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
     """Return a table row for each holder, or one row if the resource has no holder."""
     queue = waiting(seen.queue)
     return [
         (
             seen.target.label,
-            holder.mode,
+            _mode(seen, holder),
             holder.holder,
             fence_of(holder),
             span(holder.age),
@@ -150,7 +164,7 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
             who(holder),
         )
         for holder in seen.holders
-    ] or [(seen.target.label, "free", "", "", "", "", queue, "")]
+    ] or [(seen.target.label, _mode(seen, None), "", "", "", "", queue, "")]
 
 
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
@@ -158,7 +172,10 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
 
     ``none``: message to print on stderr if a table was wanted and there is no resource.
     """
-    found = sorted(found, key=lambda seen: (not _endless(seen), seen.target.label))
+    found = sorted(
+        found,
+        key=lambda seen: (not _endless(seen), seen.target.label, seen.semaphore),
+    )
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:
@@ -195,7 +212,8 @@ def print_break_commands(seen: Iterable[LockInfo], store: str) -> None:
     """
     commands = [
         f"  rwlock break {store}--holder {holder.holder} --fence {fence_of(holder)}"
-        f" --reason WHY {shlex.quote(plain(one.target.label))}"
+        f" --reason WHY {'--semaphore ' if one.semaphore else ''}"
+        f"{shlex.quote(plain(one.target.label))}"
         for one in seen
         for holder in one.holders
         if blocks(holder)

@@ -20,6 +20,7 @@ from aiorwlock_remote.cli.format import (
     lease_left,
     moment,
     nothing,
+    permits,
     print_break_commands,
     print_json,
     print_resources,
@@ -33,6 +34,7 @@ from aiorwlock_remote.cli.options import (
     fail_option,
     on_store,
     resource_argument,
+    semaphore_option,
     store_option,
     store_url,
     type_argument,
@@ -124,14 +126,17 @@ def _store_words(ctx: click.Context, url: str | None) -> str:
     return f"--url {shlex.quote(url)} " if parse(url).password is None else "--url URL "
 
 
-async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
+async def _info(locks: Locks, target: tuple[str, str], *, semaphore: bool) -> LockInfo:
     # What is shown of a long name is cut and is no name of a resource: such a target is
     # looked for among all resources, as it was shown.
     if any(map(is_cut, target)):
         async with aclosing(locks.list()) as listed:
             async for seen in listed:
-                if (seen.resource_type, seen.resource_id) == target:
+                same = (seen.resource_type, seen.resource_id) == target
+                if same and seen.semaphore is semaphore:
                     return seen
+    if semaphore:
+        return await locks.semaphore(*target, limit=1).info()
     return await locks.rwlock(*target).info()
 
 
@@ -141,10 +146,16 @@ async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
 @click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")
 @store_option
 @as_json
+@semaphore_option
 @resource_argument
 @click.pass_context
 def show(
-    ctx: click.Context, *, url: str | None, as_json: bool, target: tuple[str, str]
+    ctx: click.Context,
+    *,
+    url: str | None,
+    as_json: bool,
+    semaphore: bool,
+    target: tuple[str, str],
 ) -> None:
     """Show who holds TYPE/ID and who waits for it.
 
@@ -152,7 +163,7 @@ def show(
     not tell a mistyped name from a free one.
     """
     given = store_url(url, must_be_used=True)
-    seen = on_store(given, lambda locks: _info(locks, target))
+    seen = on_store(given, lambda locks: _info(locks, target, semaphore=semaphore))
     if as_json:
         print_json(resource_json(seen))
     else:
@@ -165,7 +176,9 @@ def _print(seen: LockInfo) -> None:
     if seen.holders and not seen.locked:
         state = "free: the lease has ended, there is nothing to do"
     last = f", last fence {seen.fence}" if seen.fence else ""
-    click.echo(plain(f"{seen.target.label} is {state}{last}"))
+    counted = permits(seen)
+    held = f" ({counted} permits)" if counted else ""
+    click.echo(plain(f"{seen.target.label} is {state}{held}{last}"))
     if seen.clock_set_back:
         back = span(seen.clock_set_back)
         click.echo(f"the store's clock was set back by {back} since the last change")
@@ -243,11 +256,13 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Why; stands in the answer.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask, at a terminal either.")
+@semaphore_option
 @resource_argument
 def break_(
     *,
     url: str | None,
     as_json: bool,
+    semaphore: bool,
     target: tuple[str, str],
     holder: str,
     fence: int | None,
@@ -264,7 +279,7 @@ def break_(
     ask = not yes and sys.stdin.isatty() and sys.stdout.isatty()
 
     async def end_grant(locks: Locks) -> tuple[bool, LockInfo]:
-        found = await _info(locks, target)
+        found = await _info(locks, target, semaphore=semaphore)
         # force_release() compares and deletes what it is given: with this one holder
         # in it, grants that came since, or while the user thinks, are left alone
         # (test_break_only_what_was_seen).
@@ -273,7 +288,7 @@ def break_(
             # The terminal blocks a thread, not the loop, which keeps the connection.
             await to_thread.run_sync(_confirm, found, one[0])
         ended = await locks.force_release(replace(found, holders=one), reason=reason)
-        return ended > 0, await _info(locks, target)
+        return ended > 0, await _info(locks, target, semaphore=semaphore)
 
     broken, now = on_store(store_url(url, must_be_used=True), end_grant)
     if as_json:
