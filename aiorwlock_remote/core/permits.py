@@ -35,8 +35,9 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.value import replace
 
-MAX_LIMIT = 1_000
-"""The greatest limit of a semaphore, so that its doorman fits into a record."""
+MAX_LIMIT = 250
+"""The greatest limit of a semaphore: so many grants fit into the smallest record that a
+store has (test_the_greatest_limit_fits)."""
 
 
 def limit_for(doorman: Doorman, entry: QueueEntry, now: int) -> int:

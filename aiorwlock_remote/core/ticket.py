@@ -27,7 +27,9 @@ PERMITS = "permits"
 # Characters in the longest ticket.
 MAX_TICKET = 200
 ModeName = Literal["read", "write", "permit"]
-"""The name of a mode, as users see it."""
+"""The name of a mode, as users see it; ``"permit"`` is that of a semaphore."""
+LockModeName = Literal["read", "write"]
+"""The name of a mode of a lock."""
 
 
 class Mode(StrEnum):

@@ -47,7 +47,7 @@ from starlette.routing import BaseRoute, Host, Mount, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._http import (
@@ -187,7 +187,7 @@ FenceDep = Annotated[int, Depends(_fence)]
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     scope: Literal["function", "request"] = "function",

@@ -102,6 +102,7 @@ class RedisStore:
         | Capability.PUSHES
     )
     pace: PollPolicy = PUSHING
+    lacks_semaphores: bool = True
 
     def __init__(
         self,
