@@ -25,6 +25,7 @@ from aiorwlock_remote.backends.redis.scripts import (
 )
 from aiorwlock_remote.core.names import (
     READ_LOCK_PREFIX,
+    SEMAPHORE,
     WRITE_LOCK_PREFIX,
     KeyPair,
     Resource,
@@ -40,8 +41,6 @@ MUTEX_PREFIX = "mutex_locks/"
 WAKE_PREFIX = "rwlock.wake/"
 KEY_PARTS = ("state", "readers", "queue")
 _PERMIT_PARTS = ("state", "permits", "queue")
-_SEMAPHORE = "%semaphore"
-"""How the type of a semaphore ends."""
 _PAIR_PARTS = ("state", "expiry", "queue")
 SCAN_COUNT = 1000
 """About how many keys one SCAN looks at."""
@@ -155,7 +154,7 @@ def keys_of(
     kind = Keys
     if isinstance(resource, KeyPair):
         kind = PairKeys
-    elif resource.type.endswith(_SEMAPHORE):
+    elif resource.is_semaphore:
         kind = PermitKeys
     return kind(resource, fence_memory, cluster=cluster, prefix=prefix)
 
@@ -176,7 +175,6 @@ async def scan_server(
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)
-    wanted = None if resource_type is None else decode(resource_type)
     while True:
         page = await send("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
         try:
@@ -184,11 +182,18 @@ async def scan_server(
             found = [resource_of(prefix, name) for name in names]
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise from_decoding(exc, "SCAN") from exc
-        yield {
-            r for r in found if r is not None and wanted in (None, prefix + r.shown[0])
-        }
+        resources = {r for r in found if r is not None}
+        if resource_type is not None:
+            resources = {r for r in resources if _is_of_type(r, prefix, resource_type)}
+        yield resources
         if cursor == 0:
             return
+
+
+def _is_of_type(found: Resource, prefix: str, resource_type: str) -> bool:
+    wanted = decode(resource_type.removesuffix(SEMAPHORE))
+    kinds_agree = found.is_semaphore is resource_type.endswith(SEMAPHORE)
+    return kinds_agree and prefix + found.shown[0] == wanted
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
@@ -221,9 +226,13 @@ def scan_pattern(prefix: str, resource_type: str | None) -> str:
     # What mutex_locks/, readlock: and writelock: have in common, so that one reading of
     # the database is enough. The prefix stands behind the first and before the others.
     start = "*[_de]lock[s:]*"
-    # A type with special characters is encoded in one kind of name only.
-    if resource_type is None or "%" in resource_type:
+    if resource_type is None:
         return start
-    literal = resource_type.removeprefix(prefix)
+    plain = resource_type.removesuffix(SEMAPHORE)
+    # A type with special characters is encoded in one kind of name only.
+    if "%" in plain:
+        return start
+    literal = plain.removeprefix(prefix)
     literal = "".join(f"\\{char}" if char in "*?[]\\^" else char for char in literal)
-    return f"{start}{literal}[,:]*"
+    end = "[,:]" if plain == resource_type else f"{SEMAPHORE},"
+    return f"{start}{literal}{end}*"
