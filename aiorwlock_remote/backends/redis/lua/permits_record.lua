@@ -103,7 +103,7 @@ if stored[1] ~= '1' then
     end
   end
   -- The state is gone, so the permits and the queue mean nothing.
-  if typed('hash', 'HLEN', QUEUE) > 0 or kept > 0 then call('DEL', PERMITS, QUEUE) end
+  if typed('hash', 'HGETALL', QUEUE)[1] or kept > 0 then call('DEL', PERMITS, QUEUE) end
   kept = 0
 elseif door.seat then
   if not match(door.seat, '^permits,%d+$') or door.last == 0 then
