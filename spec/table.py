@@ -132,6 +132,22 @@ MODULES = {
         safe=("OneBeliever", "BeliefIsTrue", "FencesRise"),
         lines=("SYMMETRY Symmetry",),
     ),
+    "Permits": Module(
+        defaults={
+            "Clients": '{"a", "b", "c"}',
+            "Busy": '{"a"}',
+            "Limit": "2",
+            "Strict": "{}",
+            "MaxCrash": "1",
+            "Lossy": YES,
+            "Patient": YES,
+            "Ordered": YES,
+            "Least": YES,
+            "Behind": YES,
+        },
+        safe=("WithinLimit", "Queued"),
+        live=("StarvationFree",),
+    ),
     "Seat": Module(
         defaults={
             "Clients": '{"a", "b"}',
@@ -145,6 +161,7 @@ MODULES = {
 }
 
 SAFE = MODULES["LockRec"].safe
+PERMITS = ("WithinLimit", "Queued", "StarvationFree")
 FAIR = ("Exclusion", "HoldersHold", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
@@ -291,6 +308,17 @@ CONFIGS = (
     row(
         "PushedGrant", "push_to_client", "BeliefIsTrue", Hears='"client"', Attempts="2"
     ),
+    # Permits of a semaphore
+    row("Permits", "permits_2_of_3", PERMITS),
+    row("Permits", "permits_busy", PERMITS, Busy='{"a", "b"}', MaxCrash="0"),
+    row("Permits", "permits_strict", PERMITS, Strict='{"b"}'),
+    row(
+        "Permits", "permits_three", PERMITS, Limit="3", Busy='{"a", "b"}', MaxCrash="0"
+    ),
+    row("Permits", "permits_overtake", "StarvationFree", Ordered=NO, MaxCrash="0"),
+    row("Permits", "permits_stay", "StarvationFree", Behind=NO, MaxCrash="0"),
+    row("Permits", "permits_own_limit", "WithinLimit", Least=NO, Strict='{"b"}'),
+    row("Permits", "permits_impatient", "StarvationFree", Patient=NO, MaxCrash="0"),
     # The seat, and who deletes it or the record
     row("Seat", "own_seat_goes", MODULES["Seat"].safe),
     row("Seat", "renewal_leaves_seat", "NoOrphan", Tells='{"release"}'),

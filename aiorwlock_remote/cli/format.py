@@ -29,8 +29,10 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
               "type" and "id"
   locked      true if it is held now
   fence       the last fencing number handed out; 0 if none is remembered
-  holders     list of: holder (12 hex digits), mode ("read", "write"), fence
-              (null: foreign), since, age, expires_in (null: never; negative:
+  semaphore   true for a semaphore, which is not the lock of the same name
+  limit       how many permits it has now; null for a lock, or if free
+  holders     list of: holder (12 hex digits), mode ("read", "write", "permit"),
+              fence (null: foreign), since, age, expires_in (null: never; negative:
               ran out, unnoticed so far), host, pid, task, reason, foreign
               (true: taken by a program that does not use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
@@ -56,7 +58,7 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
         "resource": seen.target.label,
         "type": seen.resource_type,
         "id": seen.resource_id,
-        **_fields(seen, "locked", "fence"),
+        **_fields(seen, "locked", "fence", "semaphore", "limit"),
         "holders": [holder_json(holder) for holder in seen.holders],
         "queue": [
             _fields(queued, "mode", "waiting", "age", "host", "pid", "reason")
@@ -122,7 +124,7 @@ def waiting(queue: Iterable[Queued]) -> str:
     for queued in queue:
         count[queued.mode] += queued.waiting
     return ", ".join(
-        f"{count[mode]} {mode}" for mode in ("write", "read") if count[mode]
+        f"{count[mode]} {mode}" for mode in ("write", "read", "permit") if count[mode]
     )
 
 
@@ -131,13 +133,24 @@ RESOURCE_HEAD = (
 )
 
 
+def permits(seen: LockInfo) -> str:
+    """Return how many permits of a semaphore are held: ``3 of 5``; "" for a lock."""
+    return f"{seen.permits_held} of {seen.limit}" if seen.limit is not None else ""
+
+
+def _mode(seen: LockInfo, holder: Holder | None) -> str:
+    mode = "free" if holder is None else holder.mode
+    counted = permits(seen)
+    return f"{mode} ({counted})" if counted else mode
+
+
 def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
     """Return a table row for each holder, or one row if the resource has no holder."""
     queue = waiting(seen.queue)
     return [
         (
             seen.target.label,
-            holder.mode,
+            _mode(seen, holder),
             holder.holder,
             fence_of(holder),
             span(holder.age),
@@ -146,7 +159,7 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
             who(holder),
         )
         for holder in seen.holders
-    ] or [(seen.target.label, "free", "", "", "", "", queue, "")]
+    ] or [(seen.target.label, _mode(seen, None), "", "", "", "", queue, "")]
 
 
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
@@ -154,7 +167,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
 
     ``none``: message to print on stderr if a table was wanted and there is no resource.
     """
-    found = sorted(found, key=lambda seen: seen.target.label)
+    found = sorted(found, key=lambda seen: (seen.target.label, seen.semaphore))
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:

@@ -196,6 +196,14 @@ resource_argument: CommandDecorator = click.argument(
 """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
 
 
+semaphore_option: CommandDecorator = click.option(
+    "--semaphore",
+    is_flag=True,
+    help="TYPE/ID is a semaphore, and not the lock of the same name.",
+)
+"""Decorator of a command: adds the flag ``--semaphore``."""
+
+
 def check_whole(target: tuple[str, str]) -> tuple[str, str]:
     """Return ``target``; raise ``click.UsageError`` if its name was cut for display."""
     # Long names are shown cut: a copy of one is the name of another resource

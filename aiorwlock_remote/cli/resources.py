@@ -15,6 +15,7 @@ from aiorwlock_remote.cli.format import (
     lease_left,
     moment,
     nothing,
+    permits,
     print_json,
     print_resources,
     resource_json,
@@ -26,6 +27,7 @@ from aiorwlock_remote.cli.options import (
     as_json,
     on_store,
     resource_argument,
+    semaphore_option,
     store_option,
     store_url,
     type_argument,
@@ -90,14 +92,17 @@ def stale(
     print_resources(found, as_json=as_json, none=none)
 
 
-async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
+async def _info(locks: Locks, target: tuple[str, str], *, semaphore: bool) -> LockInfo:
     # What is shown of a long name is cut and is no name of a resource: such a target is
     # looked for among all resources, as it was shown.
     if any(map(is_cut, target)):
         async with aclosing(locks.list()) as listed:
             async for seen in listed:
-                if (seen.resource_type, seen.resource_id) == target:
+                same = (seen.resource_type, seen.resource_id) == target
+                if same and seen.semaphore is semaphore:
                     return seen
+    if semaphore:
+        return await locks.semaphore(*target, limit=1).info()
     return await locks.rwlock(*target).info()
 
 
@@ -107,15 +112,18 @@ async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
 @click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")
 @store_option
 @as_json
+@semaphore_option
 @resource_argument
-def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
+def show(
+    *, url: str | None, as_json: bool, semaphore: bool, target: tuple[str, str]
+) -> None:
     """Show who holds TYPE/ID and who waits for it.
 
     A resource that is not held is shown as well: a store has no list of names, and does
     not tell a mistyped name from a free one.
     """
     given = store_url(url, must_be_used=True)
-    seen = on_store(given, lambda locks: _info(locks, target))
+    seen = on_store(given, lambda locks: _info(locks, target, semaphore=semaphore))
     if as_json:
         print_json(resource_json(seen))
     else:
@@ -125,7 +133,9 @@ def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
 def _print(seen: LockInfo) -> None:
     state = "held" if seen.locked else "free"
     last = f", last fence {seen.fence}" if seen.fence else ""
-    click.echo(plain(f"{seen.target.label} is {state}{last}"))
+    counted = permits(seen)
+    held = f" ({counted} permits)" if counted else ""
+    click.echo(plain(f"{seen.target.label} is {state}{held}{last}"))
     if seen.clock_set_back:
         back = span(seen.clock_set_back)
         click.echo(f"the store's clock was set back by {back} since the last change")
@@ -202,11 +212,13 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_reason,
     help="Why; stands in the answer.",
 )
+@semaphore_option
 @resource_argument
 def break_(
     *,
     url: str | None,
     as_json: bool,
+    semaphore: bool,
     target: tuple[str, str],
     holder: str,
     fence: int | None,
@@ -221,13 +233,13 @@ def break_(
     """
 
     async def end_grant(locks: Locks) -> tuple[bool, LockInfo]:
-        found = await _info(locks, target)
+        found = await _info(locks, target, semaphore=semaphore)
         # force_release() compares and deletes what it is given: with this one holder
         # in it, grants that came since are left alone
         # (test_break_only_what_was_seen).
         one = tuple(h for h in found.holders if (h.holder, h.fence) == (holder, fence))
         ended = await locks.force_release(replace(found, holders=one), reason=reason)
-        return ended > 0, await _info(locks, target)
+        return ended > 0, await _info(locks, target, semaphore=semaphore)
 
     broken, now = on_store(store_url(url, must_be_used=True), end_grant)
     if as_json:

@@ -63,6 +63,7 @@ from aiorwlock_remote.sync.api import (
     RowHeld,
     RowLock,
     RWLock,
+    Semaphore,
     WriterLock,
     connect,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "ResourceId",
     "RowHeld",
     "RowLock",
+    "Semaphore",
     "StaleFence",
     "Statistics",
     "TooManyWaiters",

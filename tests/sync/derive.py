@@ -75,7 +75,7 @@ from aiorwlock_remote.sync.twins import (
     twin_of,
 )
 
-L = TypeVar("L", bound=aio.AnyLock)
+L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
 C = TypeVar("C", bound=AsyncTicketCalls)
 '''
 
@@ -139,6 +139,7 @@ CLASSES = (
     Derived(aio.Mutex, "_Lock[aio.Mutex]", without=(LOCK,)),
     Derived(aio.ReaderLock, "_Lock[aio.ReaderLock]", without=(LOCK,)),
     Derived(aio.WriterLock, "_Lock[aio.WriterLock]", without=(LOCK,)),
+    Derived(aio.Semaphore, "_Lock[aio.Semaphore]", without=(LOCK,)),
     Derived(aio.RWLock, "Made[aio.RWLock]"),
     Derived(MutexSet, "Made[AsyncMutexSet]"),
     Derived(RowHeld, "RowHeldTwin"),
@@ -171,7 +172,7 @@ LEFT_OUT = {
 }
 
 #: Plain functions that touch no state of the loop.
-ANYWHERE = {"check", "mutex", "rwlock"}
+ANYWHERE = {"check", "mutex", "rwlock", "semaphore"}
 
 GRANTS = {
     "Held": "Held",
@@ -183,7 +184,7 @@ GRANTS = {
     "OccupyAcquisition": "Occupied",
 }
 MADE = {cls.source.__name__ for cls in CLASSES if "Made" in cls.head} | {
-    *("Mutex", "ReaderLock", "WriterLock"),
+    *("Mutex", "ReaderLock", "Semaphore", "WriterLock"),
 }
 ITERATED = re.compile(r"Async(?:Generator|Iterator)\[(\w+)(?:, None)?\]")
 

@@ -32,6 +32,7 @@ class RedisHarness(Harness):
         | Capability.PUSHES
     )
     has_foreigner = True
+    has_semaphores = False
     server: ClassVar[RedisServer]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
