@@ -22,7 +22,7 @@ PAIR_PARTS = (
     *("entering", "moves", "ending", "save", "pair", "main"),
 )
 PERMIT_PARTS = (
-    *("permits_head", "checks", "permits_record", "permits"),
+    *("permits_head", "permits_fast", "checks", "permits_record", "permits"),
     *("permits_save", "permits_main"),
 )
 

@@ -254,6 +254,11 @@ def short_cuts_off(text: str) -> str:
     return edited(text, SHORT_CUTS, NO_SHORT_CUTS)
 
 
+def permit_short_cuts_off(text: str) -> str:
+    """The scripts of a semaphore without ``permits_fast.lua``."""
+    return edited(text, "if stored[1] == '1' and last and", "if false and last and")
+
+
 def edited(text: str, old: str, new: str) -> str:
     """The text with one thing changed, which must be there."""
     assert old in text, f"the scripts have changed: {old}"
@@ -275,13 +280,14 @@ def main() -> None:
                     comparison.run(10_000, seed, **kind)
                 seen += comparison.seen
                 comparison.close()
-        for quiet in (False, True):
-            comparison = PermitComparison(server.port)
-            for _ in range(max(1, commands // 40_000)):
-                seed += 1
-                comparison.run(10_000, seed, quiet=quiet)
-            seen += comparison.seen
-            comparison.close()
+        for change in (str, permit_short_cuts_off):
+            for quiet in (False, True):
+                comparison = PermitComparison(server.port, change=change)
+                for _ in range(max(1, commands // 80_000)):
+                    seed += 1
+                    comparison.run(10_000, seed, quiet=quiet)
+                seen += comparison.seen
+                comparison.close()
     for what, count in sorted(seen.items()):
         print(f"{count:10} {what}")  # noqa: T201
 

@@ -18,7 +18,7 @@ from tests.backends.redis.random_commands import GATES, MS
 from tests.backends.redis.random_histories import Teller
 
 PERMIT = Mode.PERMIT
-LIMITS = ((1,), (2,), (3, 3, 3, 2), (2, 3, 4, 9), (9, 9, 12))
+LIMITS = ((1,), (2,), (6,), (3, 3, 3, 2), (2, 3, 4, 9), (9, 9, 12))
 KINDS = {
     "ask": 30,
     "enter": 10,
@@ -38,7 +38,7 @@ KINDS = {
     "newer": 1,
 }
 QUIET = {
-    **dict.fromkeys(("steal", "vanish", "flush", "newer", "force"), 0.1),
+    **dict.fromkeys(("flush", "newer", "force"), 0.1),
     **dict.fromkeys(("downgrade", "upgrade", "adopt", "withdraw", "renew"), 0.5),
     "release": 50,
 }
