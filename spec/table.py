@@ -161,7 +161,10 @@ MODULES = {
 }
 
 SAFE = MODULES["LockRec"].safe
-PERMITS = ("WithinLimit", "Queued", "StarvationFree")
+PERMITS_SAFE = MODULES["Permits"].safe
+PERMITS = (*PERMITS_SAFE, *MODULES["Permits"].live)
+PAIR = {"Clients": '{"a", "b"}'}
+ONE_EACH = {"Busy": "{}", "MaxCrash": "0"}
 FAIR = ("Exclusion", "HoldersHold", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
@@ -309,16 +312,18 @@ CONFIGS = (
         "PushedGrant", "push_to_client", "BeliefIsTrue", Hears='"client"', Attempts="2"
     ),
     # Permits of a semaphore
-    row("Permits", "permits_2_of_3", PERMITS),
-    row("Permits", "permits_busy", PERMITS, Busy='{"a", "b"}', MaxCrash="0"),
-    row("Permits", "permits_strict", PERMITS, Strict='{"b"}'),
+    row("Permits", "permits_safe", PERMITS_SAFE),
+    row("Permits", "permits_safe_busy", PERMITS_SAFE, Busy='{"a", "b"}', MaxCrash="0"),
+    row("Permits", "permits_safe_strict", PERMITS_SAFE, Strict='{"b"}'),
+    row("Permits", "permits_live", PERMITS, **PAIR, Limit="1"),
     row(
-        "Permits", "permits_three", PERMITS, Limit="3", Busy='{"a", "b"}', MaxCrash="0"
+        "Permits", "permits_live_two", PERMITS, **PAIR, Busy='{"a", "b"}', MaxCrash="0"
     ),
-    row("Permits", "permits_overtake", "StarvationFree", Ordered=NO, MaxCrash="0"),
-    row("Permits", "permits_stay", "StarvationFree", Behind=NO, MaxCrash="0"),
+    row("Permits", "permits_live_strict", PERMITS, **PAIR, Strict='{"b"}'),
+    row("Permits", "permits_overtake", "StarvationFree", Ordered=NO, **ONE_EACH),
+    row("Permits", "permits_stay", "StarvationFree", Behind=NO, **PAIR, Limit="1"),
     row("Permits", "permits_own_limit", "WithinLimit", Least=NO, Strict='{"b"}'),
-    row("Permits", "permits_impatient", "StarvationFree", Patient=NO, MaxCrash="0"),
+    row("Permits", "permits_impatient", "StarvationFree", Patient=NO, **ONE_EACH),
     # The seat, and who deletes it or the record
     row("Seat", "own_seat_goes", MODULES["Seat"].safe),
     row("Seat", "renewal_leaves_seat", "NoOrphan", Tells='{"release"}'),

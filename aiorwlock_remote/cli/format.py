@@ -29,12 +29,12 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
               "type" and "id"
   locked      true if it is held now
   fence       the last fencing number handed out; 0 if none is remembered
-  semaphore   true for a semaphore, which is not the lock of the same name
-  limit       how many permits it has now; null for a lock, or if free
-  holders     list of: holder (12 hex digits), mode ("read", "write", "permit"),
-              fence (null: foreign), since, age, expires_in (null: never; negative:
-              ran out, unnoticed so far), host, pid, task, reason, foreign
-              (true: taken by a program that does not use this library)
+  limit       of a semaphore only: how many permits it has; null if free
+  holders     list of: holder (12 hex digits), mode ("read", "write",
+              "permit"), fence (null: foreign), since, age, expires_in
+              (null: never; negative: ran out, unnoticed so far), host, pid,
+              task, reason, foreign (true: taken by a program that does not
+              use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
   created_at, updated_at      null if unknown
@@ -58,7 +58,8 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
         "resource": seen.target.label,
         "type": seen.resource_type,
         "id": seen.resource_id,
-        **_fields(seen, "locked", "fence", "semaphore", "limit"),
+        **_fields(seen, "locked", "fence"),
+        **({"limit": seen.limit} if seen.semaphore else {}),
         "holders": [holder_json(holder) for holder in seen.holders],
         "queue": [
             _fields(queued, "mode", "waiting", "age", "host", "pid", "reason")
