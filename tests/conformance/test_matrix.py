@@ -117,7 +117,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
     RedisRights: EVERYWHERE | {"Process", "Pushed"},
     RedisTls: EVERYWHERE | {"Process", "Pushed"},
-    RedisPairs: EVERYWHERE - {"Seat"} | {"Pushed"},
+    RedisPairs: EVERYWHERE - {"Seat", "Semaphore"} | {"Pushed"},
     Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
