@@ -331,3 +331,36 @@ def key_pair_from(name: str) -> KeyPair:
     if not (kind and rest):
         raise ConfigurationError(what=f"{quoted(name)} has no datatype, or no id")
     return KeyPair(kind, rest)
+
+
+class PlainKey(Resource):
+    """A resource whose mutex record has a key of the user's choice: that of a lock of
+    redis-py, ``order-42``. A store of another kind than Redis has none.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, type: str, id: str, kind: str = "plain") -> Self:  # noqa: A002 - the fields of a resource
+        return super().__new__(cls, type, id, kind)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        return self.type, self.id
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+    @property
+    def label(self) -> str:
+        return self.id
+
+
+def plain_key(name: str) -> PlainKey:
+    """Return the resource whose mutex record has this key, or raise
+    ``ConfigurationError``.
+    """
+    if not check_str("lock name", name):
+        raise ConfigurationError(what="an empty name cannot be locked")
+    check_unicode(quoted(name), name)
+    return PlainKey("", name)

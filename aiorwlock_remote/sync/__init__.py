@@ -50,6 +50,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.sync.api import (
     AnyLock,
     Held,
+    Leader,
     Locks,
     Multi,
     Mutex,
@@ -57,6 +58,7 @@ from aiorwlock_remote.sync.api import (
     Occupancies,
     Occupancy,
     Occupied,
+    Once,
     OnLost,
     OptionArgs,
     ReaderLock,
@@ -67,6 +69,7 @@ from aiorwlock_remote.sync.api import (
     WriterLock,
     connect,
 )
+from aiorwlock_remote.sync.recipes import Synchronized
 
 __all__ = [
     "AcquireUncertain",
@@ -83,6 +86,7 @@ __all__ = [
     "GrantEnd",
     "Held",
     "Holder",
+    "Leader",
     "LockBusy",
     "LockError",
     "LockInfo",
@@ -100,6 +104,7 @@ __all__ = [
     "Occupancy",
     "Occupied",
     "OnLost",
+    "Once",
     "OptionArgs",
     "PolicyName",
     "Queued",
@@ -111,6 +116,7 @@ __all__ = [
     "Semaphore",
     "StaleFence",
     "Statistics",
+    "Synchronized",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",

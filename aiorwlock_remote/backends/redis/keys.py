@@ -28,6 +28,7 @@ from aiorwlock_remote.core.names import (
     SEMAPHORE,
     WRITE_LOCK_PREFIX,
     KeyPair,
+    PlainKey,
     Resource,
     decode,
     key_pair_from,
@@ -97,7 +98,8 @@ class Keys:
         # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
         # giving the slot away, or getting it, refuses a script whose keys are not all
         # there (TRYAGAIN), so no script is carried out halfway between two nodes.
-        seat = f"{MUTEX_PREFIX}{resource.key}".encode()
+        prefix = "" if isinstance(resource, PlainKey) else MUTEX_PREFIX
+        seat = f"{prefix}{resource.key}".encode()
         parts = (*cls.parts, WAKE_PREFIX) if cluster else cls.parts
         return (seat, *(b"{%b}.%b" % (seat, part.encode()) for part in parts)), (seat,)
 
