@@ -411,3 +411,8 @@ class Locks(TicketCalls, RecipeFactories):
 def session_of(locks: Locks) -> Session:
     """Return the internal ``Session`` of a ``Locks``, for the test tools."""
     return locks._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+def default_lease(locks: Locks) -> float | None:
+    """Return the lease that ``connect`` set for all locks; None: they never end."""
+    return locks._options.lease  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
