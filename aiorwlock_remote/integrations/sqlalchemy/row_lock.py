@@ -41,7 +41,7 @@ from aiorwlock_remote.core.row import (
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.text import check_reason
-from aiorwlock_remote.core.ticket import Mode, LockModeName, mode_of
+from aiorwlock_remote.core.ticket import LockModeName, Mode, mode_of
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations._row_locks import RowLockManagers
