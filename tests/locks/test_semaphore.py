@@ -42,7 +42,7 @@ async def test_options_of_locks(locks: Locks, option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is no option of a semaphore"):
         locks.semaphore("api", "x", 1, **option)
     with pytest.raises(ConfigurationError, match=name):
-        locks.semaphore("api", "x", 1).acquire(**option)
+        await locks.semaphore("api", "x", 1).acquire(**option)
     if name == "fair":
         return
     async with (
@@ -64,7 +64,7 @@ async def test_multi_takes_locks_only(locks: Locks) -> None:
     """Several permits and locks at once could wait for each other."""
     given: Any = locks.semaphore("api", "x", 1)
     with pytest.raises(ConfigurationError):
-        locks.multi(given)
+        await locks.multi(given)
 
 
 async def test_a_decorator(locks: Locks) -> None:
