@@ -154,13 +154,18 @@ def _record(
     if writer is not None:
         grants = (_read("field writer of the state", _writer, writer, fence),)
     elif "seat" in fields:
-        what, read = "a reader in the state, or its score,", _reader
         if fields["seat"].startswith(f"{PERMITS},"):
-            what, read = "a permit in the state, or its score,", _permit
-        grants = tuple(
-            _read(what, read, ticket, score, state, fence)
-            for ticket, score in readers.items()
-        )
+            what = "a permit in the state, or its score,"
+            grants = tuple(
+                _read(what, _permit, ticket, score, state)
+                for ticket, score in readers.items()
+            )
+        else:
+            what = "a reader in the state, or its score,"
+            grants = tuple(
+                _read(what, _reader, ticket, score, state, fence)
+                for ticket, score in readers.items()
+            )
     entries = [
         _read(f"field {one_line(name, 40)} of the queue", _queue_entry, name, text)
         for name, text in queue.items()
@@ -196,7 +201,7 @@ def _reader(ticket: str, score: str, state: dict[str, str], fence: int) -> Grant
     return grant_of(ticket, Mode.READ, fence, _number(since), ends, details)
 
 
-def _permit(ticket: str, score: str, state: dict[str, str], _fence: int) -> Grant:
+def _permit(ticket: str, score: str, state: dict[str, str]) -> Grant:
     fence, limit, since, details = state[_PERMIT + ticket].split(",", 3)
     ends = None if score == "inf" else _number(score)
     return grant_of(
