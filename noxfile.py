@@ -149,6 +149,16 @@ def sync_api(session: nox.Session) -> None:
 
 
 @nox.session
+def compat(session: nox.Session) -> None:
+    """Run the lock tests of redis-py and aiorwlock against our classes of the same
+    signatures: their source distributions are fetched for that.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.install(*CONSTRAINTS, "pip")
+    session.run("python", "-m", "tests.compat.theirs.run")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run all benchmarks; `-- redis …`, `cassandra` or `sql` only that suite.
 
@@ -194,7 +204,10 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def pushed_grants(session: nox.Session) -> None:
-    """Hand one lock over while messages and processes fail: ``-- URL [GRANTS]``."""
+    """Hand one lock over while messages and processes fail.
+
+    `-- redis [GRANTS]`, `-- postgresql`: on a server of its own; or a URL.
+    """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.faults.pushed_grants", *session.posargs)
 

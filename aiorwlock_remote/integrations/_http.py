@@ -17,7 +17,7 @@ from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
 from aiorwlock_remote.core.text import check_reason, quoted
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.core.timing import DEFAULT_LEASE, check_seconds
 from aiorwlock_remote.errors import (
     AcquireUncertain,
@@ -241,20 +241,20 @@ class HoldSpec:
     def __init__(
         self,
         template: str,
-        mode: ModeName,
+        mode: LockModeName,
         timeout: float | None,
         reason: str,
         options: OptionArgs,
     ) -> None:
         self.template = LockNameTemplate(template)
-        if mode not in get_args(ModeName):
+        if mode not in get_args(LockModeName):
             raise ConfigurationError(
                 what=f"mode {quoted(mode)}", hint="'read' or 'write'"
             )
         check_seconds("timeout", timeout)
         # Against the defaults: those of the `Locks` are known with the first request.
         Options().but(options)
-        self.mode: ModeName = mode
+        self.mode: LockModeName = mode
         self._timeout = timeout
         self._reason = check_reason(reason)
         self._options = options

@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import WSCloseCode, hdrs, web
 from aiohttp.typedefs import Handler
 
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
@@ -190,7 +190,7 @@ def get_fence(request: web.Request) -> int:
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],

@@ -40,7 +40,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._asgi import request_locks_of
@@ -182,7 +182,7 @@ FenceDep = Annotated[int, Depends(_fence)]
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     scope: Literal["function", "request"] = "function",

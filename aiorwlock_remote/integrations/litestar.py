@@ -40,7 +40,7 @@ from litestar.exceptions import HTTPException
 from litestar.plugins import InitPluginProtocol
 from litestar.routes import HTTPRoute
 
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import (
@@ -149,7 +149,7 @@ def get_fence(request: AnyRequest) -> int:
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],

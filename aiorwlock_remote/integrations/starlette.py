@@ -24,7 +24,7 @@ from typing import Any, TypeVar, Unpack, cast
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
 
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._asgi import request_locks_of
@@ -136,7 +136,7 @@ def get_fence(connection: HTTPConnection) -> int:
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],

@@ -32,6 +32,17 @@ log: logging.Logger = logging.getLogger("aiorwlock_remote.leader")
 
 
 @final
+class BlockingCallback:
+    """A callback that may block: called in a worker thread, and waited for."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def __call__(self, _: Leader) -> object:
+        return self._function()
+
+
+@final
 class Leader:
     """A candidate of a leader election; made by ``locks.leader``.
 
@@ -51,8 +62,8 @@ class Leader:
         self,
         session: Session,
         lock: Mutex,
-        on_elected: Callable[[Leader], object] | None,
-        on_deposed: Callable[[Leader], object] | None,
+        on_elected: Callback | None,
+        on_deposed: Callback | None,
     ) -> None:
         for name, given in (("on_elected", on_elected), ("on_deposed", on_deposed)):
             _check_callback(name, given)
@@ -135,11 +146,11 @@ class Leader:
                 # No timeout: a candidate waits for as long as another one leads.
                 async with self._lock.acquire(reason="leading") as held:
                     outage.over()
-                    self._begin(held)
                     try:
+                        await self._begin(held)
                         results.append(await work(held))
                     finally:
-                        self._end()
+                        await self._end()
             except (LockError, ExceptionGroup) as exc:
                 # The work has ended: a release that failed is repeated by the library.
                 if results:
@@ -151,18 +162,25 @@ class Leader:
             else:
                 return results[0]
 
-    def _begin(self, held: Held) -> None:
+    async def _begin(self, held: Held) -> None:
         self._held = held
         self._elected.set()
-        if self._on_elected is not None:
-            guarded(log, "on_elected_failed", self._on_elected, self)
+        await self._tell("on_elected_failed", self._on_elected)
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         # Before the release is sent: what the callback stops must have stopped when
         # the next leader starts.
         self._held, self._elected = None, anyio.Event()
-        if self._on_deposed is not None:
-            guarded(log, "on_deposed_failed", self._on_deposed, self)
+        await self._tell("on_deposed_failed", self._on_deposed)
+
+    async def _tell(self, failed: str, callback: Callback | None) -> None:
+        if isinstance(callback, BlockingCallback):
+            # Shielded: a lost lock cancels the candidate, and what the callback stops
+            # must have stopped when the candidate stands by again.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(guarded, log, failed, callback, self)
+        elif callback is not None:
+            guarded(log, failed, callback, self)
 
     async def __aenter__(self) -> Leader:
         with self._inside:
@@ -220,6 +238,9 @@ class Leader:
     def __repr__(self) -> str:
         state = f"leads, fence {self.fence}" if self.is_leader else "stands by"
         return f"<Leader {self.name!r} {state}>"
+
+
+Callback = Callable[[Leader], object] | BlockingCallback
 
 
 def _is_loss(error: BaseException, held: Held) -> bool:

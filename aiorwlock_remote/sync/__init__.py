@@ -50,6 +50,7 @@ from aiorwlock_remote import (
 from aiorwlock_remote.sync.api import (
     AnyLock,
     Held,
+    Leader,
     Locks,
     Multi,
     Mutex,
@@ -57,15 +58,18 @@ from aiorwlock_remote.sync.api import (
     Occupancies,
     Occupancy,
     Occupied,
+    Once,
     OnLost,
     OptionArgs,
     ReaderLock,
     RowHeld,
     RowLock,
     RWLock,
+    Semaphore,
     WriterLock,
     connect,
 )
+from aiorwlock_remote.sync.recipes import Synchronized
 
 __all__ = [
     "AcquireUncertain",
@@ -82,6 +86,7 @@ __all__ = [
     "GrantEnd",
     "Held",
     "Holder",
+    "Leader",
     "LockBusy",
     "LockError",
     "LockInfo",
@@ -99,6 +104,7 @@ __all__ = [
     "Occupancy",
     "Occupied",
     "OnLost",
+    "Once",
     "OptionArgs",
     "PolicyName",
     "Queued",
@@ -107,8 +113,10 @@ __all__ = [
     "ResourceId",
     "RowHeld",
     "RowLock",
+    "Semaphore",
     "StaleFence",
     "Statistics",
+    "Synchronized",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",

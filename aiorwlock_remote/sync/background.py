@@ -14,9 +14,15 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+
+import anyio
 
 from aiorwlock_remote._util.driver_loop import BackgroundLoop
 from aiorwlock_remote.errors import Closed, ConfigurationError
@@ -24,6 +30,7 @@ from aiorwlock_remote.runtime.asyncio_loop import AsyncioEventLoop
 from aiorwlock_remote.runtime.event_loop import run_logged
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 CHECK_INTERVAL = 1.0
@@ -32,7 +39,22 @@ two looks, Windows and ``PyThreadState_SetAsyncExc`` may interrupt the wait."""
 EXIT_TIMEOUT = 5.0
 """Seconds that the end of the process waits until all grants are given back."""
 
-_calling_thread: ContextVar[threading.Thread] = ContextVar("calling_thread")
+_calling_thread: ContextVar[threading.Thread | ThreadsTask]
+_calling_thread = ContextVar("calling_thread")
+
+
+class ThreadsTask:
+    """A task of its own on behalf of a thread, which acts beside it.
+
+    What the task holds is not the thread's, but ends with the thread.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self.name: str = thread.name
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
 
 class ThreadsEventLoop(AsyncioEventLoop):
@@ -49,7 +71,7 @@ class ThreadsEventLoop(AsyncioEventLoop):
         return _calling_thread.get().name
 
     def finished(self, task: weakref.ref[Any]) -> bool:
-        thread: threading.Thread | None = task()
+        thread: threading.Thread | ThreadsTask | None = task()
         return thread is None or not thread.is_alive()
 
 
@@ -62,11 +84,18 @@ class Background:
       already, is dropped there, and a grant that is dropped is given back.
     - A call is never cancelled before its first step: a release is sent.
     - A forked child process uses nothing of its parent's loop.
+    - A call is queued before the loop is woken, and the loop notes that it is awake
+      before it looks into the queue: so one wake-up serves many calls, and no call
+      waits for the next one (test_many_threads_call_at_once).
     """
 
     def __init__(self) -> None:
         self.forked: bool = False
         self._loop = BackgroundLoop("sync")
+        self._calls: deque[_Call[Any]] = deque()
+        self._woken = False
+        # The loop keeps only weak references to its tasks.
+        self._running: set[_Call[Any]] = set()
 
     def run(
         self,
@@ -84,6 +113,43 @@ class Background:
         refuse_event_loop()
         return self._wait(_Call(function, args, kwargs), None)
 
+    async def run_from_loop(
+        self,
+        function: Callable[P, Awaitable[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Await ``function(*args, **kwargs)`` in the background loop; called in another
+        asyncio loop, which runs on meanwhile. If the caller is cancelled, so is the
+        call.
+
+        Raises:
+            Closed: the loop has ended with the process, or is the parent process's.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def told() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the caller's loop is closed
+                loop.call_soon_threadsafe(told)
+
+        call = _Call(function, args, kwargs, tell)
+        self.start(call)
+        try:
+            while not ended.done():
+                await asyncio.wait([ended], timeout=CHECK_INTERVAL)
+                if not ended.done():
+                    self._check(0.0, None)
+        except BaseException:
+            self.run_soon(call.abandon)
+            raise
+        return call.result()
+
     def run_soon(self, function: Callable[..., object], *args: object) -> None:
         """Call ``function(*args)`` in the loop, without waiting for it."""
         if not self.forked:
@@ -92,7 +158,7 @@ class Background:
     def spawn(self, function: Callable[[], Awaitable[object]]) -> None:
         """Await ``function()`` in the loop, without waiting for that."""
         if not self.forked:
-            self._loop.spawn(_Call(function, (), {}).run)
+            self.start(_Call(function, (), {}))
 
     def finish(self, *functions: Callable[[], Awaitable[None]]) -> None:
         """Await all ``functions`` for ``EXIT_TIMEOUT`` s at most, then end the loop."""
@@ -108,10 +174,8 @@ class Background:
         self._loop.end()
 
     def _wait(self, call: _Call[T], limit: float | None) -> T:
-        if self.forked:
-            raise Closed(reason="forked")
         try:
-            self._loop.spawn(call.run)
+            self.start(call)
             checks = 0
             while not call.done.acquire(timeout=CHECK_INTERVAL):
                 checks += 1
@@ -120,6 +184,27 @@ class Background:
             self.run_soon(call.abandon)
             raise
         return call.result()
+
+    def start(self, call: _Call[Any]) -> None:
+        """Begin a call, without waiting for it."""
+        if self.forked:
+            raise Closed(reason="forked")
+        self._calls.append(call)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon(self._start_all)
+
+    def _start_all(self) -> None:
+        self._woken = False
+        loop, running = asyncio.get_running_loop(), self._running
+        while self._calls:
+            call = self._calls.popleft()
+            running.add(call)
+            loop.create_task(call.run(running))
+
+    def check_alive(self) -> None:
+        """Raise ``Closed`` if the loop has ended."""
+        self._check(0.0, None)
 
     def _check(self, waited: float, limit: float | None) -> None:
         if not self._loop.is_alive() or (limit is not None and waited > limit):
@@ -132,9 +217,11 @@ class _Call(Generic[T]):
         function: Callable[..., Awaitable[T]],
         args: tuple[object, ...],
         kwargs: dict[str, Any],
+        tell: Callable[[], object] | None = None,
     ) -> None:
         self.done = threading.Lock()
         self.done.acquire()
+        self._tell = tell or self.done.release
         self._function = function
         self._args = args
         self._kwargs = kwargs
@@ -143,7 +230,8 @@ class _Call(Generic[T]):
         self._results: list[T] = []
         self._error: BaseException | None = None
 
-    async def run(self) -> None:
+    async def run(self, running: set[_Call[Any]]) -> None:
+        """Make the call; remove it from ``running`` when it has ended."""
         _calling_thread.set(self._thread)
         self._task = asyncio.current_task()
         try:
@@ -153,7 +241,8 @@ class _Call(Generic[T]):
         except BaseException as exc:  # noqa: BLE001 - raised in the thread
             self._error = exc
         finally:
-            self.done.release()
+            running.discard(self)
+            self._tell()
 
     def abandon(self) -> None:
         """End the call, as its thread waits no longer; called in the loop."""
@@ -180,14 +269,133 @@ class _Call(Generic[T]):
             del error  # else a cycle of references: error, traceback, frame
 
 
+def begin_own_task() -> None:
+    """Let the running task hold locks of its own, beside its thread."""
+    thread = _calling_thread.get()
+    assert isinstance(thread, threading.Thread)
+    _calling_thread.set(ThreadsTask(thread))
+
+
+class _BodyFailed(Exception):
+    pass
+
+
+_ENTERED = object()
+
+
+class Conversation(Generic[T]):
+    """A call in the loop that has work done by the thread which waits for it.
+
+    So an async function can be given work that blocks (``run``), and an async context
+    manager a body that blocks (``enter``, ``leave``), each in one task.
+
+    Invariants (tests/sync/test_recipes.py):
+
+    - A lost lock cancels the task, and cannot stop the thread. The task does not go on
+      before the thread has done its work: a lock is not acquired again meanwhile.
+    - A thread that is interrupted, or dies in its body, ends the call.
+    """
+
+    def __init__(
+        self,
+        loop: Background,
+        function: Callable[[Conversation[T]], Awaitable[T]],
+    ) -> None:
+        self._loop = loop
+        self._turns: SimpleQueue[Callable[[], object] | object] = SimpleQueue()
+        self._call = _Call(function, (self,), {}, partial(self._turns.put, None))
+        # Of a body: made in the loop.
+        self._left: asyncio.Event | None = None
+        self._failed = False
+
+    def run(self) -> T:
+        """Begin the call, do its work in this thread, and return its result."""
+        refuse_event_loop()
+        self._loop.start(self._call)
+        self._talk()
+        return self._call.result()
+
+    async def in_thread(self, work: Callable[[], R]) -> R:
+        """Return what ``work()`` returns, called in the thread that waits."""
+        ended, results, errors = asyncio.Event(), list[R](), list[BaseException]()
+
+        def turn() -> None:
+            try:
+                results.append(work())
+            except BaseException as exc:  # noqa: BLE001 - raised in the call
+                errors.append(exc)
+            finally:
+                self._loop.run_soon(ended.set)
+
+        self._turns.put(turn)
+        with anyio.CancelScope(shield=True):
+            await ended.wait()
+        if errors:
+            raise errors.pop()
+        return results.pop()
+
+    def enter(self) -> bool:
+        """Begin the call; return True when it is in ``body``, False if it has ended."""
+        refuse_event_loop()
+        self._loop.start(self._call)
+        return self._talk()
+
+    async def body(self) -> None:
+        """Wait until the thread leaves its body; raise an error if that failed."""
+        self._left = asyncio.Event()
+        self._turns.put(_ENTERED)
+        await self._left.wait()
+        if self._failed:
+            raise _BodyFailed
+
+    def leave(self, *, failed: bool, wait: bool) -> None:
+        """Let ``body`` return. ``wait``: until the call has ended; raise its error.
+
+        ``failed``: the body raised an error, which is not to be replaced by another.
+        """
+        if self._loop.forked:
+            return
+        self._failed = failed
+        assert self._left is not None
+        self._loop.run_soon(self._left.set)
+        if not wait:
+            return
+        self._talk()
+        try:
+            self._call.result()
+        except _BodyFailed:
+            return
+        except Exception:
+            if not failed:
+                raise
+
+    def result(self) -> T:
+        """Return the result of the call that has ended, or raise its error."""
+        return self._call.result()
+
+    def _talk(self) -> bool:
+        try:
+            while True:
+                try:
+                    turn = self._turns.get(timeout=CHECK_INTERVAL)
+                except Empty:
+                    self._loop.check_alive()
+                    continue
+                if turn is None or turn is _ENTERED:
+                    return turn is _ENTERED
+                cast("Callable[[], object]", turn)()
+        except BaseException:
+            self._loop.run_soon(self._call.abandon)
+            raise
+
+
 def refuse_event_loop() -> None:
     """Raise ``ConfigurationError`` if an event loop runs in this thread."""
     trio = sys.modules.get("trio")
-    if trio is None or not trio.lowlevel.in_trio_run():
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
+    in_trio = trio is not None and trio.lowlevel.in_trio_run()
+    # `get_running_loop` raises if there is none, which would cost each call more.
+    if not in_trio and asyncio._get_running_loop() is None:  # noqa: SLF001
+        return
     raise ConfigurationError(
         what="aiorwlock_remote.sync would block the event loop of this thread",
         hint="here use aiorwlock_remote.connect, and the same names with `await`",

@@ -412,6 +412,14 @@ def _tell_of_drops(got: object) -> None:
         grant._handed_out = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
 
 
+def borrow(held: G) -> G:
+    """Return the grant as one that an async block has, and releases: dropping it gives
+    nothing back.
+    """
+    held._left = True  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+    return held
+
+
 async def _give_back(shown: str, leave: Callable[[], Awaitable[None]]) -> None:
     # Here and not in the destructor, which may run while a handler is locked.
     log_event(log, "dropped", grant=shown)

@@ -37,7 +37,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
 
 from aiorwlock_remote import sync
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
 from aiorwlock_remote.integrations._app_locks import AppLocks, on_stop_signal
@@ -167,7 +167,7 @@ def get_fence(request: HttpRequest) -> int:
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],

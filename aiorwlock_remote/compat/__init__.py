@@ -1,0 +1,1 @@
+"""Locks with the signatures of other libraries: a program changes one import."""
