@@ -191,11 +191,14 @@ def hold(
     """Return a dependency, a ``Held``: its lock is held while the handler runs.
 
     If the lock is lost, the handler is cancelled. If the client disconnects, waiting
-    for the lock ends, but a handler that has begun continues.
+    for the lock ends, but a handler that has begun continues. A websocket waits for its
+    lock before the handshake, and is not known to have left meanwhile.
 
     Args:
         template: Resource type, colon, id, with parameters of the path in braces:
             ``{id:int}`` or ``{id:uuid}`` if the handler declares that type.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body; a
+            request without such a part is answered by 422.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.

@@ -83,7 +83,7 @@ async def test_a_real_server_sends_its_waiters_away(
             await until(are)
 
         await reached(0, 0)
-        holder = asyncio.create_task(http.get("/orders/7?seconds=2"))
+        holder = asyncio.create_task(http.get("/orders/7?seconds=1"))
         await reached(1, 0)
         waiters = [
             asyncio.create_task(http.get("/orders/7?seconds=0")) for _ in range(WAITERS)
