@@ -205,8 +205,8 @@ def hold(
         template: Resource type, colon, id, with parameters of the path in braces:
             ``{id:int}`` or ``{id:uuid}`` if the handler converts them to that type. A
             path whose text cannot be converted is answered by 404.
-            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body; a
-            request without such a part is answered by 422.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body;
+            a request without such a part is answered by 422.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.
