@@ -93,15 +93,13 @@ EVERYWHERE = {
     "Waiting",
     "Waking",
 }
-# Redis has no semaphores yet.
-REDIS = EVERYWHERE - {"Semaphore"}
 MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Memory: EVERYWHERE | {"Pushed"},
     Sqlite: EVERYWHERE | {"Process"},
     Files: EVERYWHERE | {"Process"},
     Cassandra: EVERYWHERE - {"Waking"} | {"Process"},  # it notifies nobody
     PublishedCassandra: EVERYWHERE - {"Waking"} | {"Process"},
-    Cluster: REDIS | {"Process"},
+    Cluster: EVERYWHERE | {"Process"},
     **dict.fromkeys(
         (Oracle, Oracle122, Oracle23), EVERYWHERE - {"Waking"} | {"Process"}
     ),
@@ -114,13 +112,13 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
     PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
-    Redis: REDIS | {"Process", "Pushed"},
-    RedisClient: REDIS | {"Process", "Pushed"},
-    LoopBoundClient: REDIS - {"BlockedLoop"} | {"Process", "Pushed"},
-    RedisRights: REDIS | {"Process", "Pushed"},
-    RedisTls: REDIS | {"Process", "Pushed"},
-    RedisPairs: REDIS - {"Seat"} | {"Pushed"},
-    Sentinel: REDIS | {"Process", "Pushed"},
+    Redis: EVERYWHERE | {"Process", "Pushed"},
+    RedisClient: EVERYWHERE | {"Process", "Pushed"},
+    LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
+    RedisRights: EVERYWHERE | {"Process", "Pushed"},
+    RedisTls: EVERYWHERE | {"Process", "Pushed"},
+    RedisPairs: EVERYWHERE - {"Seat", "Semaphore"} | {"Pushed"},
+    Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
 # all cases on all of these loops.

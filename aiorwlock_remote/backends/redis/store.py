@@ -102,7 +102,6 @@ class RedisStore:
         | Capability.PUSHES
     )
     pace: PollPolicy = PUSHING
-    lacks_semaphores: bool = True
 
     def __init__(
         self,

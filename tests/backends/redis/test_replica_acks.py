@@ -38,6 +38,8 @@ async def works(locks: Locks) -> None:
         assert isinstance(writer, Held)
         reader = await writer.downgrade()
         assert await reader.try_upgrade() is not None
+    async with locks.semaphore("fine", 5, limit=2) as permit:
+        await permit.extend()
     given = await locks.mutex("fine", 4).acquire()
     await (await locks.adopt(given.detach())).release()
 

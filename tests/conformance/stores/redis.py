@@ -32,7 +32,6 @@ class RedisHarness(Harness):
         | Capability.PUSHES
     )
     has_foreigner = True
-    has_semaphores = False
     server: ClassVar[RedisServer]
 
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
