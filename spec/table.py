@@ -164,6 +164,7 @@ SAFE = MODULES["LockRec"].safe
 PERMITS_SAFE = MODULES["Permits"].safe
 PERMITS = (*PERMITS_SAFE, *MODULES["Permits"].live)
 PAIR = {"Clients": '{"a", "b"}'}
+STRICT_B = {"Strict": '{"b"}', "MaxCrash": "0"}
 ONE_EACH = {"Busy": "{}", "MaxCrash": "0"}
 FAIR = ("Exclusion", "HoldersHold", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
@@ -316,10 +317,8 @@ CONFIGS = (
     row("Permits", "permits_safe_busy", PERMITS_SAFE, Busy='{"a", "b"}', MaxCrash="0"),
     row("Permits", "permits_safe_strict", PERMITS_SAFE, Strict='{"b"}'),
     row("Permits", "permits_live", PERMITS, **PAIR, Limit="1"),
-    row(
-        "Permits", "permits_live_two", PERMITS, **PAIR, Busy='{"a", "b"}', MaxCrash="0"
-    ),
-    row("Permits", "permits_live_strict", PERMITS, **PAIR, Strict='{"b"}'),
+    row("Permits", "permits_live_two", PERMITS, **PAIR, MaxCrash="0"),
+    row("Permits", "permits_live_strict", PERMITS, **PAIR, **STRICT_B),
     row("Permits", "permits_overtake", "StarvationFree", Ordered=NO, **ONE_EACH),
     row("Permits", "permits_stay", "StarvationFree", Behind=NO, **PAIR, Limit="1"),
     row("Permits", "permits_own_limit", "WithinLimit", Least=NO, Strict='{"b"}'),

@@ -20,7 +20,7 @@ from aiorwlock_remote.core.names import (
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.core.timing import check_seconds
-from aiorwlock_remote.errors import Closed, ConfigurationError, Unsupported
+from aiorwlock_remote.errors import Closed, ConfigurationError
 from aiorwlock_remote.locks.acquisition import adopt
 from aiorwlock_remote.locks.diagnostics import (
     Statistics,
@@ -44,7 +44,7 @@ from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import Finding, LacksSemaphores
+from aiorwlock_remote.ports import Finding
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.audit")
 
@@ -130,10 +130,7 @@ class Locks(TicketCalls, RecipeFactories):
         Raises:
             ConfigurationError: a name, the limit or an option is not valid; ``fair``
                 and ``policy`` are options of locks.
-            Unsupported: the store has no semaphores.
         """
-        if isinstance(self._session.client.store, LacksSemaphores):
-            raise Unsupported(what="this store has no semaphores yet")
         target = self._session.semaphore(resource_type, resource_id)
         chosen = rwlock_options(self._options, options, "semaphore")
         return Semaphore(self._session, target, chosen, check_limit(limit))

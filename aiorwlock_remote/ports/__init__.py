@@ -159,13 +159,6 @@ class Snapshot:
         return ahead if self.wall == self.now and ahead >= MIN_CLOCK_SETBACK else 0
 
 
-@runtime_checkable
-class LacksSemaphores(Protocol):
-    """A store that cannot carry out the requests of a semaphore."""
-
-    lacks_semaphores: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """Request to renew a grant. ``lease``: microseconds; None: the grant has no end."""

@@ -1106,7 +1106,6 @@ class Locks(TicketCalls[aio.Locks], LocksTwin):
         Raises:
             ConfigurationError: a name, the limit or an option is not valid; ``fair``
                 and ``policy`` are options of locks.
-            Unsupported: the store has no semaphores.
         """
         return Semaphore(
             self._opener,
