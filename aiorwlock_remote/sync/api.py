@@ -24,7 +24,7 @@ import aiorwlock_remote as aio
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.row import RowKey, RowState
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import Mode, ModeName
+from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
 from aiorwlock_remote.locks.info import LockInfo
@@ -1004,8 +1004,8 @@ class Once(OnceTwin[Held]):
     end of the ``with`` raise ``LockLost``. Use it in one of three ways; each call or
     block asks anew whether the job may run:
 
-    - ``with once as mine``: ``mine`` is the ``Held`` of the running job, or None if
-    another machine runs it, or it has run in this period; - ``once.run(job)``; - as a
+    ``with once as mine``: ``mine`` is the ``Held`` of the running job, or None if
+    another machine runs it, or it has run in this period; ``once.run(job)``; or as a
     decorator of a function.
     """
 
@@ -1227,7 +1227,7 @@ class Locks(TicketCalls[aio.Locks], LocksTwin):
         resource_type: str,
         template: str,
         *,
-        mode: ModeName = "write",
+        mode: LockModeName = "write",
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],

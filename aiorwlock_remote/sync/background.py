@@ -200,7 +200,11 @@ class Background:
         while self._calls:
             call = self._calls.popleft()
             running.add(call)
-            loop.create_task(call.run(running))
+            if sys.version_info >= (3, 12):
+                # Its request is sent now, and not after one more look at the sockets.
+                asyncio.Task(call.run(running), loop=loop, eager_start=True)
+            else:
+                loop.create_task(call.run(running))
 
     def check_alive(self) -> None:
         """Raise ``Closed`` if the loop has ended."""

@@ -156,6 +156,26 @@ class Opened:
     locks: aio.Locks
 
 
+# The garbage collector must not destroy an open ``Locks`` together with what has it: it
+# calls destructors in any order, and that of ``Locks`` warns (test_garbage_is_closed).
+_open: set[aio.Locks] = set()
+
+
+async def open_locks(connecting: aio.Connecting) -> aio.Locks:
+    """Open a ``Locks`` in the background loop, to be closed by ``close_locks``."""
+    locks = await open_in(ThreadsEventLoop(SystemClock()), connecting)
+    _open.add(locks)
+    return locks
+
+
+async def close_locks(locks: aio.Locks) -> None:
+    """Close what ``open_locks`` has opened."""
+    try:
+        await locks.aclose()
+    finally:
+        _open.discard(locks)
+
+
 class Opener:
     """A store that is opened once in each process that uses it.
 
@@ -184,12 +204,12 @@ class Opener:
             self.closed = True
             opened = self._opened
         if opened is not None:
-            opened.loop.run(opened.locks.aclose)
+            opened.loop.run(close_locks, opened.locks)
 
     async def aclose(self) -> None:
         self.closed = True
         if self._opened is not None:
-            await self._opened.locks.aclose()
+            await close_locks(self._opened.locks)
 
     def forked(self) -> None:
         keep((self._opened, self._connecting))
@@ -207,14 +227,14 @@ class Opener:
 
     async def _connect(self) -> Opened:
         # Kept here and not in the thread, which may be interrupted.
-        locks = await open_in(ThreadsEventLoop(SystemClock()), self._connecting)
+        locks = await open_locks(self._connecting)
         self._opened = opened = Opened(background(), locks)
         return opened
 
     def __del__(self) -> None:
         opened = getattr(self, "_opened", None)
         if opened is not None and not self.closed:
-            opened.loop.spawn(opened.locks.aclose)
+            opened.loop.spawn(partial(close_locks, opened.locks))
 
     def __repr__(self) -> str:
         return "<Locks>" if self._opened is None else repr(self._opened.locks)

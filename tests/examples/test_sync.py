@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -139,6 +139,31 @@ def test_celery_with_forked_workers(locks_url: str, tmp_path: Path) -> None:
         time.sleep(0.2)
     assert ledger.read_text() == "24"
     until(lambda: all_free(locks_url), "all locks are free")
+
+
+def test_celery_beat_once_a_night(fresh_redis: RedisServer, tmp_path: Path) -> None:
+    """``celery_beat.py``: two beats, and a worker with two forked children."""
+    sent, queues = tmp_path / "sent.txt", tmp_path / "queues"
+    sent.touch()
+    queues.mkdir()
+    env = {
+        "BROKER": "filesystem://",
+        "QUEUES": str(queues),
+        "LOCKS_URL": fresh_redis.url,
+        "SENT": str(sent),
+        "EVERY": "0.3",
+    }
+    with ExitStack() as stack:
+        for number in range(2):
+            folder = tmp_path / f"beat{number}"
+            folder.mkdir()
+            beat = ("celery", "-A", "celery_beat", "beat", "-s", str(folder / "db"))
+            stack.enter_context(running(folder, *beat, "--pidfile=", **env))
+        work = ("celery", "-A", "celery_beat", "worker", "-c", "2", "-P", "prefork")
+        log = stack.enter_context(running(tmp_path, *work, **env))
+        until(lambda: sent.read_text().count("\n") >= 10, str(log), 60, every=0.1)
+    said = sorted(sent.read_text().split("\n")[:10])
+    assert said == ["sent"] + ["sent before"] * 9
 
 
 def test_a_script_that_runs_already(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ import anyio
 
 import aiorwlock_remote as aio
 from aiorwlock_remote import sync
-from aiorwlock_remote._util.driver_loop import BackgroundLoop, Spawned
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
 from aiorwlock_remote.sync.api import TicketCalls as SyncTicketCalls
+from aiorwlock_remote.sync.background import Background
 
 LOSS_POLL = 0.005
 
@@ -134,11 +134,11 @@ _running = threading.local()
 _threads: WeakKeyDictionary[asyncio.Task[Any], TaskThread] = WeakKeyDictionary()
 
 
-class TellingLoop(BackgroundLoop):
+class TellingBackground(Background):
     """The background loop, which tells when a call of a thread has been sent."""
 
-    def spawn(self, function: Spawned) -> None:
-        super().spawn(function)
+    def start(self, call: Any) -> None:  # noqa: ANN401 - of a private class
+        super().start(call)
         job: Job | None = getattr(_running, "job", None)
         if job is not None:
             job.sent.set()

@@ -58,7 +58,7 @@ import aiorwlock_remote as aio
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.row import RowKey, RowState
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import Mode, ModeName
+from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
 from aiorwlock_remote.locks.info import LockInfo
@@ -182,7 +182,7 @@ LOCKS = {
         resource_type: str,
         template: str,
         *,
-        mode: ModeName = "write",
+        mode: LockModeName = "write",
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],

@@ -38,7 +38,8 @@ def _synchronous(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = "aiorwlock_remote.testing.conformance.harness"
     monkeypatch.setattr(f"{harness}.connect", adapter.Connecting)
     monkeypatch.setattr(background, "CHECK_INTERVAL", INTERRUPTIBLE_EVERY)
-    monkeypatch.setattr(background.background()._loop, "__class__", adapter.TellingLoop)
+    telling = adapter.TellingBackground
+    monkeypatch.setattr(background.background(), "__class__", telling)
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,14 @@ def test_a_thread_that_dies_gives_back(
     )
 
 
+def test_garbage_is_closed(url: str) -> None:
+    """Without a warning, in whatever order the collector calls the destructors."""
+    cycle: list[object] = [connect(url)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+
 def test_an_upgraded_grant_that_is_ignored_is_kept(locks: Locks) -> None:
     rw = locks.rwlock("order", 1)
     with rw.writer.acquire() as held:

@@ -39,19 +39,14 @@ from aiorwlock_remote.errors import (
     LockTimeout,
 )
 from aiorwlock_remote.locks.client import Locks, session_of
-from aiorwlock_remote.locks.connect import connect, open_in
+from aiorwlock_remote.locks.connect import connect
 from aiorwlock_remote.locks.info import Holder
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease, LeaseTerms
 from aiorwlock_remote.runtime.store_client import was_held
-from aiorwlock_remote.sync.background import (
-    ThreadsEventLoop,
-    background,
-    enroll,
-    keep,
-)
+from aiorwlock_remote.sync.background import background, enroll, keep
+from aiorwlock_remote.sync.twins import close_locks, open_locks
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.compat")
 
@@ -108,34 +103,21 @@ class ServerLocks:
         """Return the open session; called in the background loop."""
         async with self._opening:
             if self._locks is None:
-                loop = ThreadsEventLoop(SystemClock())
-                self._locks = await open_in(loop, connect(self._backend))
-                _open.add(self._locks)
+                self._locks = await open_locks(connect(self._backend))
             return session_of(self._locks)
 
     def forked(self) -> None:
         keep((self._locks, self._opening))
-        _open.clear()
         self._locks, self._opening = None, asyncio.Lock()
 
     async def aclose(self) -> None:
         if self._locks is not None:
-            await _close(self._locks)
+            await close_locks(self._locks)
 
     def __del__(self) -> None:
         locks = getattr(self, "_locks", None)
         if locks is not None:
-            background().spawn(partial(_close, locks))
-
-
-# The open ones, which the garbage collector must not destroy together with what has
-# them: it calls destructors in any order, and that of ``Locks`` warns if it is open.
-_open: set[Locks] = set()
-
-
-async def _close(locks: Locks) -> None:
-    await locks.aclose()
-    _open.discard(locks)
+            background().spawn(partial(close_locks, locks))
 
 
 class TokenLock:
