@@ -204,7 +204,10 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def pushed_grants(session: nox.Session) -> None:
-    """Hand one lock over while messages and processes fail: ``-- URL [GRANTS]``."""
+    """Hand one lock over while messages and processes fail.
+
+    `-- redis [GRANTS]`, `-- postgresql`: on a server of its own; or a URL.
+    """
     install(session, "test", package=WORKING_COPY)
     session.run("python", "-m", "tests.faults.pushed_grants", *session.posargs)
 

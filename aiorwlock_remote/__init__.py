@@ -1,4 +1,5 @@
-"""Locks that many machines share, for async Python: mutex and readers-writer lock.
+"""Locks that many machines share, for async Python: mutexes, readers-writer locks, and
+semaphores.
 
 ::
 
@@ -47,6 +48,7 @@ from aiorwlock_remote.locks.lock import (
     OptionArgs,
     ReaderLock,
     RWLock,
+    Semaphore,
     Synchronized,
     WriterLock,
 )
@@ -99,6 +101,7 @@ __all__ = [
     "RWLock",
     "ReaderLock",
     "ResourceId",
+    "Semaphore",
     "StaleFence",
     "Statistics",
     "Synchronized",

@@ -43,7 +43,7 @@ def record() -> Iterator[str]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    command = [sys.executable, "-m", "aiorwlock_remote.cli", *COMMAND[1:]]
+    command = [sys.executable, "-m", "aiorwlock_remote", *COMMAND[1:]]
     with subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=slave, stdout=slave, stderr=slave, env=environment
     ) as demo:

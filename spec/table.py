@@ -132,6 +132,22 @@ MODULES = {
         safe=("OneBeliever", "BeliefIsTrue", "FencesRise"),
         lines=("SYMMETRY Symmetry",),
     ),
+    "Permits": Module(
+        defaults={
+            "Clients": '{"a", "b", "c"}',
+            "Busy": '{"a"}',
+            "Limit": "2",
+            "Strict": "{}",
+            "MaxCrash": "1",
+            "Lossy": YES,
+            "Patient": YES,
+            "Ordered": YES,
+            "Least": YES,
+            "Behind": YES,
+        },
+        safe=("WithinLimit", "Queued"),
+        live=("StarvationFree",),
+    ),
     "Seat": Module(
         defaults={
             "Clients": '{"a", "b"}',
@@ -145,6 +161,10 @@ MODULES = {
 }
 
 SAFE = MODULES["LockRec"].safe
+PERMITS_SAFE = MODULES["Permits"].safe
+PERMITS = (*PERMITS_SAFE, *MODULES["Permits"].live)
+PAIR = {"Clients": '{"a", "b"}'}
+STRICT_B = {"Strict": '{"b"}', "MaxCrash": "0"}
 FAIR = ("Exclusion", "HoldersHold", "StarvationFree", "NoLostWakeup")
 TWO = {"Clients": "{a, b}", "Twice": "{a, b}", "MaxFence": "4"}  # 2 clients x 2 tickets
 LATE = {"Clients": "{a, b}", "Twice": "{a}", "MaxLate": "1"}
@@ -290,6 +310,19 @@ CONFIGS = (
     row("PushedGrant", "push_drift", "OneBeliever", Margin="0"),
     row(
         "PushedGrant", "push_to_client", "BeliefIsTrue", Hears='"client"', Attempts="2"
+    ),
+    # Permits of a semaphore
+    row("Permits", "permits_safe", PERMITS_SAFE),
+    row("Permits", "permits_safe_busy", PERMITS_SAFE, Busy='{"a", "b"}', MaxCrash="0"),
+    row("Permits", "permits_safe_strict", PERMITS_SAFE, Strict='{"b"}'),
+    row("Permits", "permits_live", PERMITS, **PAIR, Limit="1"),
+    row("Permits", "permits_live_two", PERMITS, **PAIR, MaxCrash="0"),
+    row("Permits", "permits_live_strict", PERMITS, **PAIR, **STRICT_B),
+    row("Permits", "permits_overtake", "StarvationFree", Ordered=NO, **PAIR, Limit="1"),
+    row("Permits", "permits_stay", "StarvationFree", Behind=NO, **PAIR, Limit="1"),
+    row("Permits", "permits_own_limit", "WithinLimit", Least=NO, Strict='{"b"}'),
+    row(
+        "Permits", "permits_impatient", "StarvationFree", Patient=NO, **PAIR, Limit="1"
     ),
     # The seat, and who deletes it or the record
     row("Seat", "own_seat_goes", MODULES["Seat"].safe),

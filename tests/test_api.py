@@ -18,10 +18,11 @@ CLASSES = [thing for thing in PUBLIC if inspect.isclass(thing)]
 
 #: Names that users may rely on: docs/reference/api.md has them all.
 CONTRACT = {
-    "Locks": "mutex lock rwlock multi list stale force_release adopt aclose mutex_set "
-    "row_lock set_rwlock occupancy acquire_mutex_lock release_mutex_lock "
+    "Locks": "mutex lock rwlock semaphore multi list stale force_release adopt aclose "
+    "mutex_set row_lock set_rwlock occupancy acquire_mutex_lock release_mutex_lock "
     "acquire_readers_lock release_readers_lock acquire_writer_lock release_writer_lock",
     "Mutex": "acquire try_acquire locked info",
+    "Semaphore": "acquire try_acquire locked info limit",
     "RWLock": "reader writer reader_lock writer_lock",
     "ReaderLock": "acquire try_acquire locked info",
     "WriterLock": "acquire try_acquire locked info",

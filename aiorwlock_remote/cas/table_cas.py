@@ -21,9 +21,11 @@ also if the row was deleted or if a failover lost the last grant
 estimate of the server's time may be ahead of the server.
 
 The stored text is the fence, a space, and the record as the process wrote it. The
-reader replaces the record's ``last``, and the fence of its grants, by that fence. A
-text without a fence has the older format, which counted the fences of a row from
-``created_at``.
+reader replaces the record's ``last``, and the fence of its grants, by that fence. Each
+permit of a semaphore has a fence of its own: those of the permits that a swap adds are
+stored as 0, -1, …, relative to the fence that the server chooses
+(``relative_fences``). A text without a fence has the older format, which counted the
+fences of a row from ``created_at``.
 """
 
 from __future__ import annotations
@@ -203,12 +205,37 @@ def load_record(text: str, created: str) -> Doorman:
 def with_fence(record: Doorman, fence: int) -> Doorman:
     """Return the record with ``fence`` as the fence of the current phase's grants.
 
-    The ``endings`` (notes why grants ended early) keep the fences of earlier phases.
+    The ``endings`` (notes why grants ended early) keep the fences of earlier phases, as
+    do a semaphore's permits, but for relative ones.
     """
-    if fence == record.last:
+    permits = record.has_permits
+    if fence == record.last and not permits:
         return record
-    grants = tuple(replace(grant, fence=fence) for grant in record.grants)
+    grants = tuple(
+        grant
+        if permits and grant.fence > 0
+        # Relative, or the phase's.
+        else replace(grant, fence=fence + (grant.fence if permits else 0))
+        for grant in record.grants
+    )
     return replace(record, last=fence, grants=grants)
+
+
+def relative_fences(record: Doorman, before: int) -> Doorman:
+    """Return the record with each new permit's fence as the distance from the last.
+
+    ``before``: the last fence of the record that is replaced. The server chooses the
+    last fence only when it stores the record.
+    """
+    if not record.has_permits:
+        return record
+    grants = tuple(
+        replace(grant, fence=grant.fence - record.last)
+        if grant.fence > before
+        else grant
+        for grant in record.grants
+    )
+    return replace(record, grants=grants)
 
 
 def dump_record(record: Doorman, *, begins: bool) -> str:
@@ -387,7 +414,10 @@ class TableCas:
             record = arrivals.turned(record, to)
         # A new phase gets its fence from the server's clock, which no process may guess
         # (test_failover.py: test_a_lost_grant).
-        begins = record.last > (state.record.last if state.record is not None else 0)
+        last = state.record.last if state.record is not None else 0
+        begins = record.last > last
+        if begins:
+            record = relative_fences(record, last)
         text = dump_record(record, begins=begins)
         size = len(text) + FENCE_DIGITS * begins
         if size > MAX_RECORD_BYTES_TO_ENTER and (
@@ -418,7 +448,7 @@ class TableCas:
             values["wakes"] = wakes
             # A notification must not have the record if there are tickets in it.
             values["secret"] = any(entry.ticket for entry in record.queue)
-            pushed = newly_pushed(record, wakes)
+            pushed = newly_pushed(record, wakes) if wakes else None
             if pushed is not None:
                 values["p_since"], values["p_expires"] = pushed.since, pushed.expires
                 values["p_record"] = seal(text, pushed.ticket, version)
@@ -433,7 +463,8 @@ class TableCas:
                 return False, self._seen(found, sent)
             now = self._update_time(found, sent)
             new = VersionMark(version, ticket, since, now, mark.calm + 1)
-            stored = record if found.fence is None else with_fence(record, found.fence)
+            fence = record.last if found.fence is None else found.fence
+            stored = with_fence(record, fence) if begins else record
             return True, StoredState(stored, seat, new, now)
 
         return map_pending(self._executor.ask("swap", values), swapped)

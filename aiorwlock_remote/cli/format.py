@@ -7,11 +7,14 @@ takes longer than the rest of such a command.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections import Counter
 from datetime import datetime
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +22,7 @@ from aiorwlock_remote.cli.report import plain, print_message
 from aiorwlock_remote.core.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from aiorwlock_remote import Holder, LockInfo, Queued
 
@@ -29,10 +32,12 @@ Keys of a resource (times are ISO 8601 in UTC, durations are seconds):
               "type" and "id"
   locked      true if it is held now
   fence       the last fencing number handed out; 0 if none is remembered
-  holders     list of: holder (12 hex digits), mode ("read", "write"), fence
-              (null: foreign), since, age, expires_in (null: never; negative:
-              ran out, unnoticed so far), host, pid, task, reason, foreign
-              (true: taken by a program that does not use this library)
+  limit       of a semaphore only: how many permits it has; null if free
+  holders     list of: holder (12 hex digits), mode ("read", "write",
+              "permit"), fence (null: foreign), since, age, expires_in
+              (null: never; negative: ran out, unnoticed so far), host, pid,
+              task, reason, foreign (true: taken by a program that does not
+              use this library)
   queue       list of waiting processes, first come first: mode, waiting (how
               many tasks), age, host, pid, reason
   created_at, updated_at      null if unknown
@@ -57,6 +62,7 @@ def resource_json(seen: LockInfo) -> dict[str, object]:
         "type": seen.resource_type,
         "id": seen.resource_id,
         **_fields(seen, "locked", "fence"),
+        **({"limit": seen.limit} if seen.semaphore else {}),
         "holders": [holder_json(holder) for holder in seen.holders],
         "queue": [
             _fields(queued, "mode", "waiting", "age", "host", "pid", "reason")
@@ -122,13 +128,25 @@ def waiting(queue: Iterable[Queued]) -> str:
     for queued in queue:
         count[queued.mode] += queued.waiting
     return ", ".join(
-        f"{count[mode]} {mode}" for mode in ("write", "read") if count[mode]
+        f"{count[mode]} {mode}" for mode in ("write", "read", "permit") if count[mode]
     )
 
 
 RESOURCE_HEAD = (
     *("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
 )
+HOLDER_COLUMN = RESOURCE_HEAD.index("HOLDER")
+
+
+def permits(seen: LockInfo) -> str:
+    """Return how many permits of a semaphore are held: ``3 of 5``; "" for a lock."""
+    return f"{seen.permits_held} of {seen.limit}" if seen.limit is not None else ""
+
+
+def _mode(seen: LockInfo, holder: Holder | None) -> str:
+    mode = "free" if holder is None else holder.mode
+    counted = permits(seen)
+    return f"{mode} ({counted})" if counted else mode
 
 
 def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
@@ -137,7 +155,7 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
     return [
         (
             seen.target.label,
-            holder.mode,
+            _mode(seen, holder),
             holder.holder,
             fence_of(holder),
             span(holder.age),
@@ -146,21 +164,64 @@ def resource_rows(seen: LockInfo) -> list[tuple[str, ...]]:
             who(holder),
         )
         for holder in seen.holders
-    ] or [(seen.target.label, "free", "", "", "", "", queue, "")]
+    ] or [(seen.target.label, _mode(seen, None), "", "", "", "", queue, "")]
 
 
 def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> None:
-    """Print resources in the order of their names, as JSON or as a table.
+    """Print resources as JSON or as a table, those that no lease will free first.
 
     ``none``: message to print on stderr if a table was wanted and there is no resource.
     """
-    found = sorted(found, key=lambda seen: seen.target.label)
+    found = sorted(
+        found,
+        key=lambda seen: (not _endless(seen), seen.target.label, seen.semaphore),
+    )
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:
-        table(RESOURCE_HEAD, [row for seen in found for row in resource_rows(seen)])
+        rows = [(seen, row) for seen in found for row in resource_rows(seen)]
+        abandoned = {
+            (one.target.label, holder.holder)
+            for seen in found
+            if (one := seen.stale()) is not None
+            for holder in one.holders
+        }
+        striking = {
+            number
+            for number, (seen, row) in enumerate(rows)
+            if (seen.target.label, row[HOLDER_COLUMN]) in abandoned
+        }
+        table(RESOURCE_HEAD, [row for _, row in rows], striking)
     else:
         print_message(none)
+
+
+def _endless(seen: LockInfo) -> bool:
+    return any(holder.expires_in is None for holder in seen.holders)
+
+
+def blocks(holder: Holder) -> bool:
+    """Return False if the holder's lease has ended: whoever asks gets the lock."""
+    return holder.expires_in is None or holder.expires_in > 0
+
+
+def print_break_commands(seen: Iterable[LockInfo], store: str) -> None:
+    """Print the command that ends each grant of these resources that blocks others.
+
+    ``store``: the options that name the store, as in ``--url URL``; may be empty.
+    """
+    commands = [
+        f"  rwlock break {store}--holder {holder.holder} --fence {fence_of(holder)}"
+        f" --reason WHY {'--semaphore ' if one.semaphore else ''}"
+        f"{shlex.quote(plain(one.target.label))}"
+        for one in seen
+        for holder in one.holders
+        if blocks(holder)
+    ]
+    if commands:
+        click.echo("\nto end the grant of a holder that is dead:")
+        for command in commands:
+            click.echo(command)
 
 
 def nothing(resource_type: str | None, found: str) -> str:
@@ -174,21 +235,51 @@ def nothing(resource_type: str | None, found: str) -> str:
     return text
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    striking: Container[int] = (),
+) -> None:
     """Print a heading line and a line for each row, in aligned columns.
 
-    At a terminal that is too narrow the last column is printed below its line,
-    indented. Holders and fences are never cut, as ``rwlock break`` takes them whole.
+    At a terminal that is too narrow the last columns are printed below their line,
+    indented, as many as need be, and no word is broken. Holders and fences are never
+    cut, as ``rwlock break`` takes them whole. ``striking``: indices of the rows that a
+    terminal shows in red.
     """
     # Names are written by other programs; the widths are those of what is shown.
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     terminal = sys.stdout.isatty()
-    wide = sum(widths) + 2 * (len(widths) - 1)
-    below = terminal and wide > get_terminal_size().columns
-    for row in (head, *rows):
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        line = "  ".join(list(padded)[:-1] if below else padded).rstrip()
-        if below and row is not head and row[-1]:
-            line += f"\n    {row[-1]}"
-        click.echo(click.style(line, bold=True) if terminal and row is head else line)
+    room = get_terminal_size().columns
+    beside = len(head)
+    if terminal:
+        while beside > 1 and sum(widths[:beside]) + 2 * (beside - 1) > room:
+            beside -= 1
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(row[:beside], widths[:beside], strict=True)
+        return "  ".join(cell.ljust(width) for cell, width in cells).rstrip()
+
+    _echo(line(head), bold=True)
+    for number, row in enumerate(rows):
+        below = [
+            cell if name in ("WHO", head[-1]) else f"{name.lower()} {cell}"
+            for name, cell in zip(head[beside:], row[beside:], strict=True)
+            if cell
+        ]
+        wrapped = wrap(
+            ", ".join(below),
+            width=room,
+            initial_indent="    ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        style = {"fg": "red"} if number in striking else {}
+        _echo("\n".join([line(row), *wrapped]), **style)
+
+
+def _echo(text: str, **style: Any) -> None:  # noqa: ANN401 - arguments of click.style
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(click.style(text, **style) if coloured and style else text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
@@ -27,7 +28,7 @@ _EPILOG = """\b
 Exit codes:
     0  done
     1  refused: demo found violations, break found nothing that matches,
-       doctor found something bad
+       doctor found something bad, ls or stale --fail found something
     2  bad input: a name, number, URL or option that cannot be used
    69  the store is down, unreachable or not fit for locks
    75  run: the lock was not obtained in time (--conflict-exit-code)
@@ -67,6 +68,19 @@ class _LazyGroup(click.Group):
             return None
         found = import_module(f"aiorwlock_remote.cli.{module}")
         return cast("click.Command", getattr(found, name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as exc:
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            if near and "Did you mean" not in exc.message:
+                asked = exc.message.removesuffix(".")
+                text = f"{asked} (did you mean {near[0]}?)"
+                raise click.UsageError(text, exc.ctx) from None
+            raise
 
 
 @click.group(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from contextlib import aclosing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import anyio
 import click
 
 from aiorwlock_remote import connect
@@ -190,10 +192,47 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     return kind, number
 
 
+COMPLETION_TIMEOUT = 2.0
+"""Seconds for which a shell waits for the names of resources."""
+MAX_COMPLETIONS = 100
+
+
+def _resource_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str]:
+    """Return the resources that are held or waited for and begin with the text."""
+    del param
+
+    async def begin_so(locks: Locks) -> list[str]:
+        found: list[str] = []
+        with anyio.move_on_after(COMPLETION_TIMEOUT):
+            async with aclosing(locks.list()) as listed:
+                async for seen in listed:
+                    if seen.target.label.startswith(incomplete):
+                        found.append(seen.target.label)
+                    if len(found) == MAX_COMPLETIONS:
+                        break
+        return found
+
+    try:
+        url = store_url(ctx.params.get("url"), must_be_used=True)
+        return sorted(on_store(url, begin_so))
+    except Exception:  # noqa: BLE001 - an error would be printed into the command line
+        return []
+
+
 resource_argument: CommandDecorator = click.argument(
-    "target", metavar="TYPE/ID", callback=_split
+    "target", metavar="TYPE/ID", callback=_split, shell_complete=_resource_names
 )
 """Decorator of a command: adds ``TYPE/ID``, passed as ``target``: (type, id)."""
+
+
+semaphore_option: CommandDecorator = click.option(
+    "--semaphore",
+    is_flag=True,
+    help="TYPE/ID is a semaphore, and not the lock of the same name.",
+)
+"""Decorator of a command: adds the flag ``--semaphore``."""
 
 
 def check_whole(target: tuple[str, str]) -> tuple[str, str]:
@@ -223,6 +262,12 @@ as_json: CommandDecorator = click.option(
     "--json", "as_json", is_flag=True, help="JSON on stdout."
 )
 """Decorator of a command: adds the flag ``--json``, passed as ``as_json``."""
+
+
+fail_option: CommandDecorator = click.option(
+    "--fail", is_flag=True, help="Exit code 1 if there is any: for cron and Nagios."
+)
+"""Decorator of a command: adds the flag ``--fail``, passed as ``fail``."""
 
 
 def _installed(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from contextlib import aclosing
 from dataclasses import replace
 
 import click
+from anyio import to_thread
+from click.core import ParameterSource
 
-from aiorwlock_remote import LockInfo, Locks
+from aiorwlock_remote import Holder, LockInfo, Locks
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import (
     RESOURCE_KEYS,
+    blocks,
     fence_of,
     lease_left,
     moment,
     nothing,
+    permits,
+    print_break_commands,
     print_json,
     print_resources,
     resource_json,
@@ -24,14 +31,17 @@ from aiorwlock_remote.cli.format import (
 )
 from aiorwlock_remote.cli.options import (
     as_json,
+    fail_option,
     on_store,
     resource_argument,
+    semaphore_option,
     store_option,
     store_url,
     type_argument,
 )
 from aiorwlock_remote.cli.report import plain, print_message
 from aiorwlock_remote.core.names import is_cut
+from aiorwlock_remote.core.url import parse
 
 
 @click.command(
@@ -40,12 +50,13 @@ from aiorwlock_remote.core.names import is_cut
 )
 @store_option
 @as_json
+@fail_option
 @type_argument
-def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
+def ls(*, url: str | None, as_json: bool, fail: bool, resource_type: str | None) -> int:
     """List the resources that are held or waited for, of all types or of one.
 
-    There is one line for each holder. A lease that ended stays on show until another
-    process asks for the resource.
+    There is one line for each holder; at a terminal, those that look left behind are
+    red. A lease that ended stays on show until another process asks for the resource.
     """
 
     async def listed(locks: Locks) -> list[LockInfo]:
@@ -54,6 +65,7 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     found = on_store(store_url(url, must_be_used=True), listed)
     none = nothing(resource_type, "is held or waited for")
     print_resources(found, as_json=as_json, none=none)
+    return REFUSED if found and fail else 0
 
 
 @click.command(
@@ -63,6 +75,7 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
 )
 @store_option
 @as_json
+@fail_option
 @click.option(
     "--older-than",
     type=float,
@@ -71,9 +84,16 @@ def ls(*, url: str | None, as_json: bool, resource_type: str | None) -> None:
     help="Only holders that got their grant at least so many seconds ago.",
 )
 @type_argument
+@click.pass_context
 def stale(
-    *, url: str | None, as_json: bool, older_than: float, resource_type: str | None
-) -> None:
+    ctx: click.Context,
+    *,
+    url: str | None,
+    as_json: bool,
+    fail: bool,
+    older_than: float,
+    resource_type: str | None,
+) -> int:
     """List holders that look left behind, of all types or of one.
 
     Their grants are neither renewed nor ended: grants that never expire, leases that
@@ -88,16 +108,35 @@ def stale(
     found = on_store(store_url(url, must_be_used=True), left_behind)
     none = nothing(resource_type, "looks left behind")
     print_resources(found, as_json=as_json, none=none)
+    if not as_json:
+        print_break_commands(found, _store_words(ctx, url))
+        ended = [s.target.label for s in found if not any(map(blocks, s.holders))]
+        if ended:
+            click.echo(plain(f"\nfree, nothing to do: {', '.join(sorted(ended))}"))
+    return REFUSED if found and fail else 0
 
 
-async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
+def _store_words(ctx: click.Context, url: str | None) -> str:
+    # What the user typed; the environment names the store again for the next command.
+    if (
+        url is None
+        or ctx.get_parameter_source("url") is not ParameterSource.COMMANDLINE
+    ):
+        return ""
+    return f"--url {shlex.quote(url)} " if parse(url).password is None else "--url URL "
+
+
+async def _info(locks: Locks, target: tuple[str, str], *, semaphore: bool) -> LockInfo:
     # What is shown of a long name is cut and is no name of a resource: such a target is
     # looked for among all resources, as it was shown.
     if any(map(is_cut, target)):
         async with aclosing(locks.list()) as listed:
             async for seen in listed:
-                if (seen.resource_type, seen.resource_id) == target:
+                same = (seen.resource_type, seen.resource_id) == target
+                if same and seen.semaphore is semaphore:
                     return seen
+    if semaphore:
+        return await locks.semaphore(*target, limit=1).info()
     return await locks.rwlock(*target).info()
 
 
@@ -107,25 +146,39 @@ async def _info(locks: Locks, target: tuple[str, str]) -> LockInfo:
 @click.command(epilog=f"{RESOURCE_KEYS}\n--json gives one resource.")
 @store_option
 @as_json
+@semaphore_option
 @resource_argument
-def show(*, url: str | None, as_json: bool, target: tuple[str, str]) -> None:
+@click.pass_context
+def show(
+    ctx: click.Context,
+    *,
+    url: str | None,
+    as_json: bool,
+    semaphore: bool,
+    target: tuple[str, str],
+) -> None:
     """Show who holds TYPE/ID and who waits for it.
 
     A resource that is not held is shown as well: a store has no list of names, and does
     not tell a mistyped name from a free one.
     """
     given = store_url(url, must_be_used=True)
-    seen = on_store(given, lambda locks: _info(locks, target))
+    seen = on_store(given, lambda locks: _info(locks, target, semaphore=semaphore))
     if as_json:
         print_json(resource_json(seen))
     else:
         _print(seen)
+        print_break_commands([seen], _store_words(ctx, url))
 
 
 def _print(seen: LockInfo) -> None:
     state = "held" if seen.locked else "free"
+    if seen.holders and not seen.locked:
+        state = "free: the lease has ended, there is nothing to do"
     last = f", last fence {seen.fence}" if seen.fence else ""
-    click.echo(plain(f"{seen.target.label} is {state}{last}"))
+    counted = permits(seen)
+    held = f" ({counted} permits)" if counted else ""
+    click.echo(plain(f"{seen.target.label} is {state}{held}{last}"))
     if seen.clock_set_back:
         back = span(seen.clock_set_back)
         click.echo(f"the store's clock was set back by {back} since the last change")
@@ -202,32 +255,40 @@ def _reason(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_reason,
     help="Why; stands in the answer.",
 )
+@click.option("--yes", "-y", is_flag=True, help="Do not ask, at a terminal either.")
+@semaphore_option
 @resource_argument
 def break_(
     *,
     url: str | None,
     as_json: bool,
+    semaphore: bool,
     target: tuple[str, str],
     holder: str,
     fence: int | None,
     reason: str,
+    yes: bool,
 ) -> int:
     """End the grant of one holder of TYPE/ID, if it is still the one seen on screen.
 
     The holder and its fence as `rwlock ls` shows them have to match. A holder that came
     since is left alone: exit code 1 then. A holder that is alive learns of it at its
     next renewal, up to a third of its lease later, and may go on until then: only the
-    fence keeps its writes out.
+    fence keeps its writes out. At a terminal the command shows the holder, and asks.
     """
+    ask = not yes and sys.stdin.isatty() and sys.stdout.isatty()
 
     async def end_grant(locks: Locks) -> tuple[bool, LockInfo]:
-        found = await _info(locks, target)
+        found = await _info(locks, target, semaphore=semaphore)
         # force_release() compares and deletes what it is given: with this one holder
-        # in it, grants that came since are left alone
+        # in it, grants that came since, or while the user thinks, are left alone
         # (test_break_only_what_was_seen).
         one = tuple(h for h in found.holders if (h.holder, h.fence) == (holder, fence))
+        if ask and one:
+            # The terminal blocks a thread, not the loop, which keeps the connection.
+            await to_thread.run_sync(_confirm, found, one[0])
         ended = await locks.force_release(replace(found, holders=one), reason=reason)
-        return ended > 0, await _info(locks, target)
+        return ended > 0, await _info(locks, target, semaphore=semaphore)
 
     broken, now = on_store(store_url(url, must_be_used=True), end_grant)
     if as_json:
@@ -249,12 +310,21 @@ def break_(
     return 0
 
 
-def _why_not(now: LockInfo, holder: str, fence: int | None) -> str:
-    holders = [
+def _confirm(found: LockInfo, one: Holder) -> None:
+    click.confirm(
+        plain(f"end the grant of {found.target.label}, {_described(one)}?"), abort=True
+    )
+
+
+def _described(one: Holder) -> str:
+    return (
         f"{one.mode} {one.holder} with fence {fence_of(one)} ({who(one)},"
         f" lease: {lease_left(one)})"
-        for one in now.holders
-    ]
+    )
+
+
+def _why_not(now: LockInfo, holder: str, fence: int | None) -> str:
+    holders = [_described(one) for one in now.holders]
     return (
         f"nothing broken: {now.target.label} is not held by {holder} with fence"
         f" {'-' if fence is None else fence}; held by {'; '.join(holders) or 'nobody'}"

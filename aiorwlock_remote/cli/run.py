@@ -27,6 +27,9 @@ from aiorwlock_remote import (
     Locks,
     LockTimeout,
     NotOwner,
+    ReaderLock,
+    Semaphore,
+    WriterLock,
     connect,
 )
 from aiorwlock_remote.cli import exit_codes
@@ -39,6 +42,7 @@ from aiorwlock_remote.cli.options import (
 )
 from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.cli.signals import ENDING, SignalReceiver
+from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.locks.client import session_of
@@ -138,7 +142,8 @@ class LockedCommand:
     """Acquires a lock, runs one command under it, and releases the lock at its end.
 
     The fields are the options of ``rwlock run``; all times are seconds. ``signals``
-    receives what is sent to this process. ``once``: how often the command may run;
+    receives what is sent to this process. ``limit``: of the semaphore whose permit is
+    held instead of a lock; None: it is a lock. ``once``: how often the command may run;
     None: as often as it gets the lock.
     """
 
@@ -147,6 +152,7 @@ class LockedCommand:
     target: tuple[str, str]
     command: tuple[str, ...]
     write: bool
+    limit: int | None
     timeout: float | None
     lease: float
     reason: str | None
@@ -174,10 +180,9 @@ class LockedCommand:
                 self.signals.start(lambda number, _: self._end_wait(number, waiting))
                 opening = connect(url, on_lost=self._on_lost)
                 locks = await stack.enter_async_context(opening)
-                lock = locks.rwlock(*target, lease=self.lease)
-                side = lock.writer if self.write else lock.reader
+                lock = self._lock(locks, target)
                 try:
-                    held = await side.acquire(self.timeout, reason=reason)
+                    held = await lock.acquire(self.timeout, reason=reason)
                 except LockTimeout as exc:
                     # The usual case on all machines but one: nothing that cron mails.
                     if self.once is None:
@@ -193,6 +198,14 @@ class LockedCommand:
                 return exit_codes.SIGNAL + self._ended_by
             return await self._hold(held, mark)
         raise AssertionError("waiting was cancelled by a signal")
+
+    def _lock(
+        self, locks: Locks, target: tuple[str, str]
+    ) -> Semaphore | ReaderLock | WriterLock:
+        if self.limit is not None:
+            return locks.semaphore(*target, self.limit, lease=self.lease)
+        lock = locks.rwlock(*target, lease=self.lease)
+        return lock.writer if self.write else lock.reader
 
     def _end_wait(self, number: signal.Signals, waiting: anyio.CancelScope) -> None:
         if number in ENDING and self._ended_by is None:
@@ -223,10 +236,12 @@ class LockedCommand:
         if mark is not None:
             await self._record(mark, held, failed=child.code != 0)
         await self._release(held)
-        if self._is_lost(held):
-            return exit_codes.LOST
         assert child.code is not None
-        return child.code if child.code >= 0 else exit_codes.SIGNAL - child.code
+        code = child.code if child.code >= 0 else exit_codes.SIGNAL - child.code
+        if self._is_lost(held):
+            print_message(self._loss_message(held, code))
+            return exit_codes.LOST
+        return code
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -277,8 +292,11 @@ class LockedCommand:
             most = f"{self.lease:g} s at most"
             print_message(f"not released: {exc}; the lock is free in {most}")
             return
-        if self._is_lost(held) and not self._loss_printed:
-            print_message(f"{_loss(held)}, before the command had ended")
+
+    def _loss_message(self, held: Held, code: int) -> str:
+        if self._loss_printed:
+            return f"the command ended with exit code {code}"
+        return f"{_loss(held)}, before the command had ended, with exit code {code}"
 
     def _is_lost(self, held: Held) -> bool:
         # The command can adopt the exported ticket and release the lock. That is
@@ -328,6 +346,12 @@ the exit code is the command's. In the environment of the command are:
                    renewing. To release it, or to leave the connect() of an
                    adopter without detach(), ends the lock.
 
+With --limit 5 the command holds one of five permits, so that up to five such commands
+run at a time, on all machines together:
+
+\b
+    rwlock run --limit 5 api/reports -- ./fetch.sh
+
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the command;
 the lock is released when the command has ended. Ctrl-C reaches it directly: it runs
 in the same process group, with the same terminal. If the lock is lost (the store is
@@ -370,6 +394,13 @@ def _command(
     "--write/--read",
     default=True,
     help="Hold the lock alone (the default), or with other readers.",
+)
+@number_option(
+    "--limit",
+    "Hold one of N permits of the semaphore TYPE/ID instead of a lock: up to N such "
+    "commands run at a time, on all machines together.",
+    metavar="N",
+    kind=click.IntRange(1, MAX_LIMIT),
 )
 @number_option(
     "--timeout",
@@ -421,8 +452,10 @@ def run(
 ) -> int:
     """Run a command under a lock and return its exit code; users read ``_HELP``."""
     check_seconds("grace", options["grace"])
+    once_only = once_per is not None or at_least is not None
+    _check_semaphore(ctx, options, once=once_only)
     once = None
-    if once_per is not None or at_least is not None:
+    if once_only:
         once = _once(once_per, at_least, retry=retry)
         _adapt_options(ctx, options, once)
     elif retry:
@@ -430,6 +463,19 @@ def run(
     # The receiver blocks its signals before the event loop starts any thread.
     job = LockedCommand(signals=SignalReceiver(), once=once, **options)
     return asyncio.run(job.main())
+
+
+def _check_semaphore(
+    ctx: click.Context, options: dict[str, Any], *, once: bool
+) -> None:
+    if options["limit"] is None:
+        return
+    side = ctx.get_parameter_source("write") is ParameterSource.COMMANDLINE
+    if side or once:
+        raise ConfigurationError(
+            what="--limit is for a semaphore",
+            hint="--read, --write, --once-per and --at-least are for a lock",
+        )
 
 
 def _once(per: float | None, at_least: float | None, *, retry: bool) -> OnceTerms:

@@ -38,10 +38,12 @@ _SCALARS = (
     *("last", "number", "admit_upto", "admit_until", "turns", "barred_until"),
     *("created", "updated"),
 )
-_GRANT = {"ticket", "mode", "fence", "since", "expires", "who", "lock_delay"}
+_GRANT = {
+    *("ticket", "mode", "fence", "since", "expires", "who", "lock_delay", "limit"),
+}
 _ENTRY = {
     *("number", "gate", "mode", "since", "expires"),
-    *("window", "waiting", "claim_until", "who", "ticket", "lease"),
+    *("window", "waiting", "claim_until", "who", "ticket", "lease", "limit"),
 }
 _DOORMAN = {
     *("v", "grants", "queue", "seat", "upgrader", "upgraded", "pushed", "endings"),
@@ -92,7 +94,7 @@ def load(data: object) -> Doorman:
         grants = _grants(fields)
         return Doorman(
             grants=grants,
-            queue=_entries(fields),
+            queue=_entries(fields, grants),
             seat=_optional(fields, "seat", str),
             upgrader=None if idle else _load_upgrader(fields),
             upgraded=fields.get("upgraded", False) is True,
@@ -127,6 +129,8 @@ def _seldom(doorman: Doorman) -> Extra:
 
 def _grant(grant: Grant) -> str:
     extra = grant.extra
+    if grant.limit:
+        extra = ("limit", grant.limit), *extra
     if grant.lock_delay:
         extra = ("lock_delay", grant.lock_delay), *extra
     return (
@@ -138,6 +142,8 @@ def _grant(grant: Grant) -> str:
 
 def _entry(entry: QueueEntry) -> str:
     extra = entry.extra
+    if entry.limit:
+        extra = ("limit", entry.limit), *extra
     if entry.ticket:
         extra = ("ticket", entry.ticket), ("lease", entry.lease), *extra
     return (
@@ -172,6 +178,7 @@ def _load_grant(data: object) -> Grant:
         expires=_optional(fields, "expires", int),
         who=_load_who(fields),
         lock_delay=_typed(fields, "lock_delay", int) if "lock_delay" in fields else 0,
+        limit=_limit(fields),
         extra=_extra(fields, _GRANT),
     )
 
@@ -191,8 +198,17 @@ def _load_entry(data: object) -> QueueEntry:
         who=_load_who(fields),
         ticket=ticket,
         lease=lease,
+        limit=_limit(fields),
         extra=_extra(fields, _ENTRY),
     )
+
+
+def _limit(fields: Fields) -> int:
+    limit = _typed(fields, "limit", int) if "limit" in fields else 0
+    # Without a limit a permit would keep everybody out, or let everybody in.
+    if (limit > 0) is not (_mode(fields) is Mode.PERMIT) or limit < 0:
+        raise ValueError("limit: a permit has one from 1 up, a lock has none")
+    return limit
 
 
 def _claim(fields: Fields) -> tuple[str, int]:
@@ -203,8 +219,9 @@ def _claim(fields: Fields) -> tuple[str, int]:
         raise ValueError("queue: a ticket without a lease")
     if lease and not ticket:
         raise ValueError("queue: a lease without a ticket")
-    if ticket and _mode(fields) is Mode.READ:
-        raise ValueError("queue: a reader's ticket")
+    if ticket and _mode(fields) is not Mode.WRITE:
+        whose = "reader" if _mode(fields) is Mode.READ else "permit"
+        raise ValueError(f"queue: a {whose}'s ticket")
     return ticket, lease
 
 
@@ -259,10 +276,13 @@ def _pushed(fields: Fields, grants: tuple[Grant, ...]) -> bool:
     return pushed
 
 
-def _entries(fields: Fields) -> tuple[QueueEntry, ...]:
+def _entries(fields: Fields, grants: tuple[Grant, ...]) -> tuple[QueueEntry, ...]:
     entries = tuple(map(_load_entry, _list(fields, "queue")))
     if len({(entry.client_id, entry.mode) for entry in entries}) != len(entries):
         raise ValueError("queue: one client has two entries for one mode")
+    modes = [grant.mode for grant in grants] + [entry.mode for entry in entries]
+    if len({mode is Mode.PERMIT for mode in modes}) > 1:
+        raise ValueError("grants, queue: a semaphore's beside a lock's")
     return entries
 
 
@@ -302,7 +322,7 @@ def _mode(fields: Fields) -> Mode:
     try:
         return Mode(fields["mode"])
     except ValueError:
-        raise ValueError("mode: neither read nor write") from None
+        raise ValueError("mode: neither read nor write nor permit") from None
 
 
 def _typed(fields: Fields, name: str, kind: type[T]) -> T:

@@ -62,18 +62,22 @@ class Claim:
         """
         return self.lease is not None and not self.lock_delay
 
-    def grant(self, mode: Mode, fence: int, now: int) -> Grant:
-        """Return the grant that this claim becomes if it is admitted at ``now``."""
+    def grant(self, mode: Mode, fence: int, now: int, limit: int = 0) -> Grant:
+        """Return the grant that this claim becomes if it is admitted at ``now``.
+
+        ``limit``: of a semaphore's permit.
+        """
         ends = None if self.lease is None else now + self.lease
-        return Grant(self.ticket, mode, fence, now, ends, self.who, self.lock_delay)
+        delay = self.lock_delay
+        return Grant(self.ticket, mode, fence, now, ends, self.who, delay, limit)
 
 
 @value
 class Acquire:
     """Command: grant the tickets of ``claims``, or put their client into the queue.
 
-    Several claims are allowed for readers only: all waiting readers of a process enter
-    in one step.
+    Several claims are allowed for readers, which enter in one step, and for permits:
+    as many are granted as are free, in the order of the claims.
 
     Attributes:
         client_id: Random id of the client (one ``Locks``); needed for a queue entry.
@@ -90,6 +94,7 @@ class Acquire:
             asks for.
         confirms: Whether the client already uses a pushed grant of this ticket. If it
             is gone, the reply is ``NotHeld``, and nothing is granted or queued.
+        limit: How many permits the client allows in all; for permits only, at least 1.
     """
 
     claims: tuple[Claim, ...]
@@ -105,6 +110,7 @@ class Acquire:
     push: bool = False
     following: Claim | None = None
     confirms: bool = False
+    limit: int = 0
 
     def __post_init__(self) -> None:
         if not self.claims:
@@ -116,8 +122,10 @@ class Acquire:
             if len(tickets) < len(self.claims):
                 raise IllegalCommand("two claims have one ticket")
         pushes = self.push or self.confirms or self.following is not None
-        if pushes and self.mode is Mode.READ:
+        if pushes and self.mode is not Mode.WRITE:
             raise IllegalCommand("only a writer's grant can be pushed")
+        if (self.limit > 0) is not (self.mode is Mode.PERMIT) or self.limit < 0:
+            raise IllegalCommand("a permit has a limit from 1 up, a lock has none")
         if (self.may_queue or self.more) and not self.client_id:
             raise IllegalCommand("an entry in the queue needs a client_id")
 
@@ -297,13 +305,16 @@ class Waiting:
 
     ``retry_after``: microseconds until an expiry may let the client enter; None: not
     known. ``holders``: a text about each holder, for people. ``now``: microseconds that
-    the store's clock had not passed when the command was sent.
+    the store's clock had not passed when the command was sent. ``limit``: how many
+    permits count for the client: the least limit of those that hold and wait before it;
+    0 for a lock.
     """
 
     ahead: int
     retry_after: int | None
     holders: tuple[str, ...] = ()
     now: int = 0
+    limit: int = 0
 
 
 @value

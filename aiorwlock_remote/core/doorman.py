@@ -1,9 +1,9 @@
 """The doorman: what a store keeps besides the published mutex record of a resource.
 
 The *mutex record* (in code ``seat``, the field's name in stored JSON) is published:
-while the resource is held, it contains a ticket or the word ``readers``. The doorman
-contains the holders, the queue and the last fence. A step changes both together,
-atomically.
+while the resource is held, it contains a ticket or a word: ``readers``, or ``permits``
+for a semaphore. The doorman contains the holders, the queue and the last fence. A step
+changes both together, atomically.
 
 All times are microseconds of the store's clock.
 """
@@ -14,7 +14,7 @@ from collections.abc import Container
 from dataclasses import field
 from heapq import nsmallest
 
-from aiorwlock_remote.core.ticket import READERS, Mode, holder_of
+from aiorwlock_remote.core.ticket import PERMITS, READERS, Mode, holder_of
 from aiorwlock_remote.core.value import replace, value
 from aiorwlock_remote.errors import LossReason
 
@@ -48,6 +48,7 @@ class Grant:
 
     ``since`` and ``expires``: microseconds of the store's clock; None: never.
     ``lock_delay``: for how many microseconds after ``expires`` no client may enter.
+    ``limit``: of a permit: how many permits its holder allows beside and with its own.
     """
 
     ticket: str = field(repr=False)
@@ -57,6 +58,7 @@ class Grant:
     expires: int | None
     who: Requester = UNKNOWN_REQUESTER
     lock_delay: int = 0
+    limit: int = 0
     extra: Extra = ()
 
     @property
@@ -79,6 +81,7 @@ class QueueEntry:
         claim_window: For how many microseconds the resource is reserved for this entry.
         ticket, lease: What a step grants when it offers the resource to this entry: a
             *pushed* grant. No ticket: such a step only wakes the client.
+        limit: How many permits of a semaphore its client allows; 0 for a lock.
     """
 
     number: int
@@ -92,6 +95,7 @@ class QueueEntry:
     who: Requester = UNKNOWN_REQUESTER
     ticket: str = field(default="", repr=False)
     lease: int = 0
+    limit: int = 0
     extra: Extra = ()
 
     def missed_claim(self, now: int) -> bool:
@@ -185,6 +189,14 @@ class Doorman:
     def writing(self) -> bool:
         return bool(self.grants) and self.grants[0].mode is Mode.WRITE
 
+    @property
+    def has_permits(self) -> bool:
+        """Whether this is a semaphore's: permits are held or waited for, so that the
+        rules of ``core/permits.py`` apply.
+        """
+        held_or_waited_for = self.grants or self.queue
+        return bool(held_or_waited_for) and held_or_waited_for[0].mode is Mode.PERMIT
+
     def has_pushed(self, ticket: str) -> bool:
         """Return True if the ticket has a pushed grant that is not confirmed."""
         return self.pushed and self.grants[0].ticket == ticket
@@ -233,10 +245,18 @@ def soonest_ending(grants: tuple[Grant, ...], count: int) -> list[Grant]:
 
 
 def mutex_record_value(grants: tuple[Grant, ...], wall: int) -> str:
-    """Return a mutex record's text: ticket (or ``readers``), comma, Unix seconds."""
+    """Return a mutex record's text: published ticket, comma, Unix seconds."""
+    return f"{published_ticket(grants)},{wall // 1_000_000}"
+
+
+def published_ticket(grants: tuple[Grant, ...]) -> str:
+    """Return what stands in the mutex record: the writer's ticket, or a word for
+    holders that share the resource.
+    """
     first = grants[0]
-    ticket = first.ticket if first.mode is Mode.WRITE else READERS
-    return f"{ticket},{wall // 1_000_000}"
+    if first.mode is Mode.WRITE:
+        return first.ticket
+    return READERS if first.mode is Mode.READ else PERMITS
 
 
 MAX_SHOWN_HOLDERS = 5

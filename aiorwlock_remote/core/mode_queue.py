@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from aiorwlock_remote.core.commands import (
     FULL,
@@ -62,6 +63,7 @@ class Waiter:
         ends: Local monotonic time (s) at which the task gives up the pushed grant by
             which it entered, unless the store confirms the grant; None: it counts from
             ``sent_at``.
+        limit: Of the task's semaphore; 0 for a lock.
     """
 
     claim: Claim
@@ -74,6 +76,7 @@ class Waiter:
     unheard: int = -1
     margin: float = MIN_MARGIN
     ends: float | None = None
+    limit: int = 0
 
     @property
     def ticket(self) -> str:
@@ -106,9 +109,10 @@ class ModeQueue:
     """First-in, first-out queue of one client's tasks for one mode of one resource.
 
     A queue of writers asks for one ticket at a time, one of readers for all its readers
-    at once. If the store pushes grants, the first writer may enter by a message; the
-    acquire that confirms this grant is a request under way like any other. The queue
-    reads no clock. Invariants, each with the test in ``tests/core/test_mode_queue.py``
+    at once, and one of a semaphore for as many permits as tasks wait. If the store
+    pushes grants, the first writer may enter by a message; the acquire that confirms
+    this grant is a request under way like any other. The queue reads no clock.
+    Invariants, each with the test in ``tests/core/test_mode_queue.py``
     that fails without it:
 
     * At most one acquire is under way; ``_asked`` are its tasks
@@ -227,9 +231,7 @@ class ModeQueue:
             self._asked = (first,)
             claims: tuple[Claim, ...] = (first.claim,)
         else:
-            # One request has one policy; readers of another policy ask next.
-            alike = [w for w in self.waiters if w.policy is first.policy]
-            self._asked = tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
+            self._asked = self._alike(first)
             claims = tuple(w.claim for w in self._asked)
         more = len(self.waiters) - len(self._asked)
         following: Claim | None = None
@@ -250,7 +252,19 @@ class ModeQueue:
             claim_window=self._claim_window,
             push=self._pushes,
             following=following,
+            limit=first.limit,
         )
+
+    def _alike(self, first: Waiter) -> tuple[Waiter, ...]:
+        """Return the tasks that can ask together with the first one."""
+        if self.mode is Mode.PERMIT:
+            # One request has one limit. A task with another limit is not passed by
+            # those behind it (test_permits_of_another_limit_are_asked_for_next).
+            same = takewhile(lambda w: w.limit == first.limit, self.waiters)
+            return tuple(islice(same, MAX_CLAIMS_PER_ACQUIRE))
+        # One request has one policy; readers of another policy ask next.
+        alike = [w for w in self.waiters if w.policy is first.policy]
+        return tuple(alike[:MAX_CLAIMS_PER_ACQUIRE])
 
     def pushed(self, message: PushedGrant, now: float) -> Effects | None:
         """Let the first task in if the store pushed it this grant, else return None.
@@ -306,6 +320,11 @@ class ModeQueue:
                     self._grant(waiter, grant, answer.now, sent_at)
                     effects.served.append(waiter)
             self._last_answer, wait = answer, None
+            if self._placed and self.mode is Mode.PERMIT:
+                # The permits sufficed for some: the others have an entry, and keep it
+                # during an outage.
+                for waiter in self.waiters:
+                    waiter.last_reply = self._describe_last_answer()
         elif isinstance(answer, Waiting):
             self._placed, self._last_answer = not self._dropped, answer
             for waiter in self.waiters:

@@ -138,8 +138,9 @@ def adopt(
         return doorman, NotHeld(why_gone(doorman, holder_of(cmd.ticket)))
     # A writer's new owner has a new phase, so that what the former owner still sends is
     # stale (LockRec, ``adopted_phase``). A reader stays in the phase of all readers.
-    fence = new_fence(doorman, at.floor) if old.mode is Mode.WRITE else doorman.last
-    grant = cmd.claim.grant(old.mode, fence, at.now)
+    # A permit has a fence of its own.
+    fence = doorman.last if old.mode is Mode.READ else new_fence(doorman, at.floor)
+    grant = cmd.claim.grant(old.mode, fence, at.now, old.limit)
     grants = tuple(grant if g is old else g for g in doorman.grants)
     slot = doorman.upgrader
     if slot is not None and slot.ticket == old.ticket:

@@ -15,7 +15,7 @@
   ours only if the doorman says that we wrote that very value; the next step removes it
   when no reader is left. Without a doorman, ``readers`` may be another program's (model
   Seat, ``NotRobbed``): it stays until it expires, in stores whose records do, or until
-  a person breaks it.
+  a person breaks it. The same holds for the word ``permits`` of a semaphore.
 * Every step ends by making the mutex record agree with the doorman.
 """
 
@@ -28,9 +28,10 @@ from aiorwlock_remote.core.doorman import (
     LossNote,
     MutexRecord,
     mutex_record_value,
+    published_ticket,
     soonest_ending,
 )
-from aiorwlock_remote.core.ticket import READERS, Mode
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import LossReason
 
@@ -180,8 +181,7 @@ def sync_mutex_record(
     if not doorman.grants:
         return None, None
     value = doorman.seat
-    first = doorman.grants[0]
-    ticket = READERS if first.mode is Mode.READ else first.ticket
+    ticket = published_ticket(doorman.grants)
     if value is None or MutexRecord(value).ticket != ticket:
         value = mutex_record_value(doorman.grants, wall)
     return value, MutexRecord(value, doorman.ends)

@@ -3,7 +3,9 @@
 The encoding is injective, and a plain name comes out exactly as the published layouts
 have it: ``("foobar", 123)`` → ``foobar,123``. Characters with a meaning in some store
 (``% { } , /`` and control characters) are percent-encoded. A name of more than 200
-bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains.
+bytes is cut and ends in ``%~`` and its SHA-256, which no ordinary name contains. The
+type of a semaphore ends in ``%semaphore``, which no encoded name does, so that a
+semaphore and a lock of one name are two resources.
 
 Functions that take users' names raise ``ConfigurationError`` for a name that is empty,
 of a wrong type, or not valid Unicode.
@@ -32,6 +34,8 @@ ResourceId = int | str | UUID
 """Compared by its text: 42 and "42" are one resource."""
 
 MAX_NAME_BYTES = 200
+SEMAPHORE = "%semaphore"
+"""How the encoded type of a semaphore ends."""
 _KEPT_WHEN_CUT = 100
 # Encoded names kept: the published calls pass their name each time.
 CACHE_SIZE = 1024
@@ -63,7 +67,12 @@ class Resource(NamedTuple):
     @property
     def shown(self) -> tuple[str, str]:
         """Type and id as the user wrote them."""
-        return decode(self.type), decode(self.id)
+        return decode(self.type.removesuffix(SEMAPHORE)), decode(self.id)
+
+    @property
+    def is_semaphore(self) -> bool:
+        """Whether the resource is a semaphore, and not a lock of the same name."""
+        return self.type.endswith(SEMAPHORE) and not self.kind
 
     @property
     def label(self) -> str:
@@ -101,6 +110,22 @@ def resource(resource_type: str, resource_id: ResourceId, prefix: str = "") -> R
 # ``typed``: True equals the id 1 (test_what_is_equal_to_a_name_is_none).
 cached_resource: Callable[..., Resource] = lru_cache(CACHE_SIZE, typed=True)(resource)
 """``resource`` with a cache; ``TypeError`` for a type or id that is not hashable."""
+
+
+def semaphore(
+    resource_type: str, resource_id: ResourceId, prefix: str = ""
+) -> Resource:
+    """Return the resource of a semaphore with this type and id."""
+    kind = semaphore_type(resource_type, prefix)
+    return _shown(Resource(kind, encode(id_text(resource_id))), prefix)
+
+
+def semaphore_type(resource_type: str, prefix: str = "") -> str:
+    """Return ``Resource.type`` of semaphores whose type the user calls so."""
+    kind = encode_type(resource_type, prefix)
+    if len((kind + SEMAPHORE).encode()) > MAX_NAME_BYTES:
+        kind = _cut_with_digest(prefix + resource_type)
+    return kind + SEMAPHORE
 
 
 def encode_type(resource_type: str, prefix: str = "") -> str:
@@ -164,7 +189,7 @@ def encode(text: str) -> str:
     safe = "".join(_escape(c) for c in text)
     if len(safe.encode()) <= MAX_NAME_BYTES:
         return safe
-    return _cut(text) + "%~" + sha256(text.encode()).hexdigest()
+    return _cut_with_digest(text)
 
 
 def decode(name: str) -> str:
@@ -226,6 +251,10 @@ def _escape(char: str) -> str:
     if char in _ESCAPED or has_control_character(char):
         return "".join(f"%{byte:02X}" for byte in char.encode())
     return char
+
+
+def _cut_with_digest(text: str) -> str:
+    return _cut(text) + "%~" + sha256(text.encode()).hexdigest()
 
 
 def _cut(text: str) -> str:

@@ -22,30 +22,42 @@ from aiorwlock_remote.errors import ConfigurationError
 
 # The word in the published mutex record while readers hold the resource.
 READERS = "readers"
+# The word in the mutex record of a semaphore while any permit is held.
+PERMITS = "permits"
 # Characters in the longest ticket.
 MAX_TICKET = 200
-ModeName = Literal["read", "write"]
-"""The name of a mode, as users see it."""
+ModeName = Literal["read", "write", "permit"]
+"""The name of a mode, as users see it; ``"permit"`` is that of a semaphore."""
+LockModeName = Literal["read", "write"]
+"""The name of a mode of a lock."""
 
 
 class Mode(StrEnum):
-    """How a resource is held: together with other readers, or alone."""
+    """How a resource is held: together with other readers, alone, or by one of the
+    permits of a semaphore.
+    """
 
     READ = "read"
     WRITE = "write"
+    PERMIT = "permit"
 
     @property
     def shown(self) -> ModeName:
+        if self is Mode.PERMIT:
+            return "permit"
         return "read" if self is Mode.READ else "write"
+
+
+LOCK_MODES: tuple[Mode, Mode] = (Mode.READ, Mode.WRITE)
+"""The modes of a lock; a semaphore has permits alone."""
 
 
 def mode_of(mode: str) -> Mode:
     """Return the mode called "read" or "write", or raise ``ConfigurationError``."""
-    try:
-        return Mode(mode)
-    except ValueError:
+    if mode not in LOCK_MODES:
         what = f"mode {quoted(mode)} does not exist"
-        raise ConfigurationError(what=what, hint="'read' or 'write'") from None
+        raise ConfigurationError(what=what, hint="'read' or 'write'")
+    return Mode(mode)
 
 
 class Policy(StrEnum):

@@ -23,6 +23,8 @@ clients.
 * A client has at most one queue entry for each mode, in order of arrival (``places``).
 * An entry that may be granted has been called: no wake-up is lost (``calls``; model
   LockLive).
+* No holder of a permit has more company than its limit allows; permits are given out
+  in the order of arrival (``permits``; model Permits).
 * A waiter under ``Policy.FAIR`` is granted in bounded time
   (test_from_any_state_every_fair_waiter_is_served,
   test_nobody_starves_while_others_come_and_go).
@@ -56,6 +58,7 @@ from aiorwlock_remote.core.commands import (
     Forced,
     ForceRelease,
     Granted,
+    IllegalCommand,
     NotHeld,
     Refused,
     Release,
@@ -95,6 +98,14 @@ from aiorwlock_remote.core.mutex_record import (
     sync_mutex_record,
     why_gone,
     without_claim,
+)
+from aiorwlock_remote.core.permits import (
+    free_permits,
+    limit_for,
+    next_permit,
+    offer_permits,
+    take_permits,
+    why_refused,
 )
 from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
 from aiorwlock_remote.core.value import replace, value
@@ -173,7 +184,8 @@ def _step(
 ) -> Step:
     at = StepContext(now, floor, foreign_seat(before, seat))
     doorman = reconcile(expire(before, now), seat)
-    doorman = (settle if at.foreign is None else suspend)(doorman, now)
+    if not doorman.has_permits:
+        doorman = (settle if at.foreign is None else suspend)(doorman, now)
     draft: _Draft
     match command:
         case Acquire():
@@ -195,7 +207,7 @@ def _step(
         # Nothing is offered while another program has the mutex record: a claim window
         # would open and close unused
         # (test_a_window_that_a_foreign_program_sat_through_opens_anew).
-        doorman, wakes = offer(doorman, now, floor)
+        doorman, wakes = _offer(doorman, now, floor)
     # The reply comes after the offer: a waiter to which this very step offers the
     # resource has ``retry_after`` 0
     # (test_the_offer_of_a_free_resource_is_told_with_the_answer).
@@ -222,7 +234,7 @@ def peek(
     doorman = reconcile(expire(record, now), seat)
     # As a step does: whether the resource is offered decides what a waiter sees.
     if foreign is None:
-        doorman, _ = offer(doorman, now)
+        doorman, _ = _offer(doorman, now)
     return doorman, foreign
 
 
@@ -240,7 +252,7 @@ def skip_unreachable(
     doorman = step.record
     if step.pushed is not None and step.wakes[0] in client_ids:
         doorman = drop_grants(doorman, doorman.grants)
-    doorman, wakes = offer(skip_entries(doorman, client_ids, now), now, floor)
+    doorman, wakes = _offer(skip_entries(doorman, client_ids, now), now, floor)
     pushed = newly_pushed(doorman, wakes)
     ours, seat = sync_mutex_record(doorman, None, floor)
     return Step(replace(doorman, seat=ours), seat, step.reply, wakes, pushed)
@@ -265,14 +277,33 @@ def next_attempt(
             continue
         # Granted already, by a message that may be lost.
         pushed = doorman.has_pushed(entry.ticket)
-        free = foreign is None and (
-            pushed or may_enter(doorman, entry, Policy.FAIR, now)
-        )
-        wait = 0 if free else retry_after(doorman, entry, foreign, now)
+        free = foreign is None and (pushed or _may_take(doorman, entry, now))
+        wait = 0 if free else _retry_after(doorman, entry, foreign, now)
         if wait is not None and (soonest is None or wait < soonest[1]):
             due_to = (entry.number, free, doorman.last, len(doorman.grants), now + wait)
             soonest = (due_to[:4] if free else due_to), wait
     return soonest
+
+
+def _offer(
+    doorman: Doorman, now: int, floor: int | None = None
+) -> tuple[Doorman, tuple[str, ...]]:
+    if doorman.has_permits:
+        return offer_permits(doorman, now)
+    return offer(doorman, now, floor)
+
+
+def _may_take(doorman: Doorman, entry: QueueEntry, now: int) -> bool:
+    if entry.mode is Mode.PERMIT:
+        return free_permits(doorman, entry, now) > 0
+    return may_enter(doorman, entry, Policy.FAIR, now)
+
+
+def _retry_after(
+    doorman: Doorman, entry: QueueEntry, foreign: MutexRecord | None, now: int
+) -> int | None:
+    wait = next_permit if entry.mode is Mode.PERMIT else retry_after
+    return wait(doorman, entry, foreign, now)
 
 
 def acquire(
@@ -282,6 +313,7 @@ def acquire(
 
     Return the new doorman and the reply. A repeated acquire changes nothing.
     """
+    _check_kind(doorman, cmd)
     live = tuple(g for c in cmd.claims if (g := doorman.grant(c.ticket)) is not None)
     if any(g.mode is not cmd.mode for g in live):
         return doorman, Refused(OTHER_MODE, None, describe_holders(doorman, at.foreign))
@@ -306,13 +338,13 @@ def acquire(
         grant = replace(live[0], since=at.now, expires=expires)
         doorman = replace(doorman, grants=(grant,), pushed=False)
         return _enter(doorman, cmd, entry, at)
-    open_now = at.foreign is None and not at.vacate
-    if open_now and may_enter(doorman, entry, cmd.policy, at.now):
-        return _enter(doorman, cmd, entry, at)
+    admitted = _admit(doorman, cmd, entry, at)
+    if admitted is not None:
+        return admitted
     if not cmd.may_queue:
-        wait = retry_after(doorman, entry, at.foreign, at.now)
+        wait = _retry_after(doorman, entry, at.foreign, at.now)
         return doorman, Refused(
-            _refusal_reason(doorman, cmd, at),
+            _refusal_reason(doorman, cmd, entry, at),
             wait,
             describe_holders(doorman, at.foreign),
         )
@@ -327,6 +359,23 @@ def acquire(
     if live:
         return doorman, Granted(live, at.now, placed=True)
     return doorman, MustWait(cmd.client_id, cmd.mode)
+
+
+def _check_kind(doorman: Doorman, cmd: Acquire) -> None:
+    used = bool(doorman.grants or doorman.queue)
+    if used and doorman.has_permits is not (cmd.mode is Mode.PERMIT):
+        raise IllegalCommand("a semaphore and a lock are two resources")
+
+
+def _admit(
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+) -> tuple[Doorman, Granted] | None:
+    if cmd.mode is Mode.PERMIT:
+        return take_permits(doorman, cmd, entry, at)
+    open_now = at.foreign is None and not at.vacate
+    if open_now and may_enter(doorman, entry, cmd.policy, at.now):
+        return _enter(doorman, cmd, entry, at)
+    return None
 
 
 def _enter(
@@ -374,6 +423,7 @@ def _new_entry(doorman: Doorman, cmd: Acquire, now: int) -> QueueEntry:
         claim_window=cmd.claim_window,
         waiting=cmd.waiting,
         who=first.who,
+        limit=cmd.limit,
     )
     return with_claim(entry, first, first.who) if cmd.push else entry
 
@@ -393,10 +443,15 @@ def _refreshed_entry(own: QueueEntry, cmd: Acquire, now: int) -> QueueEntry:
         claim_window=window,
         waiting=cmd.waiting,
         claim_until=None,
+        limit=cmd.limit,
     )
 
 
-def _refusal_reason(doorman: Doorman, cmd: Acquire, at: StepContext) -> str:
+def _refusal_reason(
+    doorman: Doorman, cmd: Acquire, entry: QueueEntry, at: StepContext
+) -> str:
+    if cmd.mode is Mode.PERMIT:
+        return why_refused(doorman, entry, at)
     if at.foreign is not None:
         return HELD
     if doorman.barred_until > at.now:
@@ -527,5 +582,8 @@ def _waiting(queued: MustWait, doorman: Doorman, at: StepContext) -> Waiting:
     ahead = sum(p.number < entry.number for p in doorman.queue)
     wait: int | None = 0  # the resource is offered to it right now
     if entry.claim_until is None:
-        wait = retry_after(doorman, entry, at.foreign, at.now)
-    return Waiting(ahead, wait, holders, at.now)
+        wait = _retry_after(doorman, entry, at.foreign, at.now)
+    limit = 0
+    if entry.mode is Mode.PERMIT:
+        limit = limit_for(doorman, entry, at.now)
+    return Waiting(ahead, wait, holders, at.now, limit)

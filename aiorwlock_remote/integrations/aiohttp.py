@@ -23,8 +23,9 @@ it, the handler goes on until it returns.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from typing import Any, TypeVar, Unpack, cast
 from weakref import WeakKeyDictionary, WeakSet
@@ -32,16 +33,16 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import WSCloseCode, hdrs, web
 from aiohttp.typedefs import Handler
 
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks
 from aiorwlock_remote.integrations._http import (
     DEFAULT_TIMEOUT,
     PROBLEM,
+    ErrorResponse,
     HoldSpec,
-    PathNamesNoLock,
-    answer,
-    check_connecting,
+    NamesNoLock,
 )
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.connect import Connecting
@@ -49,9 +50,18 @@ from aiorwlock_remote.locks.decorators import is_async
 from aiorwlock_remote.locks.held import Held
 from aiorwlock_remote.locks.lock import OptionArgs
 
-__all__ = ["add_locks", "fence_header", "get_fence", "get_held", "get_locks", "hold"]
+__all__ = [
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_held",
+    "get_locks",
+    "health",
+    "hold",
+    "stop_waiting",
+]
 
-_LOCKS = web.AppKey("LOCKS", Locks)
+_APP_LOCKS = web.AppKey("APP_LOCKS", AppLocks)
 
 
 def _key(name: str) -> Any:  # noqa: ANN401 - of any type
@@ -69,20 +79,29 @@ _holders: WeakKeyDictionary[object, WeakSet[object]] = WeakKeyDictionary()
 H = TypeVar("H", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 
-def add_locks(app: web.Application, connecting: Connecting) -> None:
+def add_locks(
+    app: web.Application, connecting: Connecting, *, required: bool = True
+) -> None:
     """Open the ``Locks`` of an application when it starts, and close them when it ends.
 
     They are opened before all other ``cleanup_ctx``. Every ``LockError`` gets an HTTP
     response, also in applications that were added to this one. When the application
     starts, each ``hold`` is compared with the path of its route.
 
+    Args:
+        app: The application.
+        connecting: What ``connect(…)`` returned.
+        required: False: the application starts although its store is down, answers 503
+            to what needs locks, and connects as soon as it can. An error that no retry
+            mends, such as a wrong URL, ends the start all the same.
+
     Raises:
         ConfigurationError: the application has its ``Locks`` already, or ``connecting``
             is not ``connect(…)``; or, when the application starts, a ``hold`` does not
             fit the path of its route.
-        BackendError: the store failed, when the application starts.
+        BackendError: the store failed when the application starts, with ``required``.
     """
-    check_connecting(connecting)
+    app_locks = AppLocks(connecting, required=required)
     if _answer_errors in app.middlewares:
         raise ConfigurationError(
             what="the application already has locks", hint="call add_locks once"
@@ -90,9 +109,11 @@ def add_locks(app: web.Application, connecting: Connecting) -> None:
 
     async def opened(app: web.Application) -> AsyncIterator[None]:
         _check(app)
-        async with connecting as app[_LOCKS]:
+        async with app_locks.running():
             yield
 
+    app[_APP_LOCKS] = app_locks
+    app.on_shutdown.insert(0, _stop_waiting)
     # First, so that the user's own contexts have locks
     # (test_around_the_users_own_context).
     app.cleanup_ctx.insert(0, opened)
@@ -108,12 +129,39 @@ def get_locks(of: web.Request | web.Application) -> Locks:
         ConfigurationError: ``add_locks`` was not called, or the application has not
             started.
     """
-    locks = (of if isinstance(of, web.Application) else of.config_dict).get(_LOCKS)
-    if locks is None:
-        raise ConfigurationError(
-            what="the application has no locks", hint="add_locks(app, connect(…))"
-        )
-    return locks
+    return _app_locks_of(of).locks
+
+
+def stop_waiting(app: web.Application) -> None:
+    """Let every request that waits for a ``hold`` be answered by 503, now and later.
+
+    aiohttp's own server calls this function when it stops. Requests that hold a lock go
+    on. The next start of the application ends it.
+
+    Raises:
+        ConfigurationError: ``add_locks`` was not called.
+    """
+    _app_locks_of(app).stop_waiting()
+
+
+async def _stop_waiting(app: web.Application) -> None:
+    stop_waiting(app)
+
+
+async def health(request: web.Request) -> web.Response:
+    """Handler for a readiness probe: 200 if the store answers in 2 s, else 503.
+
+    Do not let a *liveness* probe call it: a restart mends no store.
+    """
+    app_locks = _app_locks_of(request)
+    try:
+        await app_locks.check()
+    except LockError as error:
+        answered = app_locks.answer(error, level=logging.DEBUG)
+        if answered is None:
+            raise
+        return _problem(answered)
+    return web.json_response({"status": "ok"})
 
 
 def get_held(request: web.Request) -> Held:
@@ -142,7 +190,7 @@ def get_fence(request: web.Request) -> int:
 def hold(
     template: str,
     *,
-    mode: ModeName = "write",
+    mode: LockModeName = "write",
     timeout: float | None = DEFAULT_TIMEOUT,
     reason: str = "",
     **options: Unpack[OptionArgs],
@@ -157,6 +205,8 @@ def hold(
         template: Resource type, colon, id, with parameters of the path in braces:
             ``{id:int}`` or ``{id:uuid}`` if the handler converts them to that type. A
             path whose text cannot be converted is answered by 404.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body;
+            a request without such a part is answered by 422.
         mode: ``"write"`` or ``"read"``.
         timeout: Seconds to wait; None: for ever.
         reason: Shown to other programs that want the lock.
@@ -181,12 +231,15 @@ def hold(
             **named: Any,  # noqa: ANN401
         ) -> web.StreamResponse:
             request = _request((*given, *named.values()))
-            locks = get_locks(request)
             try:
-                acquisition = spec.acquisition(locks, request.match_info)
-            except PathNamesNoLock as exc:
-                raise web.HTTPNotFound from exc
-            async with acquisition as grant:
+                body = await request.read() if spec.uses("body") else None
+                values = spec.values(request.match_info, partial(_query, request), body)
+                holding = _app_locks_of(request).hold(spec, values)
+            except NamesNoLock as exc:
+                if exc.status == web.HTTPNotFound.status_code:
+                    raise web.HTTPNotFound from exc
+                raise web.HTTPUnprocessableEntity from exc
+            async with holding as grant:
                 outer = request.get(_HELD)
                 request[_HELD] = grant
                 try:
@@ -205,6 +258,10 @@ def hold(
     return around
 
 
+def _query(request: web.Request, name: str) -> list[str]:
+    return request.query.getall(name, [])
+
+
 def _request(given: tuple[object, ...]) -> web.Request:
     # A method gets its object before the request, a View has the request.
     for each in given:
@@ -220,7 +277,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except LockError as error:
-        answered = answer(error)
+        answered = _app_locks_of(request).answer(error)
         begun = request.get(_BEGUN)
         if answered is not None and isinstance(begun, web.WebSocketResponse):
             # Without a close frame, a client takes this for a broken network
@@ -231,12 +288,25 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
             # aiohttp closes the connection, so that the client sees that the body is
             # not whole (test_a_lock_broken_in_a_stream_cuts_it_off).
             raise
-        return web.json_response(
-            answered.body,
-            status=answered.status,
-            headers=answered.headers,
-            content_type=PROBLEM,
-        )
+        return _problem(answered)
+
+
+def _problem(answered: ErrorResponse) -> web.Response:
+    return web.json_response(
+        answered.body,
+        status=answered.status,
+        headers=answered.headers,
+        content_type=PROBLEM,
+    )
+
+
+def _app_locks_of(of: web.Request | web.Application) -> AppLocks:
+    app_locks = (of if isinstance(of, web.Application) else of.config_dict).get(
+        _APP_LOCKS
+    )
+    if app_locks is None:
+        raise no_locks()
+    return app_locks
 
 
 async def _begun(request: web.Request, response: web.StreamResponse) -> None:

@@ -15,9 +15,10 @@ from aiorwlock_remote.core.names import (
     ResourceId,
     encode_type,
     resource_under_prefix,
+    semaphore_type,
 )
 from aiorwlock_remote.core.text import quoted
-from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.errors import Closed, ConfigurationError
 from aiorwlock_remote.locks.acquisition import adopt
@@ -34,10 +35,11 @@ from aiorwlock_remote.locks.lock import (
     Mutex,
     OptionArgs,
     RWLock,
+    Semaphore,
     Synchronized,
 )
 from aiorwlock_remote.locks.multi import Multi
-from aiorwlock_remote.locks.options import Options, rwlock_options
+from aiorwlock_remote.locks.options import Options, check_limit, rwlock_options
 from aiorwlock_remote.locks.recipe_factories import RecipeFactories
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.locks.ticket_calls import TicketCalls
@@ -107,12 +109,38 @@ class Locks(TicketCalls, RecipeFactories):
         target = self._session.resource(resource_type, resource_id)
         return RWLock(self._session, target, rwlock_options(self._options, options))
 
+    def semaphore(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        limit: int,
+        **options: Unpack[OptionArgs],
+    ) -> Semaphore:
+        """Return a semaphore, which up to ``limit`` tasks hold at a time; no I/O.
+
+        A semaphore and a lock of the same name do not exclude each other.
+
+        Args:
+            resource_type: kind of the resource, such as ``"api"``.
+            resource_id: the one resource of that kind, such as ``"stripe"``.
+            limit: how many permits there are, from 1 to 250, among all processes. If
+                processes differ, the least of those that hold or wait counts.
+            options: replace the defaults given to ``connect``; see ``OptionArgs``.
+
+        Raises:
+            ConfigurationError: a name, the limit or an option is not valid; ``fair``
+                and ``policy`` are options of locks.
+        """
+        target = self._session.semaphore(resource_type, resource_id)
+        chosen = rwlock_options(self._options, options, "semaphore")
+        return Semaphore(self._session, target, chosen, check_limit(limit))
+
     def synchronized(
         self,
         resource_type: str,
         template: str,
         *,
-        mode: ModeName = "write",
+        mode: LockModeName = "write",
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],
@@ -192,17 +220,19 @@ class Locks(TicketCalls, RecipeFactories):
             ConfigurationError: the type is not valid.
         """
         self._session.check()
-        prefix, kind = self._session.prefix, None
+        prefix = self._session.prefix
+        kinds: list[str | None] = [None]
         if resource_type is not None:
-            kind = encode_type(resource_type, prefix)
-        async with closed(self._session.client.store.scan(kind)) as snapshots:
-            async for snapshot in snapshots:
-                found = resource_under_prefix(snapshot.resource, prefix)
-                if found is None:
-                    continue
-                shown = self._session.shown(replace(snapshot, resource=found))
-                if shown.holders or shown.queue:
-                    yield shown
+            kinds = [f(resource_type, prefix) for f in (encode_type, semaphore_type)]
+        for kind in kinds:
+            async with closed(self._session.client.store.scan(kind)) as snapshots:
+                async for snapshot in snapshots:
+                    found = resource_under_prefix(snapshot.resource, prefix)
+                    if found is None:
+                        continue
+                    shown = self._session.shown(replace(snapshot, resource=found))
+                    if shown.holders or shown.queue:
+                        yield shown
 
     async def stale(
         self, older_than: float = 0.0, resource_type: str | None = None
@@ -378,3 +408,8 @@ class Locks(TicketCalls, RecipeFactories):
 def session_of(locks: Locks) -> Session:
     """Return the internal ``Session`` of a ``Locks``, for the test tools."""
     return locks._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file
+
+
+def default_lease(locks: Locks) -> float | None:
+    """Return the lease that ``connect`` set for all locks; None: they never end."""
+    return locks._options.lease  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - same file

@@ -58,7 +58,7 @@ class Held:
 
     @property
     def mode(self) -> ModeName:
-        """The mode of the grant: ``"read"`` or ``"write"``."""
+        """The mode of the grant: ``"read"``, ``"write"``, or ``"permit"``."""
         return self._lease.mode.shown
 
     @property

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
 from aiorwlock_remote.core.names import Resource
-from aiorwlock_remote.core.ticket import READERS, Mode, ModeName, holder_of
+from aiorwlock_remote.core.ticket import PERMITS, READERS, Mode, ModeName, holder_of
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import peek
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
@@ -80,6 +80,9 @@ class LockInfo:
         fence: the last fencing number handed out.
         clock_set_back: seconds by which the store's clock was set back after the last
             change of the resource, else 0.0. Leases end later by that time.
+        limit: of a semaphore: how many permits there are, the least limit of those that
+            hold and wait; None for a lock, and if no task holds or waits.
+        semaphore: whether this is a semaphore, and not a lock of the same name.
     """
 
     resource_type: str
@@ -94,11 +97,19 @@ class LockInfo:
     created_at: datetime | None
     target: Resource = field(default=NO_RESOURCE, repr=False)
     clock_set_back: float = 0.0
+    limit: int | None = None
+    semaphore: bool = False
 
     @property
     def locked(self) -> bool:
         """Whether the resource is held, by a grant that has not run out."""
-        return any(h.expires_in is None or h.expires_in > 0 for h in self.holders)
+        return self.permits_held > 0
+
+    @property
+    def permits_held(self) -> int:
+        """How many holders have a grant that has not run out."""
+        left = [holder.expires_in for holder in self.holders]
+        return sum(seconds is None or seconds > 0 for seconds in left)
 
     def stale(self, older_than: float = 0.0) -> LockInfo | None:
         """Return a copy with only the holders that look abandoned; None if none does.
@@ -146,7 +157,16 @@ def lock_info(snapshot: Snapshot) -> LockInfo:
         created_at=_date(record.created),
         target=snapshot.resource,
         clock_set_back=snapshot.set_back / MICROS,
+        limit=_limit(live),
+        semaphore=snapshot.resource.is_semaphore,
     )
+
+
+def _limit(live: Doorman) -> int | None:
+    if not live.has_permits:
+        return None
+    limits = [grant.limit for grant in live.grants]
+    return min(limits + [entry.limit for entry in live.queue])
 
 
 def _shown(record: Doorman, live: Doorman) -> tuple[Grant, ...]:
@@ -177,7 +197,7 @@ def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
     left = None if seat.expires is None else (seat.expires - at.now) / MICROS
     return Holder(
         holder=holder_of(seat.ticket),
-        mode="read" if seat.ticket == READERS else "write",
+        mode=_foreign_mode(seat, at.resource),
         fence=None,
         since=datetime.fromtimestamp(since / MICROS, UTC),
         age=max(0.0, (at.wall - since) / MICROS),
@@ -185,6 +205,12 @@ def _foreign(seat: MutexRecord, at: Snapshot) -> Holder:
         foreign=True,
         seat=seat.value,
     )
+
+
+def _foreign_mode(seat: MutexRecord, resource: Resource) -> ModeName:
+    if resource.is_semaphore:
+        return "permit" if seat.ticket == PERMITS else "write"
+    return "read" if seat.ticket == READERS else "write"
 
 
 def _record_time(seat: MutexRecord, wall: int) -> int:

@@ -1,4 +1,4 @@
-"""``Mutex`` and ``RWLock``, whose two sides are ``ReaderLock`` and ``WriterLock``."""
+"""``Mutex``, ``Semaphore``, and ``RWLock`` with its sides, reader and writer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aiorwlock_remote.core.names import Resource, ResourceId
 from aiorwlock_remote.core.text import check_reason
 from aiorwlock_remote.core.ticket import Mode, ModeName
 from aiorwlock_remote.core.timing import check_seconds
+from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BackendError, NotOwner, Unsupported
 from aiorwlock_remote.locks.acquisition import Acquisition, SingleEntry
 from aiorwlock_remote.locks.decorators import (
@@ -99,7 +100,7 @@ class _Lock:
 
     @property
     def mode(self) -> ModeName:
-        """The mode of the lock: ``"read"`` or ``"write"``."""
+        """The mode of the lock: ``"read"``, ``"write"``, or ``"permit"``."""
         return self._mode.shown
 
     def acquire(
@@ -288,6 +289,50 @@ class ReaderLock(_Lock):
 @final
 class WriterLock(_Exclusive):
     """The exclusive side of a lock: one writer, no reader."""
+
+
+@final
+class Semaphore(_Lock):
+    """A semaphore: up to ``limit`` holders at a time, among all processes.
+
+    Permits are given out in the order of arrival. Each has a lease of its own, which is
+    renewed while it is held: the permit of a process that dies is free when its lease
+    ends. A task that holds a permit cannot take a second one. Tasks may share one
+    object.
+
+    A fence tells in which order permits were given out. It cannot keep a late holder
+    out, because holders do not exclude each other.
+    """
+
+    _mode = Mode.PERMIT
+
+    def __init__(
+        self, session: Session, resource: Resource, options: Options, limit: int
+    ) -> None:
+        self._limit = limit
+        if not options.fair or options.policy != "fair":
+            # Options of locks, which ``connect`` was given.
+            options = options.but({"fair": True, "policy": "fair"})
+        super().__init__(session, resource, options)
+
+    @property
+    def limit(self) -> int:
+        """How many tasks may hold the semaphore at a time."""
+        return self._limit
+
+    async def locked(self) -> bool:
+        """Return whether all permits are held. Raises ``BackendError``."""
+        seen = await self.info()
+        return seen.permits_held >= min(self._limit, seen.limit or self._limit)
+
+    def _ask(self, options: Options) -> AcquireRequest:
+        return replace(super()._ask(options), limit=self._limit)
+
+    def _but(self, options: Mapping[str, object]) -> Options:
+        return rwlock_options(self._options, options, "semaphore")
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self.resource!r} limit={self._limit}>"
 
 
 @final

@@ -11,6 +11,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Literal
 
+from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.text import nearest, quoted
 from aiorwlock_remote.core.ticket import Policy
 from aiorwlock_remote.core.timing import (
@@ -107,11 +108,20 @@ class Options:
         object.__setattr__(self, "admission", admission)
 
 
-def rwlock_options(options: Options, changes: Mapping[str, object]) -> Options:
-    """Return a copy with ``changes``, for a readers-writer lock. Raise
-    ``ConfigurationError`` if a change is not valid, or is ``fair``, a mutex's option.
+def rwlock_options(
+    options: Options, changes: Mapping[str, object], kind: str = "rwlock"
+) -> Options:
+    """Return a copy with ``changes``, for a readers-writer lock or a semaphore. Raise
+    ``ConfigurationError`` if a change is not valid, or is an option of other locks.
     """
-    if "fair" in changes:
+    if kind == "semaphore":
+        for name in ("fair", "policy"):
+            if name in changes:
+                raise ConfigurationError(
+                    what=f"{name} is no option of a semaphore",
+                    hint="permits are given out in the order of arrival",
+                )
+    elif "fair" in changes:
         raise ConfigurationError(
             what="fair is an option of a mutex",
             hint="policy='reader' or 'writer' lets one side pass the other",
@@ -147,6 +157,20 @@ def _check_on_lost(on_lost: object) -> None:
 def _check_max_waiters(most: object) -> None:
     if most is not None:
         check_count("max_waiters", most, least=1)
+
+
+def check_limit(limit: object) -> int:
+    """Return the limit of a semaphore, or raise ``ConfigurationError``."""
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise ConfigurationError(
+            what=f"limit={quoted(limit)} is not a whole number",
+            hint="how many tasks may hold the semaphore at a time",
+        )
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ConfigurationError(
+            what=f"limit={quoted(limit)} is out of range", hint=f"from 1 to {MAX_LIMIT}"
+        )
+    return limit
 
 
 def _hint(name: str, known: set[str]) -> str:

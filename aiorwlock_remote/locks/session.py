@@ -21,6 +21,7 @@ from aiorwlock_remote.core.names import (
     ResourceId,
     cached_resource,
     resource,
+    semaphore,
 )
 from aiorwlock_remote.core.ticket import Mode, Policy
 from aiorwlock_remote.errors import (
@@ -106,6 +107,10 @@ class Session:
         # subclass of an allowed type.
         except TypeError:
             return resource(resource_type, resource_id, self.prefix)
+
+    def semaphore(self, resource_type: str, resource_id: ResourceId) -> Resource:
+        """Return the resource of a semaphore, its type preceded by the prefix."""
+        return semaphore(resource_type, resource_id, self.prefix)
 
     def shown(self, snapshot: Snapshot) -> LockInfo:
         """Convert a snapshot to a ``LockInfo``. If the snapshot shows that the store's
@@ -501,6 +506,11 @@ class HeldState:
         if self.lease.mode is mode:
             label = self.lease.resource.label
             raise ConfigurationError(what=f"{label} is held for {mode} already")
+        if self.lease.mode is Mode.PERMIT:
+            raise ConfigurationError(
+                what=f"{self.lease.resource.label} is a semaphore",
+                hint="only a lock has readers and a writer",
+            )
         request = AcquireRequest(
             resource=self.lease.resource,
             mode=mode,

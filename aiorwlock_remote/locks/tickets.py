@@ -93,8 +93,11 @@ def read(ticket: str) -> TransferTicket:
             raise refused
         if tuple(kinds) not in _KINDS:
             raise refused
+        resource = (KeyPair if _PAIR in kinds else Resource)(kind, name)
+        if resource.is_semaphore is not (Mode(mode) is Mode.PERMIT):
+            raise refused
         return TransferTicket(
-            (KeyPair if _PAIR in kinds else Resource)(kind, name),
+            resource,
             Mode(mode),
             secret,
             None if lease is None else float(lease),

@@ -155,7 +155,7 @@ class LockAcquirer:
 
     async def _try(self, request: AcquireRequest) -> Lease:
         claim = self._client.claim(request)
-        command = Acquire((claim,), request.mode, request.policy)
+        command = _attempt(request, claim)
         sent_at = self._clock.now()
         reply = await self._client.ask(request.resource, command, claim)
         if isinstance(reply, Granted):
@@ -178,6 +178,7 @@ class LockAcquirer:
             request.max_waiters,
             until=retry_until,
             margin=MIN_MARGIN if margin is None else margin,
+            limit=request.limit,
             since=now,
         )
         self._waiting[waiter] = queue, request.mode
@@ -371,9 +372,14 @@ async def try_acquire_all(
     return None
 
 
+def _attempt(request: AcquireRequest, claim: Claim) -> Acquire:
+    # Without a queue entry.
+    return Acquire((claim,), request.mode, request.policy, limit=request.limit)
+
+
 def _send_acquire(client: StoreClient, request: AcquireRequest) -> _SentAcquire:
     claim = client.claim(request)
-    command = Acquire((claim,), request.mode, request.policy)
+    command = _attempt(request, claim)
     send = partial(client.step, request.resource, command)
     return _SentAcquire(request, claim, send, send())
 

@@ -7,6 +7,7 @@ request has to compare process ids.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,14 +17,20 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import Closed
+from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.ports import Capability, Snapshot, Store
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.fork")
 
 
 class ForkAware(Protocol):
     """Object to be disabled in forked child processes."""
 
     def sever(self) -> None:
-        """Stop sending requests for ever, because this process is a forked child."""
+        """Stop sending requests for ever, because this process is a forked child.
+
+        The thread that forked may have no event loop, so none may be called.
+        """
 
 
 def _refused(*_: Any, **__: Any) -> Pending[Any]:  # noqa: ANN401 - takes what any method does
@@ -83,9 +90,11 @@ def disable_in_children(sender: ForkAware) -> None:
 
 
 def _sever_all() -> None:
-    # A copy: the garbage collector may run amid the loop and shrink the set.
+    # A copy: the garbage collector may run amid the loop and shrink the set. One that
+    # fails must not spare the others: two processes would use their sockets
+    # (test_a_client_that_cannot_be_severed_spares_the_others_nothing).
     for sender in list(_open):
-        sender.sever()
+        guarded(log, "sever_failed", sender.sever)
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -90,7 +90,8 @@ class LeaseTerms:
 class AcquireRequest:
     """Value object: a request for one lock, with its options. Times in seconds.
 
-    ``reason`` has been checked by ``check_reason``.
+    ``reason`` has been checked by ``check_reason``. ``limit``: of a semaphore; 0 for a
+    lock.
     """
 
     resource: Resource
@@ -102,6 +103,7 @@ class AcquireRequest:
     slow_wait: float | None = None
     max_waiters: int | None = None
     lock_delay: float = 0.0
+    limit: int = 0
 
     def once(self, timeout: float | None, reason: str) -> AcquireRequest:
         """Return a copy for one attempt: ``timeout`` is how many seconds to wait (None:

@@ -460,7 +460,7 @@ class StoreClient:
 
     def sever(self) -> None:
         self.store = ForkedStore(self.store)
-        self.queues.close()
+        self.queues.sever()
 
     def _requester(self, task: str, reason: str = "") -> Requester:
         name = one_line(task, MAX_TASK_NAME_BYTES)

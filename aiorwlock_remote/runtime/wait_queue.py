@@ -113,10 +113,13 @@ class WaitQueue:
         self._set_alarm = set_alarm
         pace = client.store.pace
         self._claim_window = pace.claim_window
-        self._readers = ModeQueue(client.client_id, Mode.READ, pace)
+        # A semaphore has no writers: their queue stays empty.
+        shared = Mode.PERMIT if resource.is_semaphore else Mode.READ
+        self._readers = ModeQueue(client.client_id, shared, pace)
         self._writers = ModeQueue(client.client_id, Mode.WRITE, pace)
         self._modes = (self._readers, self._writers)
         self._watched = False
+        self._limit_told = False
         # Local time of the last wake-up, kept for the event ``claim_missed`` alone.
         self._woken_at = math.inf
 
@@ -293,11 +296,20 @@ class WaitQueue:
         effects = queue.answered(answer, sent_at, now, random())
         if debug:
             self._note_answer(queue, answer, now, had_entry=had_entry)
+        if isinstance(answer, Waiting) and answer.limit:
+            self._tell_limit(queue, answer.limit)
         for waiter in effects.turned_away:
             assert isinstance(waiter, TaskWaiter)
             limit = waiter.max_waiters or 0
             waiter.error = TooManyWaiters(resource=self.resource.label, limit=limit)
         self._apply(queue, effects)
+
+    def _tell_limit(self, queue: ModeQueue, limit: int) -> None:
+        own = max((waiter.limit for waiter in queue.waiters), default=0)
+        if limit < own and not self._limit_told:
+            self._limit_told = True
+            where = self.resource.label
+            log_event(log, "limits_differ", resource=where, limit=limit, own=own)
 
     def _failed(self, queue: ModeQueue, error: BaseException) -> None:
         if not isinstance(error, BackendUnavailable) or error.replicas is not None:
@@ -505,8 +517,12 @@ class WaitQueueRegistry:
 
     def close(self) -> None:
         """Stop sending requests. ``LockAcquirer.close`` wakes the waiting tasks."""
-        self._closed = True
+        self.sever()
         self._timer.stop()
+
+    def sever(self) -> None:
+        """Stop sending requests, without a call of the event loop."""
+        self._closed = True
 
     def _sweep(self) -> None:
         if len(self._queues) >= self._sweep_at:

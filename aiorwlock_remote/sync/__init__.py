@@ -65,6 +65,7 @@ from aiorwlock_remote.sync.api import (
     RowHeld,
     RowLock,
     RWLock,
+    Semaphore,
     WriterLock,
     connect,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "ResourceId",
     "RowHeld",
     "RowLock",
+    "Semaphore",
     "StaleFence",
     "Statistics",
     "Synchronized",

@@ -24,7 +24,7 @@ import aiorwlock_remote as aio
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.row import RowKey, RowState
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import Mode, ModeName
+from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
 from aiorwlock_remote.locks.info import LockInfo
@@ -63,7 +63,7 @@ from aiorwlock_remote.sync.twins import (
     twin_of,
 )
 
-L = TypeVar("L", bound=aio.AnyLock)
+L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
 C = TypeVar("C", bound=AsyncTicketCalls)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,7 +200,7 @@ class Held(HeldTwin):
 
     @property
     def mode(self) -> ModeName:
-        """The mode of the grant: ``"read"`` or ``"write"``."""
+        """The mode of the grant: ``"read"``, ``"write"``, or ``"permit"``."""
         return self._twin.mode
 
     @property
@@ -351,7 +351,7 @@ class _Lock(LockTwin[L]):
 
     @property
     def mode(self) -> ModeName:
-        """The mode of the lock: ``"read"`` or ``"write"``."""
+        """The mode of the lock: ``"read"``, ``"write"``, or ``"permit"``."""
         return self._twin.mode
 
     def acquire(
@@ -444,6 +444,29 @@ class WriterLock(_Lock[aio.WriterLock]):
 
 AnyLock = Mutex | ReaderLock | WriterLock
 """A lock that ``Locks.multi`` can acquire together with others."""
+
+
+@final
+class Semaphore(_Lock[aio.Semaphore]):
+    """A semaphore: up to ``limit`` holders at a time, among all processes.
+
+    Permits are given out in the order of arrival. Each has a lease of its own, which is
+    renewed while it is held: the permit of a process that dies is free when its lease
+    ends. A thread that holds a permit cannot take a second one. Threads may share one
+    object.
+
+    A fence tells in which order permits were given out. It cannot keep a late holder
+    out, because holders do not exclude each other.
+    """
+
+    @property
+    def limit(self) -> int:
+        """How many threads may hold the semaphore at a time."""
+        return self._twin.limit
+
+    def locked(self) -> bool:
+        """Return whether all permits are held. Raises ``BackendError``."""
+        return self._run(self._twin.locked)
 
 
 @final
@@ -1170,12 +1193,41 @@ class Locks(TicketCalls[aio.Locks], LocksTwin):
             ),
         )
 
+    def semaphore(
+        self,
+        resource_type: str,
+        resource_id: ResourceId,
+        limit: int,
+        **options: Unpack[OptionArgs],
+    ) -> Semaphore:
+        """Return a semaphore, which up to ``limit`` threads hold at a time; no I/O.
+
+        A semaphore and a lock of the same name do not exclude each other.
+
+        Args:
+            resource_type: kind of the resource, such as ``"api"``.
+            resource_id: the one resource of that kind, such as ``"stripe"``.
+            limit: how many permits there are, from 1 to 250, among all processes. If
+                processes differ, the least of those that hold or wait counts.
+            options: replace the defaults given to ``connect``; see ``OptionArgs``.
+
+        Raises:
+            ConfigurationError: a name, the limit or an option is not valid; ``fair``
+                and ``policy`` are options of locks.
+        """
+        return Semaphore(
+            self._opener,
+            lambda _: self._twin.semaphore(
+                resource_type, resource_id, limit, **async_options(options)
+            ),
+        )
+
     def synchronized(
         self,
         resource_type: str,
         template: str,
         *,
-        mode: ModeName = "write",
+        mode: LockModeName = "write",
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],

@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from aiorwlock_remote.cas import CasContention, newer_state
 from aiorwlock_remote.core.commands import Claim, Downgrade, Renew, Upgrade
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.core.timing import micros
 from aiorwlock_remote.errors import BackendUnavailable
 from tests.cas.simulated_clients import LEASE, ORDER, Stage, Visit
@@ -37,7 +37,7 @@ class Story(Stage):
 
     # What processes do.
 
-    @rule(which=st.integers(0, 2), mode=st.sampled_from(Mode))
+    @rule(which=st.integers(0, 2), mode=st.sampled_from(LOCK_MODES))
     def somebody_comes(self, which: int, mode: Mode) -> None:
         claim = Claim(f"t{next(self.numbers)}", micros(LEASE))
         visit = Visit(self.processes[which], claim, mode)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from aiorwlock_remote.cas.table_cas import (
     COMPRESSED_PREFIX,
+    MAX_RECORD_BYTES_TO_ENTER,
     dump_record,
     load_record,
     micros_of,
+    relative_fences,
+    with_fence,
 )
 from aiorwlock_remote.core.codec import dumps
-from aiorwlock_remote.core.doorman import Doorman, Grant, LossNote
+from aiorwlock_remote.core.doorman import (
+    Doorman,
+    Grant,
+    LossNote,
+    QueueEntry,
+    Requester,
+)
+from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord
 
@@ -41,6 +52,60 @@ def test_the_fence_of_a_new_phase_is_the_stores(readers: int) -> None:
     """Whatever the process called it; what ended before keeps its number."""
     record = load_record("1234" + dump_record(held(7, readers), begins=True), CREATED)
     assert record == replace(held(1234, readers), endings=(ENDED,))
+
+
+def permits(*fences: int) -> Doorman:
+    grants = [
+        Grant(f"t{n}", Mode.PERMIT, fence, 0, None, limit=5)
+        for n, fence in enumerate(fences)
+    ]
+    return Doorman(last=fences[-1], grants=tuple(grants))
+
+
+@pytest.mark.parametrize("stores", [13, 1234])
+def test_each_new_permit_has_a_fence_of_its_own(stores: int) -> None:
+    """Counted from the one that the store chooses; those before keep theirs."""
+    new = relative_fences(permits(7, 10, 12, 13), 10)
+    found = load_record(f"{stores}" + dump_record(new, begins=True), CREATED)
+    assert found == permits(7, 10, stores - 1, stores)
+    assert with_fence(new, stores) == found, "as the process remembers it"
+    again = dump_record(found, begins=False)
+    assert load_record(again, CREATED) == found
+    assert relative_fences(held(7), 3) == held(7), "a phase has one fence"
+
+
+def test_the_greatest_limit_fits() -> None:
+    """Beside 40 processes that wait, all of them described."""
+    chance = Random(5)
+
+    def micros() -> int:
+        return BASE + chance.randrange(10**9)
+
+    def who() -> Requester:
+        host, pid = f"web-{chance.randrange(40)}.example.org", chance.randrange(40_000)
+        return Requester(host, pid, f"Task-{chance.randrange(5000)}", "calls payments")
+
+    holds = tuple(
+        Grant(f"{chance.getrandbits(128):032x}", Mode.PERMIT, *times, who(), 0, 250)
+        for times in [(micros(), micros(), micros()) for _ in range(MAX_LIMIT)]
+    )
+    waits = tuple(
+        QueueEntry(
+            *(
+                number,
+                f"{chance.getrandbits(64):016x}",
+                Mode.PERMIT,
+                micros(),
+                micros(),
+            ),
+            *(100_000, 9),
+            who=who(),
+            limit=250,
+        )
+        for number in range(40)
+    )
+    record = Doorman(last=BASE, grants=holds, queue=waits)
+    assert len(dump_record(record, begins=False)) <= MAX_RECORD_BYTES_TO_ENTER
 
 
 def test_what_was_never_held_has_no_fence() -> None:

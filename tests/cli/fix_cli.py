@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-RWLOCK = [sys.executable, "-m", "aiorwlock_remote.cli"]
+RWLOCK = [sys.executable, "-m", "aiorwlock_remote"]
 TIMEOUT = 60.0
 HERE = {"break", "ls", "show", "stale", "watch"}
 """A start of Python takes longer than any of them; `watch`, where it ends by itself."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from tests.cli.fix_cli import TIMEOUT, Store, eventually, every_layout
+from aiorwlock_remote.cli.main import main
+from tests.cli.fix_cli import (
+    TIMEOUT,
+    Store,
+    environment,
+    eventually,
+    every_layout,
+    here,
+    line,
+)
 
 TICKET = "a-secret-ticket"
 HOLDER_KEYS = {
@@ -169,6 +181,50 @@ def test_show_who_holds_and_who_waits(store: Store) -> None:
             assert "1 read" in store.rwlock("ls").stdout
 
 
+@pytest.mark.parametrize("command", ["ls", "stale"])
+def test_fail_if_there_is_any(left: Store, command: str) -> None:
+    """For cron and Nagios: the exit code says it."""
+    assert left.rwlock(command).returncode == 0
+    assert left.rwlock(command, "--fail").returncode == 1
+    assert left.rwlock(command, "--fail", "--json").returncode == 1
+    assert left.rwlock(command, "--fail", "another").returncode == 0
+
+
+def test_what_never_ends_comes_first(left: Store) -> None:
+    with left.held(name="a/1"):
+        assert [seen["resource"] for seen in left.json("ls")] == ["order/a/b", "a/1"]
+
+
+@every_layout
+def test_the_command_that_is_shown_breaks_what_is_shown(left: Store) -> None:
+    command = left.rwlock("stale").stdout.splitlines()[-1]
+    assert command.split()[:2] == ["rwlock", "break"]
+    assert left.rwlock("show", "order/a/b").stdout.splitlines()[-1] == command
+    done = left.rwlock(*shlex.split(command)[1:])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert left.json("ls") == []
+
+
+def test_the_command_that_is_shown_names_the_store(left: Store) -> None:
+    words = ("--url", left.url, "order/a/b")
+    command = left.rwlock("show", *words).stdout.splitlines()[-1]
+    assert f"--url {left.url} " in command
+    assert left.rwlock(*shlex.split(command)[1:]).returncode == 0
+
+
+def test_an_ended_lease_blocks_nobody(store: Store) -> None:
+    with store.running(
+        "run", "--lease", "1", "order/1", "sh", "-c", "echo up; read _"
+    ) as process:
+        line(process, "up")
+        process.kill()
+        process.wait()
+        eventually(lambda: store.json("show", "order/1")["locked"] is False)
+    assert "free: the lease has ended" in store.rwlock("show", "order/1").stdout
+    assert "break" not in store.rwlock("show", "order/1").stdout
+    assert "free, nothing to do: order/1" in store.rwlock("stale").stdout
+
+
 def test_show_what_nobody_holds(left: Store) -> None:
     seen = left.json("show", "never/used")
     assert (seen["locked"], seen["holders"], seen["fence"]) == (False, [], 0)
@@ -285,3 +341,78 @@ def test_break_a_foreign_program(foreign: Store) -> None:
     assert foreign.rwlock("break", "order/7", *seen(holder)).returncode == 0
     assert foreign.foreigner.read(("order", 7)) is None
     assert foreign.rwlock("run", "--timeout", "0", "order/7", "true").returncode == 0
+
+
+# ------------------------------------------------------------------- at a terminal
+
+
+class Terminal(io.StringIO):
+    """Where a user sits and types an answer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Terminal]:
+    """Run a command at a terminal; return what it shows."""
+
+    def run(store: Store, *words: str, answer: str = "", columns: int = 80) -> Terminal:
+        monkeypatch.setenv("RWLOCK_URL", store.url)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        shown = Terminal()
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        monkeypatch.setattr("sys.stdout", shown)
+        main(words)
+        return shown
+
+    return run
+
+
+@pytest.mark.parametrize(("answer", "left_over"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
+def test_break_asks(
+    left: Store, terminal: Callable[..., Terminal], answer: str, left_over: int
+) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+    told = terminal(left, "break", "order/a/b", *seen(holder), answer=answer).getvalue()
+    assert "end the grant of order/a/b" in told
+    assert holder["holder"] in told
+    assert len(left.json("ls")) == left_over
+
+
+def test_break_is_told_not_to_ask(
+    left: Store, terminal: Callable[..., Terminal]
+) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+    told = terminal(left, "break", "--yes", "order/a/b", *seen(holder)).getvalue()
+    assert "[y/N]" not in told
+    assert left.json("ls") == []
+
+
+def test_what_comes_while_the_user_thinks_is_left_alone(
+    left: Store, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = only_holder(left.json("show", "order/a/b"))
+
+    def think(*_: object, **__: object) -> None:
+        here(["break", "order/a/b", *seen(holder)], environment(RWLOCK_URL=left.url))
+        left.leave_behind("order", "a/b", "another")
+
+    monkeypatch.setattr("click.confirm", think)
+    terminal(left, "break", "order/a/b", *seen(holder))
+    assert only_holder(left.json("show", "order/a/b"))["holder"] != holder["holder"]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_no_word_is_broken(
+    left: Store, terminal: Callable[..., Terminal], columns: int
+) -> None:
+    with left.held("--reason", "a long reason with many words, more than one line"):
+        told = terminal(left, "ls", columns=columns).getvalue()
+    plain_text = re.sub(r"\x1b\[[0-9;]*m", "", told)
+    assert max(map(len, plain_text.splitlines())) <= columns
+    for word in ("order/a/b", "order/42", "never", "reason", "words,"):
+        assert word in plain_text.split()
+    red = [row for row in told.splitlines() if "\x1b[31m" in row]
+    assert [row.split("m", 1)[1].split()[0] for row in red] == ["order/a/b"]

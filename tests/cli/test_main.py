@@ -55,6 +55,9 @@ def test_bad_usage_says_where_to_look(store: Store) -> None:
     assert store.rwlock("nonsense").stderr == (
         "rwlock: No such command 'nonsense'; see rwlock --help\n"
     )
+    assert store.rwlock("statle").stderr == (
+        "rwlock: No such command 'statle' (did you mean stale?); see rwlock --help\n"
+    )
 
 
 def test_completion() -> None:
@@ -73,6 +76,28 @@ def test_completion() -> None:
         check=False,
     )
     assert done.stdout == "plain,stale\n"
+
+
+@pytest.mark.parametrize("url", ["", "sqlite:///no-such-file.db", "gopher://x"])
+def test_completion_of_names(store: Store, url: str) -> None:
+    """What is held or waited for; nothing, and no error, if the store cannot say."""
+    store.leave_behind("order", "42", "x")
+    store.leave_behind("job", "1", "x")
+    done = subprocess.run(
+        [sys.executable, "-c", "from aiorwlock_remote.cli.main import main; main()"],
+        cwd=ROOT,
+        env=environment(RWLOCK_URL=url or store.url)
+        | {
+            "_RWLOCK_COMPLETE": "bash_complete",
+            "COMP_WORDS": "rwlock show or",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == ("" if url else "plain,order/42")
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("command", ["ls", "watch", "show", "stale"])

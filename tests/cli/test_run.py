@@ -121,7 +121,7 @@ def test_environment(store: Store) -> None:
     fence, ticket = rest
     assert int(fence) > 0
     assert ticket == "none\n"
-    show = 'echo "$RWLOCK_FENCE"; "$0" -m aiorwlock_remote.cli show --json "$1"'
+    show = 'echo "$RWLOCK_FENCE"; "$0" -m aiorwlock_remote show --json "$1"'
     again, shown = store.rwlock(
         "run", name, "sh", "-c", show, sys.executable, name
     ).stdout.split("\n", 1)

@@ -29,6 +29,7 @@ def test_lost_is_term_and_76(store: Store) -> None:
         out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out) == (76, "told\n")
     assert "forced" in err
+    assert "the command ended with exit code 7" in err
 
 
 def test_who_ignores_term_gets_kill(store: Store) -> None:
@@ -62,6 +63,7 @@ def test_lost_without_being_noticed_before_the_end_is_76(store: Store) -> None:
         _, err = process.communicate("\n", timeout=TIMEOUT)  # long before a renewal
     assert process.returncode == 76
     assert len(err.splitlines()) == 1
+    assert "exit code 0" in err
 
 
 def test_lost_while_it_was_stopped_is_told_and_76(store: Store) -> None:

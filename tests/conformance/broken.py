@@ -34,6 +34,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy, micros
 from aiorwlock_remote.ports import (
@@ -426,3 +427,66 @@ def _fence(grant: Grant, fence: int) -> Grant:
 
 def _for_ever(claim: Claim) -> Claim:
     return replace(claim, lease=None)
+
+
+class NoLimit(Fault):
+    """Takes each limit of a semaphore for the greatest that it may have."""
+
+    limit = MAX_LIMIT
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        match command:
+            case Acquire() if command.mode is Mode.PERMIT:
+                return replace(command, limit=self.limit)
+            case Release():
+                then = [self.asked(ask, ()) for ask in command.then]
+                acquires = tuple(ask for ask in then if isinstance(ask, Acquire))
+                return replace(command, then=acquires)
+            case _:
+                return command
+
+
+class OneLimit(NoLimit):
+    """Takes each limit of a semaphore for 3, whatever its clients say."""
+
+    limit = 3
+
+
+class OnePermit(Fault):
+    """Grants one permit to a request, however many tasks ask."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire) and command.mode is Mode.PERMIT:
+            first, *rest = command.claims
+            return replace(command, claims=(first,), more=command.more + len(rest))
+        return command
+
+
+class ServedFirst(Fault):
+    """Leaves the tasks that got no permit at the head of the queue."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        after = self._database.records[resource].queue
+        served = isinstance(done.result(), Granted) and len(after) > 1
+        if isinstance(command, Acquire) and served:
+            number = after[0].number - 1
+            first = replace(after[-1], number=number, claim_until=None)
+            record = replace(
+                self._database.records[resource], queue=(first, *after[:-1])
+            )
+            self._database.records[resource] = record
+        return done
+
+
+class SharedName(Fault):
+    """Keeps a semaphore and a lock of one name in one place."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        if resource.is_semaphore and isinstance(command, Acquire):
+            kind, name = resource.shown
+            changed = replace(command, mode=Mode.WRITE, limit=0)
+            return super().step(Resource(kind, name), changed)
+        return super().step(resource, command)

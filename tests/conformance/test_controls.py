@@ -39,6 +39,7 @@ from aiorwlock_remote.testing.conformance.cases.lease import (
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
+from aiorwlock_remote.testing.conformance.cases.permits import SemaphoreCases
 from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
@@ -181,6 +182,34 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (SeatCases, "test_our_ticket_goes_when_its_holder_is_not_renewed", {}),
     ),
     (broken.TakesReaders, (SeatCases, "test_readers_we_do_not_know_stay", {})),
+    (broken.NoLimit, (SemaphoreCases, "test_one_more_than_the_limit_waits", {})),
+    (broken.NoLimit, (SemaphoreCases, "test_never_more_than_the_limit", {"seed": 1})),
+    (broken.OneLimit, (SemaphoreCases, "test_the_least_limit_counts", {})),
+    (broken.OnePermit, (SemaphoreCases, "test_one_request_takes_several", {})),
+    (
+        broken.ServedFirst,
+        (SemaphoreCases, "test_who_was_served_goes_behind_others", {}),
+    ),
+    (broken.NewestFirst, (SemaphoreCases, "test_in_the_order_of_arrival", {})),
+    (
+        broken.NeverExpires,
+        (SemaphoreCases, "test_a_dead_holders_permit_comes_back", {}),
+    ),
+    (
+        broken.KeepsPlaces,
+        (SemaphoreCases, "test_a_cancelled_waiter_leaves_nothing", {}),
+    ),
+    (
+        broken.KeepsGrants,
+        (SemaphoreCases, "test_cancelled_at_the_moment_of_a_release", {}),
+    ),
+    (broken.NoRenewal, (SemaphoreCases, "test_a_broken_holder_is_told", {})),
+    (broken.NoFence, (SemaphoreCases, "test_each_permit_has_its_own_fence", {})),
+    (broken.AdoptersQueue, (SemaphoreCases, "test_passed_on", {})),
+    (
+        broken.SharedName,
+        (SemaphoreCases, "test_a_lock_of_the_same_name_is_another", {}),
+    ),
 ]
 NAMED = [
     pytest.param(fault, case, id=f"{fault.__name__}-{case[1]}")

@@ -70,7 +70,7 @@ def cassandra_for_hints(
 
 
 @pytest.mark.usefixtures("mariadb_for_hints")
-@pytest.mark.share(0, 2, "TestCutMariadb has the others")
+@pytest.mark.share(0, 4, "test_mariadb.py has all cases")
 class TestHintedMariadb(ConformanceSuite):
     """``mariadb://…?wake=redis://…``."""
 
@@ -78,7 +78,7 @@ class TestHintedMariadb(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("mariadb_for_hints")
-@pytest.mark.share(1, 2, "TestHintedMariadb has the others")
+@pytest.mark.share(1, 4, "test_mariadb.py has all cases")
 class TestCutMariadb(ConformanceSuite):
     """The same, and the channel is cut again and again."""
 
@@ -86,7 +86,7 @@ class TestCutMariadb(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("oracle_tables")
-@pytest.mark.share(3, 8, "test_oracle.py has all cases, TestHintedMariadb half")
+@pytest.mark.share(3, 8, "test_oracle.py has all cases")
 class TestHintedOracle(ConformanceSuite):
     """``oracle://…?wake=redis://…``, at the double."""
 
@@ -94,7 +94,7 @@ class TestHintedOracle(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("oracle_tables")
-@pytest.mark.share(4, 8, "test_oracle.py has all cases, TestCutMariadb half")
+@pytest.mark.share(4, 8, "test_oracle.py has all cases")
 class TestCutOracle(ConformanceSuite):
     """The same, and the channel is cut again and again."""
 
@@ -102,7 +102,7 @@ class TestCutOracle(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("cassandra_for_hints")
-@pytest.mark.share(0, 4, "test_cassandra.py has all cases, TestHintedMariadb half")
+@pytest.mark.share(0, 8, "test_cassandra.py has all cases")
 class TestHintedCassandra(ConformanceSuite):
     """``cassandra://…&wake=redis://…``."""
 
@@ -110,7 +110,7 @@ class TestHintedCassandra(ConformanceSuite):
 
 
 @pytest.mark.usefixtures("cassandra_for_hints")
-@pytest.mark.share(3, 4, "test_cassandra.py has all cases, TestCutMariadb half")
+@pytest.mark.share(5, 8, "test_cassandra.py has all cases")
 class TestCutCassandra(ConformanceSuite):
     """The same, and the channel is cut again and again."""
 

@@ -89,6 +89,7 @@ EVERYWHERE = {
     "PublishedCalls",
     "RWLock",
     "Seat",
+    "Semaphore",
     "Waiting",
     "Waking",
 }
@@ -116,7 +117,7 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     LoopBoundClient: EVERYWHERE - {"BlockedLoop"} | {"Process", "Pushed"},
     RedisRights: EVERYWHERE | {"Process", "Pushed"},
     RedisTls: EVERYWHERE | {"Process", "Pushed"},
-    RedisPairs: EVERYWHERE - {"Seat"} | {"Pushed"},
+    RedisPairs: EVERYWHERE - {"Seat", "Semaphore"} | {"Pushed"},
     Sentinel: EVERYWHERE | {"Process", "Pushed"},
 }
 # The others of their kind are run on both, and these in turn. `nox -s all_turns` runs
@@ -135,10 +136,10 @@ SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
     **dict.fromkeys(
         (LoopBoundClient, Mysql, Oracle23, PublishedCassandra, Sentinel), (1, 2)
     ),
-    HintedMariadb: (0, 2),
-    CutMariadb: (1, 2),
-    HintedCassandra: (0, 4),
-    CutCassandra: (3, 4),
+    HintedMariadb: (0, 4),
+    CutMariadb: (1, 4),
+    HintedCassandra: (0, 8),
+    CutCassandra: (5, 8),
     HintedOracle: (3, 8),
     CutOracle: (4, 8),
 }

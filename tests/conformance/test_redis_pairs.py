@@ -25,6 +25,7 @@ class PairHarness(RedisHarness):
 
     capabilities = Capability.NOTIFIES | Capability.OFF_LOOP_RENEWAL | Capability.PUSHES
     has_foreigner = False
+    has_semaphores = False
 
     def fresh(self, folder: Path) -> StoreLocation:
         """Keys of its own."""

@@ -31,7 +31,7 @@ from aiorwlock_remote.core.doorman import (
     Grant,
     MutexRecord,
 )
-from aiorwlock_remote.core.ticket import READERS, Mode, Policy
+from aiorwlock_remote.core.ticket import PERMITS, READERS, Mode, Policy
 from aiorwlock_remote.core.transition import Step
 from tests.core.named import acquires, claims, gives_up, names
 
@@ -154,7 +154,8 @@ class Judge:
         ends = [g.expires for g in after.grants]
         assert step.seat is not None
         assert step.seat.value == after.seat
-        assert step.seat.ticket == (writer.ticket if writer else READERS)
+        word = PERMITS if after.has_permits else READERS
+        assert step.seat.ticket == (writer.ticket if writer else word)
         latest = None if None in ends else max(end for end in ends if end is not None)
         assert step.seat.expires == latest
 

@@ -26,7 +26,7 @@ from aiorwlock_remote.core.commands import (
     Withdraw,
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord, QueueEntry
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from tests.core.world import LEASES, MS, SECOND, World
 
 GATES = ("ann", "bob", "cid")
@@ -72,6 +72,16 @@ POLICIES = st.sampled_from([*([p] for p in Policy), list(Policy)])
 class Machine(World):
     """A world in which histories happen."""
 
+    modes: tuple[Mode, ...] = LOCK_MODES
+
+    def limit_of(self, gate: str) -> int:
+        """Return how many permits a client allows; a lock has none."""
+        del gate
+        return 0
+
+    def _mode(self, event: Event) -> Mode:
+        return Mode.WRITE if event.pick % 2 else Mode.READ
+
     def run(self, story: list[Event]) -> None:
         """Run a history."""
         for event in story:
@@ -115,7 +125,7 @@ class Machine(World):
         )
 
     def _acquire(self, event: Event) -> None:
-        mode = Mode.WRITE if event.pick % 2 else Mode.READ
+        mode = self._mode(event)
         fresh = 1 if mode is Mode.WRITE else 1 + event.pick // 8
         self._act(event, self._ask_for(event, GATES[event.gate], mode, fresh))
 
@@ -142,7 +152,7 @@ class Machine(World):
 
     def _carried(self, event: Event) -> tuple[Acquire, ...]:
         gate = GATES[event.gate]
-        modes = [m for m in Mode if (gate, m) in self.waiting.values()]
+        modes = [m for m in self.modes if (gate, m) in self.waiting.values()]
         return tuple(self._ask_for(event, gate, mode, 0) for mode in modes)
 
     def _ask(self, event: Event) -> None:
@@ -169,7 +179,7 @@ class Machine(World):
         self._act(event, Release(ticket, mode, then))
 
     def _withdraw(self, event: Event) -> None:
-        mode = Mode.WRITE if event.pick % 2 else Mode.READ
+        mode = self._mode(event)
         who = GATES[event.gate], mode
         mine = [t for t, waits in self.waiting.items() if waits == who]
         keep = event.pick % 3 == 0
@@ -237,7 +247,7 @@ class Machine(World):
 
     def _send(self, event: Event) -> None:
         """Send a request that arrives later."""
-        mode = Mode.WRITE if event.pick % 2 else Mode.READ
+        mode = self._mode(event)
         self.post.append(self._ask_for(event, GATES[event.gate], mode, 1))
 
     def _deliver(self, event: Event) -> None:

@@ -33,7 +33,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
 from aiorwlock_remote.core.mode_queue import Effects, ModeQueue, Waiter
 from aiorwlock_remote.core.pushed import MAX_DRIFT, PushedGrant, proof_of
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.transition import transition
 
@@ -208,7 +208,7 @@ class Sim:
         task.inside = False
         gate = task.visit.gate
         carried = []
-        for mode in Mode:
+        for mode in LOCK_MODES:
             lane = self.lane(gate, mode)
             ask = lane.ask() if lane.watching else None
             if ask is not None:
@@ -268,7 +268,7 @@ class Sim:
             self._tell(gate, Mode.WRITE, news)
 
     def _ring(self, gate: str) -> None:
-        for mode in Mode:
+        for mode in LOCK_MODES:
             lane = self.lane(gate, mode)
             if not lane.idle:  # a call may overtake the answer that tells of a place
                 self._send(gate, mode, lane.wake())

@@ -96,7 +96,7 @@ class Ending:
         self, who: Who, tickets: list[str], *, confirms: bool = False
     ) -> Acquire:
         gate, mode = who
-        asked = tickets if mode is Mode.READ else tickets[:1]
+        asked = tickets[:1] if mode is Mode.WRITE else tickets
         claims = tuple(Claim(t, 20 * SECOND) for t in asked)
         more = len(tickets) - len(asked)
         return Acquire(
@@ -109,6 +109,8 @@ class Ending:
             push=mode is Mode.WRITE,
             following=Claim(tickets[1], 20 * SECOND) if more else None,
             confirms=confirms,
+            waiting=len(tickets),
+            limit=self.machine.limit_of(gate),
         )
 
     def _leave(self, who: Who, ticket: str) -> None:
@@ -139,7 +141,7 @@ class Ending:
         if step.pushed is not None and not self._deaf:
             self._told[step.wakes[0], Mode.WRITE] = step.pushed.ticket
         for gate in () if self._deaf else step.wakes:
-            for mode in Mode:
+            for mode in self.machine.modes:
                 self._plan(ROUND_TRIP, (gate, mode))
 
     def _served(self, who: Who, ticket: str) -> None:

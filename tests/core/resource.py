@@ -122,6 +122,7 @@ def ask(
     push: bool = False,
     confirms: bool = False,
     waiting: int = 1,
+    limit: int = 0,
 ) -> Acquire:
     """Return an acquire that may queue. ``following``: the next task's ticket."""
     named = tickets or (gate,)
@@ -137,6 +138,7 @@ def ask(
         push=push,
         following=Claim(following, lease) if following else None,
         confirms=confirms,
+        limit=limit,
     )
 
 

@@ -17,7 +17,7 @@ from aiorwlock_remote.core.commands import (
     Renewed,
     Withdrawn,
 )
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from tests.core.resource import LEASE, READ, SECOND, WRITE, Door
 
 
@@ -49,7 +49,7 @@ def test_readers_of_a_phase_share_its_fence() -> None:
     assert fences[0] == fences[1] < reply.grants[0].fence
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_asked_again_the_same_ticket_has_the_same_grant(mode: Mode) -> None:
     """A repeated acquire changes nothing, so nothing needs to be stored."""
     door = Door()
@@ -62,7 +62,7 @@ def test_asked_again_the_same_ticket_has_the_same_grant(mode: Mode) -> None:
     assert door.record is record
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_a_live_ticket_in_another_mode_is_refused(mode: Mode) -> None:
     """A holder keeps its mode; the published calls return False."""
     door = Door()

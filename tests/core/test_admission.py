@@ -15,7 +15,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
 )
 from aiorwlock_remote.core.doorman import MAX_LOCAL_TURNS, MutexRecord
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.core.transition import next_attempt, peek
 from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
 
@@ -155,7 +155,7 @@ def test_the_offer_of_a_free_resource_is_told_with_the_answer() -> None:
     assert door.woken == ["r"]
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_who_takes_no_place_waits_for_nobody(mode: Mode) -> None:
     """An acquire without an entry is refused while others are ahead or hold."""
     door = Door()

@@ -30,7 +30,7 @@ from aiorwlock_remote.core.doorman import (
     Requester,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES
 from aiorwlock_remote.core.transition import transition
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
@@ -100,12 +100,13 @@ WHO = st.builds(Requester, WORDS, NUMBERS, WORDS, WORDS)
 EXTRA = st.sampled_from([(), (("news", {"a": [1, None, "x"]}), ("color", "ré\ud800"))])
 GRANTS = st.builds(
     Grant,
-    *(WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, st.none() | NUMBERS, WHO),
-    *(NUMBERS, EXTRA),
+    *(WORDS, st.sampled_from(LOCK_MODES), NUMBERS, NUMBERS, st.none() | NUMBERS, WHO),
+    NUMBERS,
+    extra=EXTRA,
 )
 PLACES = st.builds(
     QueueEntry,
-    *(NUMBERS, WORDS, st.sampled_from(Mode), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
+    *(NUMBERS, WORDS, st.sampled_from(LOCK_MODES), NUMBERS, NUMBERS, NUMBERS, NUMBERS),
     *(st.none() | NUMBERS, WHO),
     extra=EXTRA,
 )
@@ -224,7 +225,7 @@ def nodes(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # no
 COMMANDS: list[Command] = [
     *(
         Acquire((Claim("new", LEASE),), mode, client_id="g", may_queue=True)
-        for mode in Mode
+        for mode in LOCK_MODES
     ),
     *(Release("r1"), Renew((("r1", LEASE), ("r2", LEASE)))),
     *(Upgrade("r1", Claim("new", LEASE)), Adopt("r1", Claim("new", LEASE))),

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from tests.core.machine import GATES, POLICIES, STORIES, Event, Machine
 from tests.core.progress import Ending
 from tests.core.world import SECOND
 from tests.examples_of_histories import many
 
 LEAST_STEPS = 10_000
-COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(Mode))
+COMERS = st.tuples(st.sampled_from(["dan", "eve"]), st.sampled_from(LOCK_MODES))
 
 
 @pytest.mark.parametrize("purges", [False, True])
@@ -63,5 +63,5 @@ def test_nobody_starves_while_others_come_and_go(
     churn = tuple(dict.fromkeys(comers))
     ending = Ending(machine, churn=churn)
     ending.play(within=(10 + 3 * waiters) * SECOND)
-    turns = waiters + len(GATES) * len(Mode)
+    turns = waiters + len(GATES) * len(LOCK_MODES)
     assert max(ending.overtaken.values(), default=0) <= 4 * turns

@@ -28,7 +28,7 @@ from aiorwlock_remote.core.mode_queue import (
     Waiter,
 )
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime, proof_of
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.value import replace
 from tests.core.mode_queues import Sim, Visit
@@ -38,7 +38,7 @@ VISITS = st.lists(
     st.builds(
         Visit,
         st.sampled_from(["ann", "bob", "cid"]),
-        st.sampled_from(Mode),
+        st.sampled_from(LOCK_MODES),
         st.integers(0, 500),
         st.integers(0, 50) | st.just(400),
         st.none() | st.integers(0, 1_000),
@@ -168,6 +168,51 @@ def test_readers_ask_together() -> None:
     assert news.send is not None
     assert len(getattr(news.send, "claims", ())) == MAX_CLAIMS_PER_ACQUIRE
     assert getattr(news.send, "more", None) == 4
+
+
+def permit(ticket: str, limit: int = 2) -> Waiter:
+    one = waiter(ticket)
+    one.limit = limit
+    return one
+
+
+def tickets(command: Acquire | Withdraw | None) -> list[str]:
+    assert isinstance(command, Acquire)
+    return [claim.ticket for claim in command.claims]
+
+
+def test_one_request_for_as_many_permits_as_tasks_wait() -> None:
+    """Those that got none wait on; the request says how many wait."""
+    it = lane(Mode.PERMIT)
+    for name in ("a", "b", "c", "d"):
+        it.join(permit(name))
+    news = it.answered(Granted((grant("a"),), 5, placed=False), 1.0, 1.1, 0.5)
+    assert [w.ticket for w in news.served] == ["a"]
+    assert tickets(news.send) == ["b", "c", "d"]
+    assert isinstance(news.send, Acquire)
+    assert (news.send.limit, news.send.waiting, news.send.more) == (2, 3, 0)
+    news = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
+    assert [w.ticket for w in news.served] == ["b"]
+    assert news.send is None
+    assert it.watching
+    assert tickets(it.wake()) == ["c", "d"]
+    lost = it.failed(1.4, 0.5)
+    assert not lost.turned_away, "they have an entry in the store"
+
+
+def test_permits_of_another_limit_are_asked_for_next() -> None:
+    """One request has one limit; the order stays that of arrival."""
+    it = lane(Mode.PERMIT)
+    it.join(permit("a", 5))
+    for name, limit in (("b", 5), ("strict", 1), ("c", 5)):
+        it.join(permit(name, limit))
+    news = it.answered(Granted((grant("a"),), 5), 1.0, 1.1, 0.5)
+    assert tickets(news.send) == ["b"]
+    news = it.answered(Granted((grant("b"),), 6, placed=True), 1.2, 1.3, 0.5)
+    command = it.wake()
+    assert tickets(command) == ["strict"]
+    assert isinstance(command, Acquire)
+    assert (command.limit, command.more) == (1, 1)
 
 
 def test_who_waits_looks_again_when_told_or_at_its_poll() -> None:

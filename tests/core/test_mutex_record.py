@@ -24,7 +24,7 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.doorman import Doorman, MutexRecord
-from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy, holder_of
 from aiorwlock_remote.core.transition import transition
 from tests.core.resource import LEASE, MS, READ, SECOND, WRITE, Door, ask, granted, told
 
@@ -187,7 +187,7 @@ def test_fences_rise_though_the_record_was_lost() -> None:
     assert step.record.last == 8, "by one, if the clock lags"
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_lock_delay_bars_after_expiry(mode: Mode) -> None:
     """No client enters before, although the store has dropped the mutex record."""
     door = Door()

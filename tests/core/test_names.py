@@ -23,6 +23,7 @@ from aiorwlock_remote.core.names import (
     resource_from_key,
     resource_from_row,
     resource_under_prefix,
+    semaphore,
     split_label,
 )
 from aiorwlock_remote.errors import ConfigurationError
@@ -226,3 +227,28 @@ def test_a_prefix_that_was_not_set() -> None:
     """``prefix=os.environ.get(…)`` gives None, and the error says so."""
     with pytest.raises(ConfigurationError, match="prefix must be str, not NoneType"):
         check_prefix(None)
+
+
+@pytest.mark.parametrize("prefix", ["", "app/"])
+@pytest.mark.parametrize("kind", ["api", "a%b,{c}", "ä" * 93, "x" * 195, "y" * 500])
+def test_a_semaphore_is_another_resource(kind: str, prefix: str) -> None:
+    """It is shown by the same name, and read back from each store's key."""
+    one = semaphore(kind, "stripe", prefix)
+    assert one.is_semaphore
+    assert one != resource(kind, "stripe", prefix)
+    assert not resource(kind, "stripe", prefix).is_semaphore
+    assert len(one.type.encode()) <= MAX_NAME_BYTES
+    for read in (resource_from_key(one.key), resource_from_row(*one.row)):
+        found = resource_under_prefix(read, prefix)
+        assert found == one
+        assert found.shown == one.shown
+        assert found.is_semaphore
+    if len(kind) < 20:
+        assert one.shown == (kind, "stripe")
+    assert not resource_under_prefix(one, "other")
+
+
+def test_no_lock_is_called_like_a_semaphore() -> None:
+    assert resource("api%semaphore", 1).type == "api%25semaphore"
+    assert resource("api%semaphore", 1) != semaphore("api", 1)
+    assert semaphore("api", 1).type == "api%semaphore"

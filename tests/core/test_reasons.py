@@ -13,7 +13,7 @@ from aiorwlock_remote.core.commands import (
     Renewed,
 )
 from aiorwlock_remote.core.doorman import MutexRecord
-from aiorwlock_remote.core.ticket import Mode, holder_of
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, holder_of
 from tests.core.resource import LEASE, READ, SECOND, WRITE, Door, ask, granted
 
 
@@ -26,7 +26,7 @@ def reason(door: Door, ticket: str) -> str:
     return outcome.reason
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_reasons(mode: Mode) -> None:
     """Gone: forced. Another value: stolen. Run out: expired, whatever is there now."""
     door = Door()
@@ -46,7 +46,7 @@ def test_reasons(mode: Mode) -> None:
     assert reason(door, "d") == "expired"
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", LOCK_MODES)
 def test_a_record_that_was_deleted(mode: Mode) -> None:
     """A doorman without fence is new, so the grant was forced away."""
     for asks in (False, True):

@@ -23,7 +23,7 @@ from aiorwlock_remote.core.row_grants import (
     dump_row_grants,
     load_row_grants,
 )
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 
 STEPS, SEEDS = 400, 50
 FREE = RowState(UNLOCK, 0)
@@ -75,7 +75,7 @@ def test_random_stories(seed: int) -> None:
         ticket = chance.choice(known)
         match chance.randrange(5):
             case 0:
-                new, mode = f"t{number}", chance.choice(list(Mode))
+                new, mode = f"t{number}", chance.choice(list(LOCK_MODES))
                 told = TakeRow(new, mode, 20, "ours")(ledger, now)
                 ledger = put(ledger, told)
                 if told.grant is not None:

@@ -19,13 +19,20 @@ RUNNERS = {
 }
 
 
-def module() -> tuple[str, str]:
-    """The page's conftest, and its tests; not what awaits outside of a function."""
-    conftest, *rest = [
+WEB = "# test_web.py\n"
+
+
+def python_blocks() -> list[str]:
+    return [
         block.text
         for block in blocks(PAGE.read_text("utf-8"))
         if block.language == "python"
     ]
+
+
+def module() -> tuple[str, str]:
+    """The page's conftest, and its tests; not what awaits outside of a function."""
+    conftest, *rest = [text for text in python_blocks() if not text.startswith(WEB)]
     tests = [text for text in rest if _compiles(text)]
     assert len(rest) - len(tests) == 1
     return conftest, "\n".join(tests)
@@ -55,3 +62,11 @@ def test_they_pass(pytester: pytest.Pytester, mark: str) -> None:
     pytester.makepyfile(tests)
     done = pytester.runpytest_subprocess("-W", "error", *RUNNERS[mark])
     done.assert_outcomes(passed=wanted * loops)
+
+
+def test_those_of_a_web_application_pass(pytester: pytest.Pytester) -> None:
+    """Without plugins for event loops: the client has a loop of its own."""
+    (tests,) = [text for text in python_blocks() if text.startswith(WEB)]
+    pytester.makepyfile(test_web=tests)
+    done = pytester.runpytest_subprocess("-p", "no:asyncio", "-W", "error")
+    done.assert_outcomes(passed=len(re.findall(r"^def test_", tests, re.MULTILINE)))

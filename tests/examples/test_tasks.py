@@ -72,3 +72,16 @@ def test_decorated_refunds_one_order_at_a_time(tmp_path: Path) -> None:
     for order in ("1", "2"):
         steps = re.findall(rf"order {order} (begins|ends)", text)
         assert steps == ["begins", "ends"] * 2
+
+
+def test_api_calls_two_at_a_time(tmp_path: Path) -> None:
+    """``api_calls.py`` in two processes."""
+    processes = [start(tmp_path, "api_calls.py") for _ in range(2)]
+    begun: list[str] = []
+    for text in map(output, processes):
+        running = 0
+        for word in re.findall(r"call \d (begins|ends)", text):
+            running += 1 if word == "begins" else -1
+            assert running <= 2
+            begun += [word] if word == "begins" else []
+    assert len(begun) == 12

@@ -1,6 +1,7 @@
 """The hammer of grants by message.
 
-``python -m tests.faults.pushed_grants URL [GRANTS]``, or ``nox -s pushed_grants``.
+``python -m tests.faults.pushed_grants SERVER [GRANTS]``, or ``nox -s pushed_grants``.
+SERVER is ``redis`` or ``postgresql``, which start one of their own, or a URL.
 Processes hand one resource to each other until it was granted so many times. Messages
 are dropped, delayed past the claim window, doubled and forged; confirmations and their
 replies are lost; processes are stopped and killed. The judge looks for two holders at a
@@ -15,10 +16,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
 from tests.faults.workers import Fleet
+from tests.servers.fix_postgresql import make_tables
+from tests.servers.postgresql import Postgresql
+from tests.servers.redis import RedisServer
 
 PLAN = {"tasks": 4, "writes": 0.95, "lease": 1.0, "body": 0.001, "hardy": True}
 PROCESSES = 4
@@ -78,13 +84,28 @@ def hammer(
     return check_history(events), done
 
 
+@contextmanager
+def serving(server: str) -> Iterator[str]:
+    """Start a server of this kind, if it is not a URL; yield its URL."""
+    if "://" in server:
+        yield server
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (home := Path(folder) / server).mkdir()
+        started = Postgresql(home) if server == "postgresql" else RedisServer(home)
+        with closing(started):
+            if isinstance(started, Postgresql):
+                make_tables(started.url)
+            yield started.url
+
+
 def main() -> None:
     """Run and report; exit 1 if a promise was broken."""
-    url, *rest = sys.argv[1:]
+    server, *rest = sys.argv[1:]
     grants = int(rest[0]) if rest else 100_000
     seed, began = random.randrange(2**32), time.monotonic()
     random.seed(seed)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, serving(server) as url:
         verdict, done = hammer(url, Path(folder), grants)
     seconds = time.monotonic() - began
     print(f"seed {seed}: {verdict.grants} grants in {seconds:.0f} s")

@@ -205,13 +205,36 @@ async def test_locks_come_before_the_start() -> None:
         add_locks(app, connect("memory://"))
 
 
-async def test_websockets_are_refused() -> None:
+async def test_a_websocket_holds_too() -> None:
     app = with_locks()
 
     @app.websocket("/orders/{id}")
-    async def talk(ws: WebSocket, id: int, held: Numbered) -> None: ...  # noqa: A002
+    async def talk(ws: WebSocket, id: int, held: Numbered) -> None:  # noqa: A002
+        await ws.accept()
+        await ws.send_text(f"{held.resource} is {id}")
+        await ws.close()
 
-    assert "websockets" in await refused(app)
+    @app.websocket("/texts/{id}")
+    async def misread(ws: WebSocket, id: int, held: Bare) -> None: ...  # noqa: A002
+
+    assert "7 and 007 may be two locks" in await refused(app)
+    app.router.routes.pop()
+
+    async def call(path: str) -> list[object]:
+        line = Line({"type": "websocket.connect"})
+        scope = scope_of(path, type="websocket", subprotocols=[])
+        extensions: dict[str, object] = {"websocket.http.response": {}}
+        await line.calls(app, {**scope, "extensions": extensions})
+        return [
+            message.get("text", message.get("status", message.get("code")))
+            for message in line.answer
+        ]
+
+    async with started(app):
+        assert await call("/orders/007") == [None, "order/7 is 7", 1000]
+        async with get_locks(app).mutex("order", 7):
+            assert await asyncio.create_task(call("/orders/7")) == [423, None]
+        assert await call("/orders/x") == [1008]
 
 
 async def test_a_websocket_gets_the_locks_themselves() -> None:
@@ -356,3 +379,62 @@ async def test_without_its_lifespan_or_without_locks_it_is_a_bug() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as http:
             with pytest.raises(ConfigurationError, match=what):
                 await http.get("/orders/7")
+
+
+async def test_a_bad_path_parameter_is_reported_once() -> None:
+    app = with_locks()
+
+    @app.get("/orders/{id}")
+    async def get(id: int, held: Numbered) -> None: ...  # noqa: A002
+
+    @app.get("/undeclared/{id}")
+    async def undeclared(held: Numbered) -> None: ...
+
+    @app.get("/free/{id}")
+    async def free(id: int) -> None: ...  # noqa: A002
+
+    async with started(app) as http:
+        answers = [
+            await http.get(f"/{path}/x") for path in ("orders", "undeclared", "free")
+        ]
+    assert [answer.status_code for answer in answers] == [422] * 3
+    assert len(answers[0].json()["detail"]) == 1
+    assert answers[0].json() == answers[1].json() == answers[2].json()
+
+
+async def test_a_decorator_is_told_what_it_is() -> None:
+    with pytest.raises(ConfigurationError, match="a dependency, not a decorator"):
+
+        @hold("order:{id}")  # type: ignore[operator]
+        async def get(id: str) -> None: ...  # noqa: A002
+
+
+async def test_openapi_knows_what_is_answered() -> None:
+    app, below = with_locks(), FastAPI()
+    router = APIRouter(prefix="/shop", dependencies=[hold("shop:all")])
+
+    @app.get("/orders/{id}", responses={423: {"description": "mine"}})
+    async def get(id: int, held: Numbered) -> None: ...  # noqa: A002
+
+    @router.post("/close")
+    async def close() -> None: ...
+
+    @app.get("/free")
+    async def free() -> None: ...
+
+    @below.put("/orders/{id:path}")
+    async def put(held: Bare) -> None: ...
+
+    app.include_router(router, prefix="/eu")
+    app.mount("/below", below)
+    async with started(app) as http:
+        outer = (await http.get("/openapi.json")).json()["paths"]
+        inner = (await http.get("/below/openapi.json")).json()["paths"]
+    assert outer == app.openapi()["paths"]
+    told = outer["/orders/{id}"]["get"]["responses"]
+    assert set(told) == {"200", "422", "423", "503"}
+    assert told["423"]["description"] == "mine"
+    assert "Retry-After" in told["503"]["headers"]
+    assert set(outer["/eu/shop/close"]["post"]["responses"]) == {"200", "423", "503"}
+    assert set(outer["/free"]["get"]["responses"]) == {"200"}
+    assert set(inner["/orders/{id}"]["put"]["responses"]) >= {"423", "503"}

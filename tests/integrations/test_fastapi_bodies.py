@@ -13,14 +13,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 
 from aiorwlock_remote import Held, LockLost, connect
-from aiorwlock_remote.integrations.fastapi import (
-    MAX_READ_AHEAD,
-    MESSAGE_SIZE,
-    LocksDep,
-    add_locks,
-    get_locks,
-    hold,
-)
+from aiorwlock_remote.integrations._asgi import MAX_READ_AHEAD, MESSAGE_SIZE
+from aiorwlock_remote.integrations.fastapi import LocksDep, add_locks, get_locks, hold
 from tests.integrations.asgi_connection import LEAVES, Line, part, parts, scope_of
 from tests.integrations.fastapi_apps import waiting
 

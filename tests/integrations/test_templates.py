@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote import (
+    AcquireUncertain,
+    BackendError,
     BackendUnavailable,
     ConfigurationError,
     LockBusy,
@@ -23,7 +27,12 @@ from aiorwlock_remote import (
     UpgradeConflict,
 )
 from aiorwlock_remote.integrations import aiohttp, fastapi
-from aiorwlock_remote.integrations._http import LockNameTemplate, answer
+from aiorwlock_remote.integrations._http import (
+    HoldSpec,
+    LockNameTemplate,
+    SeenHolds,
+    answer,
+)
 
 TEXT = "6F9619FF-8B86-D011-B42D-00CF4FC964FF"
 HOLDS: list[Callable[..., object]] = [fastapi.hold, aiohttp.hold]
@@ -126,17 +135,21 @@ def test_bad_options(hold: Callable[..., object], options: dict[str, Any]) -> No
         (LockTimeout(holders=("secret",)), 423, {"Retry-After": "1"}),
         (LockTimeout(holders=("x",), retry_after=0.2), 423, {"Retry-After": "1"}),
         (LockTimeout(holders=("x",), retry_after=7.2), 423, {"Retry-After": "8"}),
-        (LockTimeout(unanswered=True), 503, {}),
+        # The holder has renewed its lease of 30 s in time: it lives.
+        (LockTimeout(holders=("x",), retry_after=22), 423, {"Retry-After": "1"}),
+        (LockTimeout(unanswered=True), 503, {"Retry-After": "5"}),
         (LockBusy(), 423, {"Retry-After": "1"}),
-        (LockLost(), 503, {}),
-        (BackendUnavailable(what="secret"), 503, {}),
-        (TooManyWaiters(), 503, {}),
+        (LockLost(), 503, {"Retry-After": "1"}),
+        (AcquireUncertain(), 503, {"Retry-After": "5"}),
+        (BackendUnavailable(what="secret"), 503, {"Retry-After": "5"}),
+        (BackendError(retry_after=7.5), 503, {"Retry-After": "8"}),
+        (TooManyWaiters(), 503, {"Retry-After": "1"}),
         (UpgradeConflict(), 409, {}),
         (StaleFence(fence=1, highest=2), 412, {}),
     ],
 )
 def test_answers(error: LockError, status: int, headers: dict[str, str]) -> None:
-    told = answer(error)
+    told = answer(error, SeenHolds())
     assert told is not None
     assert (told.status, told.headers) == (status, headers)
     assert told.body["status"] == status
@@ -144,5 +157,81 @@ def test_answers(error: LockError, status: int, headers: dict[str, str]) -> None
 
 
 def test_bugs_are_not_answered_but_raised() -> None:
-    assert answer(NotOwner()) is None
-    assert answer(ConfigurationError()) is None
+    assert answer(NotOwner(), SeenHolds()) is None
+    assert answer(ConfigurationError(), SeenHolds()) is None
+
+
+def test_a_client_is_told_for_how_long_such_locks_are_held() -> None:
+    seen = SeenHolds()
+    for seconds in (0.1, 4.2, 90.0):
+        seen.add("order/7", 30.0, seconds)
+
+    def told(error: LockError) -> str:
+        answered = answer(error, seen)
+        assert answered is not None
+        return answered.headers["Retry-After"]
+
+    assert told(LockTimeout(resource="order/8", retry_after=21.0)) == "5"
+    assert told(LockBusy(resource="order/8")) == "5"
+    assert told(TooManyWaiters(resource="order/8")) == "5"
+    assert told(LockTimeout(resource="invoice/8", retry_after=21.0)) == "1"
+    # Its holder has missed a renewal, and may be dead.
+    assert told(LockTimeout(resource="order/8", retry_after=14.0)) == "14"
+
+
+def test_when_a_renewal_is_overdue_depends_on_the_lease() -> None:
+    seen = SeenHolds()
+    waited = LockTimeout(resource="order/7", retry_after=20.0)
+    assert seen.retry_after(waited) == 1.0
+    seen.default_lease = 60.0
+    assert seen.retry_after(waited) == 20.0
+    seen.add("order/7", 30.0, 0.5)
+    assert seen.retry_after(waited) == 0.5
+    seen.add("order/9", 300.0, 0.5)
+    assert seen.retry_after(waited) == 20.0
+    seen.default_lease = None
+    assert seen.retry_after(LockTimeout(resource="x/7", retry_after=20.0)) == 1.0
+
+
+def test_who_holds_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """At INFO, as a 423 is no fault; what fails is a warning."""
+    caplog.set_level("INFO")
+    holders = ("write 4f1c… web-3/71: refund",)
+    answer(LockTimeout(resource="order/7", mode="write", holders=holders), SeenHolds())
+    answer(BackendUnavailable(what="down"), SeenHolds())
+    (refused, unavailable) = caplog.records
+    assert refused.levelname == "INFO"
+    assert refused.getMessage() == (
+        "refused error=order/7 (write) not obtained in 0 s, held by write 4f1c… "
+        "web-3/71: refund retry_after=1"
+    )
+    assert unavailable.levelname == "WARNING"
+    assert unavailable.getMessage() == "unavailable error=down retry_after=5"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("a:{query.id}", "a:{body.id}", "a:{path.id:int}", "a:{header.id:int}"),
+        *("a:{query.:int}", "a:{query.a.b:int}", "a:{query.a-b:int}", "a:{.id:int}"),
+        *("a:{query.id:float}", "a:{query.a:int}{body.a:int}"),
+    ],
+)
+def test_bad_templates_of_a_query_or_a_body(template: str) -> None:
+    with pytest.raises(ConfigurationError):
+        LockNameTemplate(template)
+
+
+def test_no_two_requests_share_a_lock_by_their_separators() -> None:
+    spec = HoldSpec("a:{query.x:str}/{body.x:str}", "write", 1, "", {})
+    made = {
+        spec.template.resource_id(
+            spec.values({}, partial(_list_of, x), json.dumps({"x": y}))
+        )
+        for x, y in [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "b%2Fc")]
+    }
+    assert len(made) == 4
+
+
+def _list_of(value: str, _: str) -> list[str]:
+    return [value]

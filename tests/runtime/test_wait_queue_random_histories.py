@@ -35,7 +35,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.core.names import Resource, resource
 from aiorwlock_remote.core.pushed import PushedGrant, proof_of
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.errors import BackendUnavailable, BadRecord, TooManyWaiters
 from aiorwlock_remote.ports import StoreSettings
@@ -96,7 +96,7 @@ class Story(RuleBasedStateMachine):
         self.inside: list[tuple[TaskWaiter, Mode]] = []
         self.tickets = 0
 
-    @rule(mode=st.sampled_from(Mode), limit=st.sampled_from([None, None, 3]))
+    @rule(mode=st.sampled_from(LOCK_MODES), limit=st.sampled_from([None, None, 3]))
     def joins(self, mode: Mode, limit: int | None) -> None:
         self.tickets += 1
         claim = Claim(f"t{self.tickets}", 30_000_000)

@@ -21,7 +21,7 @@ from aiorwlock_remote.core.commands import (
     Withdrawn,
 )
 from aiorwlock_remote.core.names import Resource, resource
-from aiorwlock_remote.core.ticket import Mode, Policy
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.ports import StoreSettings
 from aiorwlock_remote.runtime.store_client import StoreClient
@@ -71,7 +71,9 @@ class Teller:
 
     def __init__(self) -> None:
         self.answers: dict[Mode, Waiting | Granted] = {}
-        self.asked: dict[Mode, anyio.Event] = {mode: anyio.Event() for mode in Mode}
+        self.asked: dict[Mode, anyio.Event] = {
+            mode: anyio.Event() for mode in LOCK_MODES
+        }
 
     def waits(self, mode: Mode, seconds: float) -> None:
         self.answers[mode] = Waiting(0, int(seconds * 1e6))

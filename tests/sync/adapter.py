@@ -35,6 +35,7 @@ SOURCES: dict[type, type] = {
     sync.Held: aio.Held,
     sync.Locks: aio.Locks,
     sync.Mutex: aio.Mutex,
+    sync.Semaphore: aio.Semaphore,
     sync.RWLock: aio.RWLock,
     sync.ReaderLock: aio.ReaderLock,
     sync.WriterLock: aio.WriterLock,

@@ -58,7 +58,7 @@ import aiorwlock_remote as aio
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.row import RowKey, RowState
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import Mode, ModeName
+from aiorwlock_remote.core.ticket import LockModeName, Mode, ModeName
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.locks.diagnostics import Statistics
 from aiorwlock_remote.locks.info import LockInfo
@@ -97,7 +97,7 @@ from aiorwlock_remote.sync.twins import (
     twin_of,
 )
 
-L = TypeVar("L", bound=aio.AnyLock)
+L = TypeVar("L", bound=aio.AnyLock | aio.Semaphore)
 C = TypeVar("C", bound=AsyncTicketCalls)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -182,7 +182,7 @@ LOCKS = {
         resource_type: str,
         template: str,
         *,
-        mode: ModeName = "write",
+        mode: LockModeName = "write",
         timeout: float | None = None,
         reason: str = "",
         **options: Unpack[OptionArgs],
@@ -285,6 +285,7 @@ CLASSES = (
     Derived(aio.Mutex, "_Lock[aio.Mutex]", without=(LOCK,)),
     Derived(aio.ReaderLock, "_Lock[aio.ReaderLock]", without=(LOCK,)),
     Derived(aio.WriterLock, "_Lock[aio.WriterLock]", without=(LOCK,)),
+    Derived(aio.Semaphore, "_Lock[aio.Semaphore]", without=(LOCK,)),
     Derived(aio.RWLock, "Made[aio.RWLock]"),
     Derived(MutexSet, "Made[AsyncMutexSet]"),
     Derived(RowHeld, "RowHeldTwin"),
@@ -326,7 +327,7 @@ LEFT_OUT = {
 }
 
 #: Plain functions that touch no state of the loop.
-ANYWHERE = {"check", "mutex", "rwlock"}
+ANYWHERE = {"check", "mutex", "rwlock", "semaphore"}
 
 GRANTS = {
     "Held": "Held",
@@ -338,7 +339,7 @@ GRANTS = {
     "OccupyAcquisition": "Occupied",
 }
 MADE = {cls.source.__name__ for cls in CLASSES if "Made" in cls.head} | {
-    *("Mutex", "ReaderLock", "WriterLock"),
+    *("Mutex", "ReaderLock", "Semaphore", "WriterLock"),
 }
 ITERATED = re.compile(r"Async(?:Generator|Iterator)\[(\w+)(?:, None)?\]")
 

@@ -62,7 +62,7 @@ class TestMemory(ConformanceSuite):
     harness = MemoryHarness()
 
 
-@pytest.mark.share(0, 3, "the API is the same for all stores")
+@pytest.mark.share(0, 6, "the API is the same for all stores")
 @in_threads
 class TestSqlite(ConformanceSuite):
     """``sqlite:///``."""
@@ -70,7 +70,7 @@ class TestSqlite(ConformanceSuite):
     harness = SqliteHarness()
 
 
-@pytest.mark.share(1, 3, "the API is the same for all stores")
+@pytest.mark.share(2, 6, "the API is the same for all stores")
 @pytest.mark.usefixtures("redis")
 @in_threads
 class TestRedis(ConformanceSuite):
@@ -79,7 +79,7 @@ class TestRedis(ConformanceSuite):
     harness = RedisHarness()
 
 
-@pytest.mark.share(2, 3, "the API is the same for all stores")
+@pytest.mark.share(4, 6, "the API is the same for all stores")
 @pytest.mark.usefixtures("postgresql")
 @in_threads
 class TestPostgresql(ConformanceSuite):

@@ -12,7 +12,7 @@ import re
 from hashlib import sha256
 from urllib.parse import unquote
 
-from aiorwlock_remote.core.names import Resource, encode
+from aiorwlock_remote.core.names import SEMAPHORE, Resource, encode
 from aiorwlock_remote.errors import ConfigurationError
 
 SEAT, RECORD = ".lock", ".doorman"
@@ -22,9 +22,9 @@ HIDDEN = "."
 MAX_NAME_BYTES = 180
 _KEPT_WHEN_CUT = 100
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-=+@.,")
-# The escapes of ``core.names`` are kept, in lower case, and so is ``%~``, its mark of a
-# name that was cut.
-_KEPT = re.compile(r"%[0-9A-F]{2}|%~")
+# The escapes of ``core.names`` are kept, in lower case, and so are its marks: of a name
+# that was cut (``%~``), and of a semaphore.
+_KEPT = re.compile(rf"%[0-9A-F]{{2}}|%~|{SEMAPHORE}(?=,)")
 
 
 def stem(resource: Resource) -> str:
@@ -42,7 +42,9 @@ def resource_of_name(name: str) -> Resource | None:
     if not comma:
         return None
     try:
-        found = Resource(_part(kind), _part(rest))
+        plain = kind.removesuffix(SEMAPHORE)
+        marked = _part(plain) + kind[len(plain) :]
+        found = Resource(marked, _part(rest))
     except (ConfigurationError, UnicodeDecodeError):
         return None
     return found if stem(found) == name else None

@@ -1,6 +1,7 @@
 """Encodes commands as arguments of a Lua script, and decodes its answers as replies.
 
-``lua/main.lua`` documents arguments and answers. Each answer is recognised by its
+``lua/main.lua`` documents arguments and answers, ``lua/permits_main.lua`` those of a
+semaphore that differ. Each answer is recognised by its
 shape: the number of its items and their types. An answer of any other shape does not
 show what was carried out and is never taken for a grant: the first byte of ``b"foo"``
 is a number above zero, as a fence is (test_replies.py).
@@ -59,9 +60,9 @@ _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, 
 PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
 """Exceptions that are raised by reading an answer of an unexpected shape."""
 
-WRITE = Mode.WRITE
-MODES = {"r": Mode.READ, "w": Mode.WRITE}
-_MODE_LETTERS = {Mode.READ: "r", Mode.WRITE: "w", None: ""}
+WRITE, PERMIT = Mode.WRITE, Mode.PERMIT
+MODES = {"r": Mode.READ, "w": WRITE, "p": PERMIT}
+_MODE_LETTERS = {Mode.READ: "r", WRITE: "w", PERMIT: "p", None: ""}
 _YES_NO = (0, 1)
 # What an acquire allows, as a sum; main.lua lists them.
 _MAY_QUEUE, _PUSH, _CONFIRMS, _FOLLOWING = 1, 2, 4, 8
@@ -201,8 +202,10 @@ def _encode_ask(command: Acquire, client_id: str, *, following: bool) -> str:
         allows += _CONFIRMS
     if following:
         allows += _FOLLOWING
+    # A semaphore has no policies.
+    rule = command.limit or command.policy
     return _joined(
-        *(_MODE_LETTERS[command.mode], command.policy, allows),
+        *(_MODE_LETTERS[command.mode], rule, allows),
         *(command.more, command.waiting, "" if limit is None else limit),
         *(command.entry_ttl, command.claim_window),
         "=" if command.client_id == client_id else command.client_id,
@@ -314,7 +317,13 @@ def endings_of(text: str) -> tuple[LossNote, ...]:
 
 
 def grant_of(
-    ticket: str, mode: Mode, fence: int, since: int, expires: int | None, details: str
+    ticket: str,
+    mode: Mode,
+    fence: int,
+    since: int,
+    expires: int | None,
+    details: str,
+    limit: int = 0,
 ) -> Grant:
     """Return a ``Grant``; ``details`` is stored text, "holder,lock_delay,requester".
 
@@ -322,7 +331,7 @@ def grant_of(
     server's clock.
     """
     _, delay, who = details.split(",", 2)
-    return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay))
+    return Grant(ticket, mode, fence, since, expires, who_of(who), int(delay), limit)
 
 
 def _loss_note(text: str) -> LossNote:
@@ -338,16 +347,24 @@ def _decode_acquire(command: Acquire, raw: Raw) -> Answer | NotHeld:
 
 def _decode_asked(command: Acquire, raw: Raw) -> Answer:
     if number_of(items_of(raw)[0]) > 0:
-        return _new_grants(command.claims, command.mode, raw, placed=command.more > 0)
+        placed = command.more > 0 and (command.may_queue or command.mode is not PERMIT)
+        return _new_grants(
+            *(command.claims, command.mode, raw), placed=placed, limit=command.limit
+        )
     if raw[0] == _WAITING:
-        return _decode_waiting(raw)
+        return _decode_waiting(raw, command.mode)
     if raw[0] == _REFUSED:
         return _decode_refusal(raw)
     return _stored_grants(command.claims, command.mode, raw)
 
 
 def _new_grants(
-    claims: Iterable[Claim], mode: Mode, raw: Raw, *, placed: bool = False
+    claims: Iterable[Claim],
+    mode: Mode,
+    raw: Raw,
+    *,
+    placed: bool = False,
+    limit: int = 0,
 ) -> Granted:
     fence, now = map(number_of, items_of(raw))
     grants: list[Grant] = []
@@ -355,7 +372,9 @@ def _new_grants(
         lease = claim.lease
         ends = None if lease is None else now + lease
         ticket, who, delay = claim.ticket, claim.who, claim.lock_delay
-        grants.append(Grant(ticket, mode, fence, now, ends, who, delay))
+        grants.append(Grant(ticket, mode, fence, now, ends, who, delay, limit))
+        if mode is PERMIT:
+            fence += 1  # readers share theirs
     return Granted(tuple(grants), now, placed)
 
 
@@ -373,18 +392,24 @@ def _stored_grants(claims: Iterable[Claim], mode: Mode, raw: Raw) -> Granted:
 
 
 def _stored_grant(ticket: str, mode: Mode, fence: int, rest: Raw) -> Grant:
+    limit = 0
+    if mode is PERMIT:  # which has a fence of its own
+        *rest, own_fence, own_limit = items_of(rest, 5)
+        fence, limit = number_of(own_fence), number_of(own_limit)
     since, ends, details = items_of(rest, 3)
-    text = bytes_of(details).decode()
-    return grant_of(ticket, mode, fence, number_of(since), _optional_time(ends), text)
+    text, expires = bytes_of(details).decode(), _optional_time(ends)
+    return grant_of(ticket, mode, fence, number_of(since), expires, text, limit)
 
 
-def _decode_waiting(raw: Raw) -> Waiting:
-    _, ahead, wait, now, *holders = raw
+def _decode_waiting(raw: Raw, mode: Mode = WRITE) -> Waiting:
+    _, ahead, wait, now, *rest = raw
+    limit = number_of(rest.pop(0)) if mode is PERMIT else 0
     return Waiting(
         number_of(ahead),
         _optional_time(wait),
-        tuple(map(_holder_text, holders)),
+        tuple(map(_holder_text, rest)),
         number_of(now),
+        limit,
     )
 
 

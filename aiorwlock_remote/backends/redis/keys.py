@@ -1,7 +1,8 @@
 """Names the Redis keys and channels of a resource, and finds the resource of a key.
 
 The mutex key is the published record. The other keys of the resource have its name in
-braces, and so lie in its cluster slot: ``{…}.state``, ``{…}.readers``, ``{…}.queue``.
+braces, and so lie in its cluster slot: ``{…}.state``, ``{…}.readers``, ``{…}.queue``;
+a semaphore has ``{…}.permits`` instead of readers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from aiorwlock_remote.backends.redis.scripts import (
     PAIR_ENTER,
     PAIR_LEAVE,
     PAIR_LOOK,
+    PERMIT_ENTER,
+    PERMIT_LEAVE,
 )
 from aiorwlock_remote.core.names import (
     READ_LOCK_PREFIX,
+    SEMAPHORE,
     WRITE_LOCK_PREFIX,
     KeyPair,
     PlainKey,
@@ -37,6 +41,7 @@ from aiorwlock_remote.errors import ConfigurationError
 MUTEX_PREFIX = "mutex_locks/"
 WAKE_PREFIX = "rwlock.wake/"
 KEY_PARTS = ("state", "readers", "queue")
+_PERMIT_PARTS = ("state", "permits", "queue")
 _PAIR_PARTS = ("state", "expiry", "queue")
 SCAN_COUNT = 1000
 """About how many keys one SCAN looks at."""
@@ -59,6 +64,7 @@ class Keys:
     enter: ClassVar[Script] = ENTER
     leave: ClassVar[Script] = LEAVE
     look: ClassVar[Script] = LOOK
+    parts: ClassVar[tuple[str, ...]] = KEY_PARTS
 
     def __init__(
         self,
@@ -86,16 +92,26 @@ class Keys:
         # The number of keys, the keys, ARGV[1].
         self.args: tuple[int | bytes, ...] = (len(keys), *keys, micros(fence_memory))
 
-    @staticmethod
-    def _names(resource: Resource, _prefix: str, *, cluster: bool) -> Names:
+    @classmethod
+    def _names(cls, resource: Resource, _prefix: str, *, cluster: bool) -> Names:
         # In a cluster a script names one key more, the prefix of the slot's channels,
         # which belong to the slot, too (SPUBLISH). The key never exists: a node that is
         # giving the slot away, or getting it, refuses a script whose keys are not all
         # there (TRYAGAIN), so no script is carried out halfway between two nodes.
-        plain = isinstance(resource, PlainKey)
-        seat = f"{'' if plain else MUTEX_PREFIX}{resource.key}".encode()
-        parts = (*KEY_PARTS, WAKE_PREFIX) if cluster else KEY_PARTS
+        prefix = "" if isinstance(resource, PlainKey) else MUTEX_PREFIX
+        seat = f"{prefix}{resource.key}".encode()
+        parts = (*cls.parts, WAKE_PREFIX) if cluster else cls.parts
         return (seat, *(b"{%b}.%b" % (seat, part.encode()) for part in parts)), (seat,)
+
+
+class PermitKeys(Keys):
+    """Keys of a semaphore."""
+
+    __slots__ = ()
+
+    enter = PERMIT_ENTER
+    leave = PERMIT_LEAVE
+    parts = _PERMIT_PARTS
 
 
 class PairKeys(Keys):
@@ -107,8 +123,8 @@ class PairKeys(Keys):
     leave = PAIR_LEAVE
     look = PAIR_LOOK
 
-    @staticmethod
-    def _names(resource: Resource, prefix: str, *, cluster: bool) -> Names:
+    @classmethod
+    def _names(cls, resource: Resource, prefix: str, *, cluster: bool) -> Names:
         name = f"{resource.type}:{resource.id}"
         writer, readers = (
             f"{prefix}{lock}{name}".encode()
@@ -137,7 +153,11 @@ def keys_of(
     Raises:
         ConfigurationError: In a cluster, the keys would have different slots.
     """
-    kind = PairKeys if isinstance(resource, KeyPair) else Keys
+    kind = Keys
+    if isinstance(resource, KeyPair):
+        kind = PairKeys
+    elif resource.is_semaphore:
+        kind = PermitKeys
     return kind(resource, fence_memory, cluster=cluster, prefix=prefix)
 
 
@@ -157,7 +177,6 @@ async def scan_server(
     """
     cursor = 0
     pattern = scan_pattern(prefix, resource_type)
-    wanted = None if resource_type is None else decode(resource_type)
     while True:
         page = await send("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
         try:
@@ -165,11 +184,18 @@ async def scan_server(
             found = [resource_of(prefix, name) for name in names]
         except (TypeError, ValueError, LookupError, AttributeError) as exc:
             raise from_decoding(exc, "SCAN") from exc
-        yield {
-            r for r in found if r is not None and wanted in (None, prefix + r.shown[0])
-        }
+        resources = {r for r in found if r is not None}
+        if resource_type is not None:
+            resources = {r for r in resources if _is_of_type(r, prefix, resource_type)}
+        yield resources
         if cursor == 0:
             return
+
+
+def _is_of_type(found: Resource, prefix: str, resource_type: str) -> bool:
+    wanted = decode(resource_type.removesuffix(SEMAPHORE))
+    kinds_agree = found.is_semaphore is resource_type.endswith(SEMAPHORE)
+    return kinds_agree and prefix + found.shown[0] == wanted
 
 
 def resource_of(prefix: str, name: bytes) -> Resource | None:
@@ -189,7 +215,7 @@ def resource_of(prefix: str, name: bytes) -> Resource | None:
                 return None
     if text.startswith("{"):
         text, brace, part = text[1:].rpartition("}.")
-        if not brace or part not in KEY_PARTS:
+        if not brace or part not in (*KEY_PARTS, *_PERMIT_PARTS):
             return None
     if not text.startswith(MUTEX_PREFIX):
         return None
@@ -202,9 +228,13 @@ def scan_pattern(prefix: str, resource_type: str | None) -> str:
     # What mutex_locks/, readlock: and writelock: have in common, so that one reading of
     # the database is enough. The prefix stands behind the first and before the others.
     start = "*[_de]lock[s:]*"
-    # A type with special characters is encoded in one kind of name only.
-    if resource_type is None or "%" in resource_type:
+    if resource_type is None:
         return start
-    literal = resource_type.removeprefix(prefix)
+    plain = resource_type.removesuffix(SEMAPHORE)
+    # A type with special characters is encoded in one kind of name only.
+    if "%" in plain:
+        return start
+    literal = plain.removeprefix(prefix)
     literal = "".join(f"\\{char}" if char in "*?[]\\^" else char for char in literal)
-    return f"{start}{literal}[,:]*"
+    end = "[,:]" if plain == resource_type else f"{SEMAPHORE},"
+    return f"{start}{literal}{end}*"

@@ -3,7 +3,7 @@
 One step is one script, with the same text for all commands. There are two of each, with
 different flags: a server that is out of memory must refuse an acquire, but never a
 release (test_cost.py). A resource on a pair of keys has the same script with other
-rules for the published keys.
+rules for the published keys. A semaphore has scripts of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from importlib.resources import files
 from aiorwlock_remote.backends.redis.connection.protocol import Script
 
 PARTS = (
-    *("head", "fast", "record", "turn", "seat"),
+    *("head", "fast", "checks", "record", "turn", "seat"),
     *("entering", "moves", "ending", "save", "main"),
 )
 PAIR_PARTS = (
-    *("head", "pair_head", "record", "turn", "seat"),
+    *("head", "pair_head", "checks", "record", "turn", "seat"),
     *("entering", "moves", "ending", "save", "pair", "main"),
+)
+PERMIT_PARTS = (
+    *("permits_head", "permits_fast", "checks", "permits_record", "permits"),
+    *("permits_save", "permits_main"),
 )
 
 
@@ -36,6 +40,7 @@ def body(parts: Iterable[str] = PARTS) -> str:
 
 _BODY = body()
 _PAIR = body(PAIR_PARTS)
+_PERMITS = body(PERMIT_PARTS)
 _SET = body(("mutex_set", "mutex_set_main"))
 _OCCUPANCY = body(("occupancy",))
 
@@ -48,6 +53,8 @@ PAIR_LEAVE = Script("pair_leave", "#!lua flags=allow-oom\n" + _PAIR)
 PAIR_LOOK = Script(
     "pair_look", "#!lua flags=no-writes\n" + body(("pair_look",)), waits=False
 )
+PERMIT_ENTER = Script("permit_enter", "#!lua\n" + _PERMITS)
+PERMIT_LEAVE = Script("permit_leave", "#!lua flags=allow-oom\n" + _PERMITS)
 SET_ENTER = Script("set_enter", "#!lua\n" + _SET)
 SET_LEAVE = Script("set_leave", "#!lua flags=allow-oom\n" + _SET)
 OCCUPY = Script("occupy", "#!lua\n" + _OCCUPANCY, waits=False)
@@ -56,6 +63,7 @@ VACATE = Script("vacate", "#!lua flags=allow-oom\n" + _OCCUPANCY, waits=False)
 ALL: tuple[Script, ...] = (
     *(ENTER, LEAVE, LOOK),
     *(PAIR_ENTER, PAIR_LEAVE, PAIR_LOOK),
+    *(PERMIT_ENTER, PERMIT_LEAVE),
     *(SET_ENTER, SET_LEAVE),
     *(OCCUPY, VACATE),
 )

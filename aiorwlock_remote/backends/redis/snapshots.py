@@ -1,4 +1,7 @@
-"""Decodes the stored state of a resource; ``lua/record.lua`` documents its fields."""
+"""Decodes the stored state of a resource.
+
+``lua/record.lua`` documents its fields, ``lua/permits_record.lua`` a semaphore's.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from aiorwlock_remote.core.doorman import (
 )
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import one_line
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import PERMITS, Mode
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.errors import BadRecord
 from aiorwlock_remote.ports import ForeignHolder, Snapshot
@@ -34,7 +37,7 @@ T = TypeVar("T")
 VERSION = "1"
 _MAX_DIGITS = 17
 """Numbers are shorter: they are microseconds below 2**53."""
-_READER = "reader:"
+_READER, _PERMIT = "reader:", "permit:"
 _CLAIM = re.compile(r',"([^"\\]+)",([0-9]+),"[0-9A-Fa-f]+"\]$')
 """How the description of a waiting writer ends if its entry has a claim."""
 _SCALARS = (
@@ -43,7 +46,7 @@ _SCALARS = (
 )
 _KNOWN = {
     *("v", "seat", "writer", "upgrader", "endings", "upgraded", "pushed"),
-    *("places", "keep"),
+    *("places", "keep", "limits"),
 }
 
 
@@ -151,11 +154,18 @@ def _record(
     if writer is not None:
         grants = (_read("field writer of the state", _writer, writer, fence),)
     elif "seat" in fields:
-        what = "a reader in the state, or its score,"
-        grants = tuple(
-            _read(what, _reader, ticket, score, state, fence)
-            for ticket, score in readers.items()
-        )
+        if fields["seat"].startswith(f"{PERMITS},"):
+            what = "a permit in the state, or its score,"
+            grants = tuple(
+                _read(what, _permit, ticket, score, state)
+                for ticket, score in readers.items()
+            )
+        else:
+            what = "a reader in the state, or its score,"
+            grants = tuple(
+                _read(what, _reader, ticket, score, state, fence)
+                for ticket, score in readers.items()
+            )
     entries = [
         _read(f"field {one_line(name, 40)} of the queue", _queue_entry, name, text)
         for name, text in queue.items()
@@ -191,13 +201,33 @@ def _reader(ticket: str, score: str, state: dict[str, str], fence: int) -> Grant
     return grant_of(ticket, Mode.READ, fence, _number(since), ends, details)
 
 
+def _permit(ticket: str, score: str, state: dict[str, str]) -> Grant:
+    fence, limit, since, details = state[_PERMIT + ticket].split(",", 3)
+    ends = None if score == "inf" else _number(score)
+    return grant_of(
+        *(ticket, Mode.PERMIT, _number(fence), _number(since), ends, details),
+        limit=_limit(limit),
+    )
+
+
+def _limit(text: str) -> int:
+    limit = _number(text)
+    if limit == 0:
+        raise ValueError("a limit of 0")
+    return limit
+
+
 def _queue_entry(field: str, text: str) -> QueueEntry:
     number, since, expires, window, waiting, claim_until, who = text.split(",", 6)
-    ticket, lease = _claim(who) if MODES[field[0]] is Mode.WRITE else ("", 0)
+    mode, limit = MODES[field[0]], 0
+    if mode is Mode.PERMIT:
+        least, who = who.split(",", 1)
+        limit = _limit(least)
+    ticket, lease = _claim(who) if mode is Mode.WRITE else ("", 0)
     return QueueEntry(
         number=_number(number),
         client_id=field[2:],
-        mode=MODES[field[0]],
+        mode=mode,
         since=_number(since),
         expires=_number(expires),
         claim_window=_number(window),
@@ -206,6 +236,7 @@ def _queue_entry(field: str, text: str) -> QueueEntry:
         who=who_of(who),
         ticket=ticket,
         lease=lease,
+        limit=limit,
     )
 
 
@@ -229,5 +260,5 @@ def _extra(state: dict[str, str]) -> Extra:
     return tuple(
         (name, text)
         for name, text in state.items()
-        if name not in ours and not name.startswith(_READER)
+        if name not in ours and not name.startswith((_READER, _PERMIT))
     )

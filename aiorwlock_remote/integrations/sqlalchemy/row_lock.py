@@ -41,7 +41,7 @@ from aiorwlock_remote.core.row import (
 )
 from aiorwlock_remote.core.row_dialects import DIALECTS
 from aiorwlock_remote.core.text import check_reason
-from aiorwlock_remote.core.ticket import Mode, ModeName, mode_of
+from aiorwlock_remote.core.ticket import LockModeName, Mode, mode_of
 from aiorwlock_remote.core.timing import MIN_LEASE, check_seconds
 from aiorwlock_remote.errors import ConfigurationError, LockBusy, LockLost
 from aiorwlock_remote.integrations._row_locks import RowLockManagers
@@ -129,7 +129,7 @@ class RowLockStatements:
     async def take(
         self,
         where: AsyncSession | AsyncConnection,
-        mode: ModeName,
+        mode: LockModeName,
         reason: str = "",
     ) -> None:
         """Lock the row in the transaction of ``where``, and store ``reason`` in it.
@@ -151,7 +151,7 @@ class RowLockStatements:
     async def give(
         self,
         where: AsyncSession | AsyncConnection,
-        mode: ModeName,
+        mode: LockModeName,
         reason: str = "",
     ) -> None:
         """Unlock the row in the transaction of ``where``; store ``reason`` in it.

@@ -23,7 +23,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.random_ids import random_id
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, RowState, look_plan
 from aiorwlock_remote.core.row_grants import RowGrant
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.core.timing import back_off
 from aiorwlock_remote.core.uncertainty import is_uncertain
 from aiorwlock_remote.errors import (
@@ -168,7 +168,7 @@ class RowWaiters:
     """
 
     def __init__(self) -> None:
-        self.turns: dict[Mode, anyio.Lock] = {mode: anyio.Lock() for mode in Mode}
+        self.turns: dict[Mode, anyio.Lock] = {mode: anyio.Lock() for mode in LOCK_MODES}
         self.changed: anyio.Event = anyio.Event()
         self._polling = 0
         self._unwatch: Callable[[], object] | None = None

@@ -15,7 +15,7 @@ from typing import ClassVar, Unpack
 
 from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect, registry
 from aiorwlock_remote.core.url import parse
-from aiorwlock_remote.locks.lock import ReaderLock, WriterLock
+from aiorwlock_remote.locks.lock import ReaderLock, Semaphore, WriterLock
 from aiorwlock_remote.ports import (
     Backend,
     Capability,
@@ -26,7 +26,7 @@ from aiorwlock_remote.ports import (
 )
 from aiorwlock_remote.testing.faults import FaultyLink, FaultyStore
 
-AnyLock = Mutex | ReaderLock | WriterLock
+AnyLock = Mutex | ReaderLock | WriterLock | Semaphore
 Name = tuple[str, int]
 
 
@@ -98,6 +98,7 @@ class Harness(ABC):
             held or waited for has a fence by the store's clock; if not, its fence is
             the previous one plus one.
         grants_more: Seconds by which a lease in the store may end later than asked for.
+        has_semaphores: Whether the store carries out the requests of a semaphore.
         garbage: Number of objects that one acquire and release may leave to Python's
             garbage collector.
     """
@@ -111,6 +112,7 @@ class Harness(ABC):
     remembers_fence: ClassVar[bool] = True
     each_phase_reads_the_clock: ClassVar[bool] = True
     grants_more: ClassVar[float] = 0.0
+    has_semaphores: ClassVar[bool] = True
     garbage: ClassVar[int] = 0
 
     @abstractmethod

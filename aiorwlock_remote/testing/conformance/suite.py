@@ -33,6 +33,7 @@ from aiorwlock_remote.testing.conformance.cases import (
     moves,
     multi,
     names,
+    permits,
     process,
     published,
     pushed,
@@ -43,7 +44,7 @@ from aiorwlock_remote.testing.conformance.harness import Harness
 
 _MODULES: tuple[ModuleType, ...] = (
     *(declared, locks, names, fence, lease, waiting, fairness, cancellation, failing),
-    *(moves, multi, published, admin, bad_input, close, process, pushed),
+    *(moves, multi, permits, published, admin, bad_input, close, process, pushed),
 )
 ALL_CASES: tuple[type[Cases], ...] = tuple(
     defined

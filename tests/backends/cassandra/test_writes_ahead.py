@@ -39,7 +39,7 @@ from aiorwlock_remote.core.commands import (
     Waiting,
 )
 from aiorwlock_remote.core.names import resource
-from aiorwlock_remote.core.ticket import Mode
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.backends.cassandra.one_row import KEY, OneRow
 from tests.servers.fix_cassandra import Keyspace
@@ -257,7 +257,7 @@ async def test_a_seat_that_another_program_takes_over_stays(
     assert (row.ticket, row.version, row.record) == ("other", None, None)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(LOCK_MODES))
 async def test_others_queue_behind_what_is_left(
     table: Table,
     desk: OneRow,

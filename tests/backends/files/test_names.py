@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiorwlock_remote.backends.files.names import resource_of_name, stem
-from aiorwlock_remote.core.names import Resource, resource
+from aiorwlock_remote.core.names import Resource, resource, semaphore
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=250) | st.text(
     "aA%~,./{}é\u0301 ", min_size=1, max_size=8
 )
 prefixes = st.sampled_from(["", "shop-", "A/", ".", "é"])
-resources = st.builds(resource, texts, texts, prefixes)
+resources = st.builds(resource, texts, texts, prefixes) | st.builds(
+    semaphore, texts, texts, prefixes
+)
 
 
 def folded(name: str) -> str:
@@ -63,3 +65,9 @@ def test_any_name_of_a_file(name: str) -> None:
 )
 def test_as_documented(kind: str, number: int | str, name: str) -> None:
     assert stem(resource(kind, number)) == name
+
+
+def test_a_semaphore_is_told_by_its_name() -> None:
+    assert stem(semaphore("api", "stripe")) == "api%semaphore,stripe"
+    assert stem(resource("api%semaphore", "stripe")) == "api%25semaphore,stripe"
+    assert resource_of_name("api%semaphore,stripe") == semaphore("api", "stripe")

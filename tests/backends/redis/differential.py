@@ -23,7 +23,7 @@ import hiredis
 from aiorwlock_remote.backends.redis.codec import decode_step, encode, pushed_in
 from aiorwlock_remote.backends.redis.connection.protocol import Arg, pack
 from aiorwlock_remote.backends.redis.errors import from_reply
-from aiorwlock_remote.backends.redis.keys import Keys, wake_channel
+from aiorwlock_remote.backends.redis.keys import Keys, PermitKeys, wake_channel
 from aiorwlock_remote.backends.redis.snapshots import decode_look
 from aiorwlock_remote.core import admission, fast_path, transition
 from aiorwlock_remote.core.commands import Acquire, IllegalCommand, Refused, Released
@@ -33,6 +33,7 @@ from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.ports import Snapshot
 from tests.backends.redis.random_commands import HEARING, SECOND
 from tests.backends.redis.random_histories import Teller, Told
+from tests.backends.redis.random_permits import PermitTeller
 from tests.servers.redis import RedisServer
 
 MEMORY = 60
@@ -91,7 +92,7 @@ class Comparison:
         for script in (self.keys.enter, self.keys.leave, self.keys.look):
             text = edited(script.text, CLOCK, OUR_CLOCK)
             if script is not self.keys.look:
-                text = change(edited(text, TURNS, FEW_TURNS))
+                text = change(self.shortened(text))
             (sha,) = self._wire.ask([("SCRIPT", "LOAD", text)])
             assert isinstance(sha, bytes), sha
             self._shas[script.name] = sha
@@ -117,6 +118,10 @@ class Comparison:
             self._compare(keys, story, seed)
             commands -= BATCH
             self.steps += BATCH
+
+    def shortened(self, text: str) -> str:
+        """The script that vacates the seat after a few turns."""
+        return edited(text, TURNS, FEW_TURNS)
 
     def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> Teller:
         """Who tells the stories."""
@@ -201,6 +206,30 @@ class Comparison:
         self.seen["queue"] += len(told.record.queue) > 2
 
 
+class PermitComparison(Comparison):
+    """Stories of a semaphore. ``busy`` means nothing: no permit is pushed."""
+
+    keys = PermitKeys
+
+    def shortened(self, text: str) -> str:
+        """As it is: a semaphore's seat is never vacated."""
+        return text
+
+    def teller(self, seed: int, seat: str, *, quiet: bool, busy: bool) -> PermitTeller:
+        """Who tells the stories."""
+        assert not busy
+        return PermitTeller(seed, seat, quiet=quiet)
+
+    def _count(self, told: Told) -> None:
+        super()._count(told)
+        record = told.record
+        self.seen["several called"] += len(told.heard) + told.rung > 1
+        self.seen["limits differ"] += len({g.limit for g in record.grants}) > 1
+        granted = getattr(told.reply, "grants", ())
+        asked = getattr(told.command, "claims", ())
+        self.seen["in part"] += 0 < len(granted) < len(asked)
+
+
 def plain(record: Doorman) -> Doorman:
     """Without the order of its grants."""
     grants = sorted(record.grants, key=lambda grant: grant.ticket)
@@ -225,6 +254,11 @@ def short_cuts_off(text: str) -> str:
     return edited(text, SHORT_CUTS, NO_SHORT_CUTS)
 
 
+def permit_short_cuts_off(text: str) -> str:
+    """The scripts of a semaphore without ``permits_fast.lua``."""
+    return edited(text, "if stored[1] == '1' and last and", "if false and last and")
+
+
 def edited(text: str, old: str, new: str) -> str:
     """The text with one thing changed, which must be there."""
     assert old in text, f"the scripts have changed: {old}"
@@ -232,16 +266,26 @@ def edited(text: str, old: str, new: str) -> str:
 
 
 def main() -> None:
-    """A long run: a third of it quiet, a third busy, a third without short cuts."""
+    """A long run: a third without short cuts, each quiet, busy and neither. Half of all
+    is a semaphore's.
+    """
     commands, seed = int(sys.argv[1]), int((*sys.argv, "1", "1")[2])
     seen: Counter[str] = Counter()
     with TemporaryDirectory() as folder, closing(RedisServer(Path(folder))) as server:
         for change in (str, str, short_cuts_off):
             for kind in ({}, {"quiet": True}, {"busy": True}):
                 comparison = Comparison(server.port, change=change)
-                for _ in range(max(1, commands // 90_000)):
+                for _ in range(max(1, commands // 180_000)):
                     seed += 1
                     comparison.run(10_000, seed, **kind)
+                seen += comparison.seen
+                comparison.close()
+        for change in (str, permit_short_cuts_off):
+            for quiet in (False, True):
+                comparison = PermitComparison(server.port, change=change)
+                for _ in range(max(1, commands // 80_000)):
+                    seed += 1
+                    comparison.run(10_000, seed, quiet=quiet)
                 seen += comparison.seen
                 comparison.close()
     for what, count in sorted(seen.items()):

@@ -23,7 +23,7 @@ from aiorwlock_remote.core.doorman import (
     MutexRecord,
     Requester,
 )
-from aiorwlock_remote.core.ticket import Mode, Policy, holder_of
+from aiorwlock_remote.core.ticket import LOCK_MODES, Mode, Policy, holder_of
 
 MS, SECOND = 1_000, 1_000_000
 HEARING, DEAF = ("ann", "bob", "eve"), ("cid", "dan")
@@ -50,7 +50,11 @@ class Asker:
         self.chance: Random = Random(seed)
         self.sent: list[Command] = []
         self._tickets = 0
-        some = [[Mode.WRITE], [Mode.READ], list(Mode)] if quiet else [list(Mode)]
+        some = (
+            [[Mode.WRITE], [Mode.READ], list(LOCK_MODES)]
+            if quiet
+            else [list(LOCK_MODES)]
+        )
         self._modes = some[seed % len(some)]
         self._gates: tuple[str, ...] = ("ann",) * 6 + GATES[:2] if quiet else GATES
         # Some clients hear no messages, or their store pushes nothing.
@@ -165,13 +169,13 @@ class Asker:
         """Somebody leaves."""
         chance = self.chance
         gate = chance.choice(self._gates)
-        modes = chance.choice([(), (), (Mode.WRITE,), (Mode.READ,), tuple(Mode)])
+        modes = chance.choice([(), (), (Mode.WRITE,), (Mode.READ,), tuple(LOCK_MODES)])
         if self.quiet:
             modes = ()
         then = tuple(
             self._acquire(gate, mode, may_queue=chance.random() < 0.8) for mode in modes
         )
-        mode = chance.choice([None, None, None, *Mode])
+        mode = chance.choice([None, None, None, *LOCK_MODES])
         return Release(self._ticket(), mode, then)
 
     def hand(self) -> Command:
@@ -196,7 +200,7 @@ class Asker:
         upgrader = slot.ticket if slot and chance.random() < 0.4 else ""
         return Withdraw(
             chance.choice(GATES),
-            chance.choice(list(Mode)),
+            chance.choice(list(LOCK_MODES)),
             tuple(sorted(some)),
             keep=chance.random() < 0.4,
             upgrader=upgrader,

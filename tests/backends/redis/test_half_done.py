@@ -72,6 +72,14 @@ async def pair_reader(locks: Locks, lease: float | None) -> Got:
     return await locks.set_rwlock("catalog", 7, lease=lease).reader.try_acquire()
 
 
+async def permit(locks: Locks, lease: float | None) -> Got:
+    return await locks.semaphore(*NAME, limit=1, lease=lease).try_acquire()
+
+
+async def queued_permit(locks: Locks, lease: float | None) -> Got:
+    return await locks.semaphore(*NAME, limit=1, lease=lease).acquire(timeout=5)
+
+
 async def of_a_set(locks: Locks, lease: float | None) -> Got:
     pool = locks.mutex_set("proxies", lease=lease or 3600)
     return await pool.acquire("a", 0)
@@ -89,6 +97,8 @@ ASKS: dict[str, Callable[[Locks, float | None], Awaitable[Got]]] = {
     "reader": reader,
     "pair_writer": pair_writer,
     "pair_reader": pair_reader,
+    "permit": permit,
+    "queued_permit": queued_permit,
     "of_a_set": of_a_set,
     "occupied": occupied,
 }

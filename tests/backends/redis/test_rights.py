@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from aiorwlock_remote import LockTimeout, Mutex, connect
+from aiorwlock_remote import LockTimeout, Mutex, Semaphore, connect
 from aiorwlock_remote.errors import BackendError
 from tests.backends.redis.rights import objects, rules, user
 from tests.servers.fix_redis import StartRedis
@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 QUEUE = "{mutex_locks/a,1}.queue"
+PERMIT_QUEUE = "{mutex_locks/b%semaphore,1}.queue"
 
 
 @pytest.fixture
@@ -49,12 +50,19 @@ async def everything(server: RedisServer, url: str) -> None:
         await first.release()
         written = await second.upgrade(timeout=1)
         await (await written.downgrade()).release()
+        one_permit, their_permit = (
+            locks.semaphore("b", 1, limit=1, lease=lease)
+            for locks, lease in ((one, None), (two, 60))
+        )
+        async with anyio.create_task_group() as tasks, one_permit:
+            tasks.start_soon(_use, their_permit)
+            await wait_until(lambda: server.ask("HLEN", PERMIT_QUEUE) == 1)
         await one.acquire_readers_lock("c", 1, "gone", lease=0.2)
         async with two.rwlock("c", 1).writer.acquire(timeout=5):
             pass
 
 
-async def _use(lock: Mutex) -> None:
+async def _use(lock: Mutex | Semaphore) -> None:
     async with lock:
         pass
 

@@ -1,4 +1,4 @@
-"""Lets ``python -m aiorwlock_remote.cli`` run the command ``rwlock``."""
+"""Lets ``python -m aiorwlock_remote`` run the command ``rwlock``."""
 
 from __future__ import annotations
 

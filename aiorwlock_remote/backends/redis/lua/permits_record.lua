@@ -1,0 +1,282 @@
+-- The record (core/doorman.py) of a semaphore, and how it is stored.
+--
+-- state    hash. v=1; last, number, barred_until, created, updated: numbers; seat: the seat
+--          value we wrote; endings, places, keep: as in record.lua
+--          permit:<ticket>: fence,limit,since,holder,lock_delay,who
+--          limits: limit:count;... how many of the held permits have which limit
+-- permits  sorted set: ticket by expiry (+inf: never)
+-- queue    hash: p:<gate> ->
+--          number,since,expires,window,waiting,claim_until,limit,who
+--
+-- Nothing is written before the end of the step (permits_save.lua): until then, grants that
+-- the step has met or changed are in `met`, and the sorted set is as it was.
+
+local seat_value = typed('string', 'GET', SEAT)
+local kept = typed('sorted set', 'ZCARD', PERMITS)
+
+local door = {
+  last = record.number_in(stored[2], 'last'),
+  number = record.number_in(stored[3], 'number'),
+  seat = record.text_in(stored[4]),
+  barred_until = record.number_in(stored[7], 'barred_until'),
+  endings = stored[8] or '',
+  held = 0,
+  limits = {}, -- how many permits are held, by their limit
+}
+record.number_in(stored[6], 'places')
+if stored[9] ~= 'never' then record.number_in(stored[9], 'keep') end
+for ending in string.gmatch(door.endings, '[^;]+') do
+  if not match(ending, '^%d+,[%x*]+,%a+$') then record.damaged(STATE, 'endings') end
+end
+local queue, flat_queue = {}, {} -- the places (queue entries), by number; as stored
+local met = {} -- grants, by ticket
+local step = {
+  changed = false, -- anything in the record
+  regranted = false, -- a grant was made, ended or renewed
+  horizon = now, -- until when the record is needed
+  first = nil, -- the permit that ended first when the step began: ticket, score
+  gone_places = {}, -- fields of the queue to be deleted
+  orphans = {}, -- fields of the state to be deleted
+}
+local CHUNK = 1000
+
+function record.score_in(entry)
+  local text = entry[2]
+  if text ~= 'inf' and not record.fits(text) then
+    record.damaged(PERMITS, 'score of ' .. record.some_of(entry[1]))
+  end
+  return tonumber(text)
+end
+
+function record.damaged_permit(ticket)
+  record.damaged(STATE, 'permit:' .. record.some_of(ticket))
+end
+
+-- Return a grant from its stored text, and its expiry (inf: never).
+function record.permit_in(ticket, text, expires)
+  local fence, limit, since, details = match(text or '', '^(%d+),(%d+),(%d+),(.*)$')
+  if not fence or not record.fits(fence) or not record.fits(limit)
+    or not record.fits(since) or tonumber(limit) == 0 or not record.details_fit(details) then
+    record.damaged_permit(ticket)
+  end
+  return {ticket = ticket, fence = tonumber(fence), limit = tonumber(limit),
+    since = tonumber(since), expires = expires < math.huge and expires or nil,
+    details = details}
+end
+
+-- Return the grants of tickets and scores, {ticket, score, ticket...}, as stored.
+function record.permits_in(flat)
+  local found = {}
+  for start = 1, #flat, 2 * CHUNK do
+    local fields, stop = {}, math.min(#flat, start + 2 * CHUNK - 1)
+    for i = start, stop, 2 do fields[#fields + 1] = 'permit:' .. flat[i] end
+    for i, text in ipairs(call('HMGET', STATE, unpack(fields))) do
+      local ticket, score = flat[start + 2 * i - 2], flat[start + 2 * i - 1]
+      found[#found + 1] = met[ticket]
+        or record.permit_in(ticket, text, record.score_in({ticket, score}))
+    end
+  end
+  return found
+end
+
+-- A step that failed before its end (test_half_done.py) may have left fields of permits that
+-- nobody was told of, and counts that are wrong by them: count what is in the sorted set.
+function record.recount()
+  local flat, members = call('HGETALL', STATE), {}
+  door.limits = {}
+  for _, permit in ipairs(record.permits_in(call('ZRANGE', PERMITS, 0, -1, 'WITHSCORES'))) do
+    members['permit:' .. permit.ticket] = true
+    door.limits[permit.limit] = (door.limits[permit.limit] or 0) + 1
+  end
+  for i = 1, #flat, 2 do
+    if sub(flat[i], 1, 7) == 'permit:' and not members[flat[i]] then
+      step.orphans[#step.orphans + 1] = flat[i]
+    end
+  end
+  step.changed = true
+end
+
+if stored[1] ~= '1' then
+  for i = 1, 9 do
+    if stored[i] then
+      return redis.error_reply('BADRECORD ' .. STATE .. ': field v is of an unknown version')
+    end
+  end
+  -- The state is gone, so the permits and the queue mean nothing.
+  if typed('hash', 'HGETALL', QUEUE)[1] or kept > 0 then call('DEL', PERMITS, QUEUE) end
+  kept = 0
+elseif door.seat then
+  if not match(door.seat, '^permits,%d+$') or door.last == 0 then
+    record.damaged(STATE, door.last == 0 and 'last' or 'seat')
+  end
+  local counted = 0
+  for item in string.gmatch(stored[5] or '', '[^;]+') do
+    local limit, count = match(item, '^(%d+):(%d+)$')
+    if not limit or not record.fits(limit) or not record.fits(count)
+      or tonumber(limit) == 0 then
+      record.damaged(STATE, 'limits')
+    end
+    door.limits[tonumber(limit)] = tonumber(count)
+    counted = counted + count
+  end
+  if kept > 0 then
+    step.first = call('ZRANGE', PERMITS, 0, 0, 'WITHSCORES')
+    record.score_in(step.first)
+    if kept > 1 then record.score_in(call('ZRANGE', PERMITS, -1, -1, 'WITHSCORES')) end
+  else
+    door.seat = nil -- the permits were lost: our value counts as foreign
+  end
+  if counted ~= kept then record.recount() end
+  door.held = kept
+elseif kept > 0 and match(seat_value or '', '^permits,%d+$') then
+  record.damaged(STATE, 'seat')
+end
+
+if record.text_in(stored[6]) then flat_queue = typed('hash', 'HGETALL', QUEUE) end
+for i = 1, #flat_queue, 2 do
+  local field = flat_queue[i]
+  local number, since, expires, window, waiting, claim, limit, who = match(
+    flat_queue[i + 1], '^(%d+),(%d+),(%d+),(%d+),(%d+),(%d*),(%d+),(%["[^%c]*%])$')
+  if not number or not match(field, '^p:.') or not record.fits(number)
+    or not record.fits(since) or not record.fits(expires) or not record.fits(window)
+    or not record.fits(waiting) or not (claim == '' or record.fits(claim))
+    or not record.fits(limit) or tonumber(limit) == 0 then
+    record.damaged(QUEUE, field)
+  end
+  queue[#queue + 1] = {field = field, gate = sub(field, 3), number = tonumber(number),
+    since = since, expires = tonumber(expires), window = tonumber(window),
+    waiting = tonumber(waiting), claim_until = tonumber(claim), limit = tonumber(limit),
+    who = who}
+end
+if queue[2] then
+  table.sort(queue, function(a, b) return a.number < b.number end)
+end
+
+function record.set(name, value)
+  if door[name] ~= value then
+    door[name] = value
+    step.changed = true
+  end
+end
+
+function record.alter(place, name, value)
+  if place[name] ~= value then
+    place[name] = value
+    place.dirty = true
+    step.changed = true
+  end
+end
+
+function record.place_of(gate)
+  for i, place in ipairs(queue) do
+    if place.gate == gate then return place, i end
+  end
+end
+
+function record.drop_place(i)
+  step.gone_places[#step.gone_places + 1] = table.remove(queue, i).field
+  step.changed = true
+end
+
+function record.append(place)
+  record.set('number', door.number + 1)
+  place.number, place.dirty = door.number, true
+  queue[#queue + 1] = place
+end
+
+-- Return the grant of a ticket, or nil.
+function record.permit_of(ticket)
+  local permit = met[ticket]
+  if permit then return not permit.gone and permit or nil end
+  if not step.first then return nil end
+  local score = step.first[1] == ticket and step.first[2] or call('ZSCORE', PERMITS, ticket)
+  if not score then return nil end
+  permit = record.permit_in(ticket, call('HGET', STATE, 'permit:' .. ticket),
+    record.score_in({ticket, score}))
+  met[ticket] = permit
+  return permit
+end
+
+function record.count(limit, more)
+  local count = (door.limits[limit] or 0) + more
+  door.limits[limit] = count > 0 and count or nil
+  door.held = door.held + more
+  step.changed, step.regranted = true, true
+end
+
+function record.put_permit(permit)
+  permit.dirty, permit.moved = true, true
+  met[permit.ticket] = permit
+  record.count(permit.limit, 1)
+  record.will_mean(permit)
+end
+
+function record.drop_permit(permit)
+  met[permit.ticket] = {gone = true}
+  record.count(permit.limit, -1)
+end
+
+function record.delay_of(permit)
+  return tonumber(match(permit.details, '^[^,]*,(%d+)'))
+end
+
+-- The record is needed until a grant has ended, and until its lock delay has passed.
+function record.will_mean(permit)
+  if permit.expires then
+    step.horizon = math.max(step.horizon, permit.expires + record.delay_of(permit))
+  end
+end
+
+-- Return so many of the grants that end first, or last, in this order: the ticket and the
+-- score of each in turn.
+function record.at_the_end(count, last)
+  local moved, found, flat = {}, {}, {}
+  for _, permit in pairs(met) do
+    if permit.gone or permit.moved then moved[#moved + 1] = permit end
+  end
+  if step.first then
+    local stop = count + #moved - 1
+    flat = last and call('ZRANGE', PERMITS, 0, stop, 'REV', 'WITHSCORES')
+      or call('ZRANGE', PERMITS, 0, stop, 'WITHSCORES')
+  end
+  for i = 1, #flat, 2 do
+    local permit = met[flat[i]]
+    if not (permit and (permit.gone or permit.moved)) then
+      found[#found + 1] = {flat[i], record.score_in({flat[i], flat[i + 1]}), flat[i + 1]}
+    end
+  end
+  for _, permit in ipairs(moved) do
+    if not permit.gone then
+      found[#found + 1] = {permit.ticket, permit.expires or math.huge, ''}
+    end
+  end
+  if moved[1] then
+    table.sort(found, function(a, b)
+      if last then a, b = b, a end
+      if a[2] == b[2] then return a[1] < b[1] end
+      return a[2] < b[2]
+    end)
+  end
+  local items = {}
+  for i = 1, math.min(count, #found) do
+    items[2 * i - 1], items[2 * i] = found[i][1], found[i][3]
+  end
+  return items, found[1] and found[1][2]
+end
+
+function record.ends() -- of the last grant; nil: one never does, or there is none
+  local _, expires = record.at_the_end(1, true)
+  return expires and expires < math.huge and expires or nil
+end
+
+-- Return who holds the semaphore, for messages: the holders whose leases end first.
+function record.describe(foreign)
+  if foreign then return {'f' .. foreign.ticket} end
+  local shown = {}
+  if door.held > 0 then
+    for i, permit in ipairs(record.permits_in(record.at_the_end(5))) do
+      shown[i] = 'p' .. permit.details
+    end
+  end
+  return shown
+end

@@ -1,0 +1,157 @@
+-- The end of a step at a semaphore: wake clients, write the seat and the record, set their
+-- TTL.
+
+local save = {}
+
+-- Wake the clients that are next; pass over those that have no subscription any more.
+-- Return whether the calling client is to be woken itself: its answer tells it.
+function save.tell(gates)
+  local rung = false
+  while gates[1] do
+    local deaf, somebody = {}, false
+    for _, gate in ipairs(gates) do
+      if gate == own then
+        rung = true
+      -- pcall: a user without the right to publish must still be able to release.
+      elseif redis.pcall(wake and 'SPUBLISH' or 'PUBLISH',
+        (wake or 'rwlock.wake/') .. gate, SEAT) == 0 then
+        deaf[gate], somebody = true, true
+      end
+    end
+    if not somebody then break end
+    permits.pass_over(deaf)
+    gates = permits.offer()
+  end
+  return rung
+end
+
+-- The keys live a quarter longer than needed, so that their TTL is seldom set.
+function save.kept_until(ends)
+  local keep = record.text_in(stored[9])
+  if door.held > 0 and not ends then return 'never' end
+  for _, place in ipairs(queue) do step.horizon = math.max(step.horizon, place.expires) end
+  step.horizon = math.max(step.horizon, door.barred_until, ends or 0)
+  local needed = (step.horizon + ARGV[1]) / 1000
+  if (tonumber(keep) or 0) >= needed then return keep end
+  return format('%d', math.ceil(needed + ARGV[1] / 4000))
+end
+
+-- Call this after all writes: a key whose TTL has passed is gone at once, and a later
+-- write would create it again without a TTL.
+function save.keep_keys(keep)
+  if keep ~= stored[9] then
+    for i = 2, 4 do
+      if keep == 'never' then call('PERSIST', KEYS[i])
+      else call('PEXPIREAT', KEYS[i], keep) end
+    end
+  elseif keep ~= 'never' then
+    if not step.first and door.held > 0 then call('PEXPIREAT', PERMITS, keep) end
+    if queue[1] and not flat_queue[1] then call('PEXPIREAT', QUEUE, keep) end
+  end
+end
+
+function save.limits()
+  local counts = {}
+  for limit, count in pairs(door.limits) do
+    counts[#counts + 1] = format('%d:%d', limit, count)
+  end
+  table.sort(counts)
+  return table.concat(counts, ';')
+end
+
+-- Return the fields of the state that have changed, with their values: name, value, name...
+function save.fields(value, keep)
+  local fields = {'updated', now_text}
+  local function put(name, text)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = text
+  end
+  local function differ(i, name, text)
+    if text ~= (stored[i] or '') then put(name, text) end
+  end
+  local function digits(number)
+    return number ~= 0 and format('%d', number) or ''
+  end
+  if stored[1] ~= '1' then
+    put('v', '1')
+    put('created', now_text)
+  end
+  differ(2, 'last', digits(door.last))
+  differ(3, 'number', digits(door.number))
+  differ(4, 'seat', value or '')
+  differ(5, 'limits', save.limits())
+  differ(6, 'places', digits(#queue))
+  differ(7, 'barred_until', digits(door.barred_until))
+  differ(8, 'endings', door.endings)
+  differ(9, 'keep', keep)
+  return fields
+end
+
+function save.delete(command, key, items)
+  for first = 1, #items, CHUNK do
+    call(command, key, unpack(items, first, math.min(#items, first + CHUNK - 1)))
+  end
+end
+
+-- Write the queue. An entry that left and came back is not deleted.
+function save.places()
+  local written, remain, gone = {}, {}, {}
+  for _, place in ipairs(queue) do
+    remain[place.field] = true
+    if place.dirty then
+      written[#written + 1] = place.field
+      written[#written + 1] = format('%d,%s,%d,%d,%d,%s,%d,%s', place.number, place.since,
+        place.expires, place.window, place.waiting,
+        place.claim_until and format('%d', place.claim_until) or '', place.limit, place.who)
+    end
+  end
+  for _, field in ipairs(step.gone_places) do
+    if not remain[field] then gone[#gone + 1] = field end
+  end
+  if written[1] then call('HSET', QUEUE, unpack(written)) end
+  save.delete('HDEL', QUEUE, gone)
+end
+
+-- Write what has changed. A permit that the sorted set has and the state has not would be
+-- damage: its field is written before, and deleted after it. The seat comes last, so that a
+-- step which fails in between (a right is missing) leaves grants that are void, and never a
+-- seat without grants (test_half_done.py).
+function save.write(foreign)
+  local value, ends = nil, nil
+  if not foreign and door.held > 0 then
+    value, ends = door.seat or 'permits,' .. clock[1], record.ends()
+  elseif not foreign and seat_value then
+    call('DEL', SEAT)
+  end
+  if step.changed or value ~= record.text_in(stored[4]) then
+    local keep = save.kept_until(ends)
+    local fields, scores = save.fields(value, keep), {}
+    local tickets, gone = {}, step.orphans
+    for ticket, permit in pairs(met) do
+      if permit.gone then
+        tickets[#tickets + 1] = ticket
+        gone[#gone + 1] = 'permit:' .. ticket
+      elseif permit.moved then
+        scores[#scores + 1] = permit.expires and format('%d', permit.expires) or '+inf'
+        scores[#scores + 1] = ticket
+      end
+      if permit.dirty then
+        fields[#fields + 1] = 'permit:' .. ticket
+        fields[#fields + 1] = format('%d,%d,%d,%s', permit.fence, permit.limit,
+          permit.since, permit.details)
+      end
+    end
+    save.places()
+    if not step.first and kept > 0 and scores[1] then call('DEL', PERMITS) end
+    call('HSET', STATE, unpack(fields))
+    -- In this order the sorted set is not empty in between, and keeps its TTL.
+    if scores[1] then call('ZADD', PERMITS, unpack(scores)) end
+    save.delete('ZREM', PERMITS, tickets)
+    save.delete('HDEL', STATE, gone)
+    if value and (step.regranted or value ~= seat_value) then
+      call('SET', SEAT, value, unpack(ends
+        and {'PXAT', format('%d', math.ceil(ends / 1000))} or {}))
+    end
+    save.keep_keys(keep)
+  end
+end

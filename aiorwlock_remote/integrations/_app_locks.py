@@ -1,0 +1,340 @@
+"""``AppLocks``: the ``Locks`` of a web application, open while the application runs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import partial
+from random import random
+from time import monotonic
+from types import FrameType, TracebackType
+from typing import Any, final
+
+import anyio
+
+from aiorwlock_remote._util.background_task import BackgroundTask
+from aiorwlock_remote.core.timing import back_off
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    Closed,
+    ConfigurationError,
+    LockError,
+)
+from aiorwlock_remote.integrations._http import (
+    ErrorResponse,
+    HoldSpec,
+    SeenHolds,
+    answer,
+    log,
+)
+from aiorwlock_remote.locks.acquisition import Acquisition
+from aiorwlock_remote.locks.client import Locks, default_lease
+from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.recipes.outage import may_pass
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+
+MAX_PAUSE = 5.0
+"""Longest pause, in seconds, between two attempts to connect while the store is down.
+"""
+
+HEALTH_TIMEOUT = 2.0
+"""Seconds for which a health check waits for the store."""
+
+
+class ServerStops(Closed):
+    """A request may wait no longer for a lock, as the server was told to stop."""
+
+    def __str__(self) -> str:
+        return "the server was told to stop"
+
+
+@contextmanager
+def on_stop_signal(function: Callable[[], object]) -> Iterator[None]:
+    """Call ``function`` in this event loop when a signal tells the server to stop.
+
+    ASGI servers tell an application of their end when all requests are done. So in the
+    main thread SIGTERM and SIGINT call ``function`` before the server's own handler.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = current_event_loop()
+    replaced: dict[signal.Signals, tuple[Any, Any]] = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        # Without a handler of the server's, the signal ends the process as it always
+        # did (test_a_signal_that_nobody_handles_ends_the_process).
+        if callable(before):
+            handler = partial(_then, partial(loop.call_soon, function), before)
+            signal.signal(number, handler)
+            replaced[number] = handler, before
+    try:
+        yield
+    finally:
+        for number, (handler, before) in replaced.items():
+            # Others may have put a handler around this one, which stays then, and only
+            # passes the signal on.
+            if signal.getsignal(number) is handler:
+                signal.signal(number, before)
+
+
+def _then(
+    first: Callable[[], object],
+    second: Callable[[int, FrameType | None], object],
+    number: int,
+    frame: FrameType | None,
+) -> None:
+    first()
+    second(number, frame)
+
+
+@final
+class Holding:
+    """A lock that is held in an ``async with``, and for how long; made by ``hold``."""
+
+    def __init__(
+        self, acquisition: Acquisition, app_locks: AppLocks, lease: float | None
+    ) -> None:
+        self._acquisition = acquisition
+        self._app_locks = app_locks
+        self._lease = lease
+        self._resource = ""
+        self._since = 0.0
+
+    async def __aenter__(self) -> Held:
+        try:
+            held = await self._acquisition.__aenter__()
+        except AcquireAbandoned:
+            if self._app_locks.stopping:
+                raise ServerStops from None
+            raise
+        self._resource, self._since = held.resource, monotonic()
+        return held
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        seconds = monotonic() - self._since
+        self._app_locks.seen.add(self._resource, self._lease, seconds)
+        await self._acquisition.__aexit__(exc_type, exc, traceback)
+
+
+@final
+class AppLocks:
+    """The ``Locks`` of one application, from its start to its end.
+
+    Invariants (test_app_locks.py):
+
+    - With ``required``, the application starts only if the store can be reached. Else
+      an outage at the start is logged once, and the ``Locks`` is opened later.
+    - After ``stop_waiting`` no request waits for a lock until the next start, and those
+      that hold one are not touched (test_stopping.py).
+    - An application that ends, or whose start is cancelled or fails, leaves no
+      ``Locks`` open and no attempt to connect running.
+    """
+
+    def __init__(
+        self,
+        connecting: AbstractAsyncContextManager[Locks],
+        *,
+        required: bool = True,
+        not_started: str = "its lifespan did not run",
+    ) -> None:
+        """Keep what ``connect(…)`` returned; open nothing.
+
+        Args:
+            connecting: opened when the application starts.
+            required: whether the application starts only if the store can be reached.
+            not_started: the hint of the error when the application has not started.
+
+        Raises:
+            ConfigurationError: ``connecting`` is not what ``connect(…)`` returns.
+        """
+        # Other context managers of a ``Locks`` can be entered once only.
+        wanted = AbstractAsyncContextManager if required else Connecting
+        given: object = connecting
+        if not isinstance(given, wanted):
+            raise ConfigurationError(
+                what=f"no locks can be opened from {type(given).__name__}",
+                hint="add_locks(app, connect(…))",
+            )
+        self._connecting = connecting
+        self._required = required
+        self._not_started = not_started
+        self._locks: Locks | None = None
+        self._outage: LockError | None = None
+        self.seen: SeenHolds = SeenHolds()
+        self.stopping: bool = False
+        self._waiting: set[anyio.CancelScope] = set()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the application has started, with or without its store."""
+        return self._locks is not None or self._outage is not None
+
+    @property
+    def locks(self) -> Locks:
+        """The open ``Locks``.
+
+        Raises:
+            ConfigurationError: the application has not started.
+            BackendUnavailable: the store could not be reached since the start.
+        """
+        if self._locks is not None:
+            return self._locks
+        if self._outage is None:
+            raise ConfigurationError(
+                what="the application has no locks yet", hint=self._not_started
+            )
+        raise BackendUnavailable(
+            what=f"no connection to the store since the application started: "
+            f"{self._outage}",
+            nothing_done=True,
+        ) from self._outage
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the ``Locks`` open; without ``required`` also while the store is down.
+
+        The two halves may run in different tasks, as those of a fixture of
+        pytest-asyncio do.
+        """
+        self._locks, self._outage, self.stopping = None, None, False
+        try:
+            self._locks = await self._connecting.__aenter__()
+        except LockError as exc:
+            if self._required or not may_pass(exc):
+                raise
+            self._outage = exc
+            log_event(log, "store_down_at_start", error=str(exc))
+        later = BackgroundTask(current_event_loop(), self._connect_later)
+        if self._locks is None:
+            later.start()
+        try:
+            yield
+        finally:
+            later.stop()
+            await later.wait_closed()
+            if self._locks is not None:
+                await self._connecting.__aexit__(*sys.exc_info())
+
+    def hold(
+        self,
+        spec: HoldSpec,
+        values: Mapping[str, object],
+        gone: Callable[[], Awaitable[object]] = anyio.sleep_forever,
+    ) -> Holding:
+        """Return a context manager that holds the lock of ``spec``.
+
+        Entering it raises ``AcquireAbandoned`` if ``gone()`` returned meanwhile, and
+        ``ServerStops`` after ``stop_waiting``.
+
+        Args:
+            spec: what is held, and how.
+            values: the parameters of the request, by name.
+            gone: returns when the client has left.
+
+        Raises:
+            NamesNoLock: a parameter cannot be converted to its type.
+            ConfigurationError: the options contradict those of the ``Locks``.
+            BackendUnavailable: the store could not be reached since the start.
+        """
+        acquisition = spec.acquisition(self.locks, values)
+        acquisition = acquisition.unless(partial(self._over, gone))
+        return Holding(acquisition, self, spec.lease(self.locks))
+
+    def stop_waiting(self) -> None:
+        """Let every ``hold`` that waits raise ``ServerStops``, now and from now on."""
+        if self.stopping:
+            return
+        self.stopping = True
+        if self._waiting:
+            log_event(log, "stopping", logging.INFO, waiting=len(self._waiting))
+        for scope in self._waiting:
+            scope.cancel()
+
+    def answer(
+        self, error: LockError, *, level: int = logging.WARNING
+    ) -> ErrorResponse | None:
+        """Return the response to an error, as the function ``answer`` does.
+
+        An outage that was logged at the start, and the stop of the server, are not
+        logged with each request.
+        """
+        if self._locks is None or isinstance(error, ServerStops):
+            level = logging.DEBUG
+        if self._locks is not None:
+            self.seen.default_lease = default_lease(self._locks)
+        return answer(error, self.seen, level=level)
+
+    async def check(self) -> None:
+        """Ask the store for one record, and change nothing.
+
+        Raises:
+            ServerStops: the server was told to stop.
+            LockError: no reply within ``HEALTH_TIMEOUT``, or the reply is an error.
+        """
+        if self.stopping:
+            raise ServerStops
+        with anyio.move_on_after(HEALTH_TIMEOUT) as scope:
+            await self.locks.mutex("health", "check").locked()
+        if scope.cancelled_caught:
+            raise BackendUnavailable(
+                what=f"the store did not answer in {HEALTH_TIMEOUT:g} s",
+                nothing_done=True,
+            )
+
+    async def _over(self, gone: Callable[[], Awaitable[object]]) -> None:
+        if self.stopping:
+            return
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                await gone()
+            finally:
+                self._waiting.discard(scope)
+
+    async def _connect_later(self) -> None:
+        attempt = 0
+        while self._locks is None:
+            await anyio.sleep(back_off(attempt, random(), longest=MAX_PAUSE))
+            attempt += 1
+            try:
+                self._locks = await self._connecting.__aenter__()
+            except LockError as exc:
+                # An error that no retry mends comes from the store as well, whose
+                # schema or rights are mended while this application runs
+                # (test_a_store_that_comes_back_unfit_is_said_once).
+                if type(exc) is not type(self._outage):
+                    log_event(log, "store_still_unusable", error=str(exc))
+                self._outage = exc
+            except Exception:  # noqa: BLE001 - the next attempt may get through
+                log_event(log, "store_failed", logging.ERROR, exc_info=True)
+        log_event(log, "store_connected", logging.INFO, attempts=attempt)
+
+
+def no_locks() -> ConfigurationError:
+    """Return the error of an application for which ``add_locks`` was not called."""
+    return ConfigurationError(
+        what="the application has no locks", hint="add_locks(app, connect(…))"
+    )

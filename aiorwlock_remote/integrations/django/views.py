@@ -1,0 +1,372 @@
+"""Django: views that hold a lock while they run, async and sync ones.
+
+::
+
+    AIORWLOCK_REMOTE = {"store": "redis://localhost/0", "lease": 20}  # in settings.py
+    MIDDLEWARE = [..., "aiorwlock_remote.integrations.django.views.LockErrorMiddleware"]
+
+
+    @hold("invoice:{id:int}", timeout=2)
+    async def pay(request, id):  # or: def pay(request, id)
+        held = get_held(request)
+
+
+    application = add_locks(get_asgi_application())  # in asgi.py
+
+A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
+lock that is lost or a store that is down by 503, and a fence that is too old by 412,
+each as ``application/problem+json``.
+
+A loss cancels an async view; it cannot stop the thread of a sync one, so call
+``held.check()`` there before what cannot be undone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, ClassVar, TypeVar, Unpack, cast
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.core.signals import setting_changed
+from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
+
+from aiorwlock_remote import sync
+from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.core.ticket import LockModeName
+from aiorwlock_remote.errors import ConfigurationError, LockError
+from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import AppLocks, on_stop_signal
+from aiorwlock_remote.integrations._asgi import (
+    KEY,
+    ASGIApp,
+    LocksMiddleware,
+    Receive,
+    RequestLocks,
+    Scope,
+    Send,
+)
+from aiorwlock_remote.integrations._http import (
+    DEFAULT_TIMEOUT,
+    PROBLEM,
+    ErrorResponse,
+    HoldSpec,
+    NamesNoLock,
+)
+from aiorwlock_remote.integrations._sync_app import SyncAppLocks
+from aiorwlock_remote.locks.connect import Connecting, connect
+from aiorwlock_remote.locks.decorators import is_async
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.lock import OptionArgs
+
+__all__ = [
+    "LockErrorMiddleware",
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_held",
+    "get_locks",
+    "health",
+    "hold",
+]
+
+SETTING = "AIORWLOCK_REMOTE"
+
+_HELD = "_aiorwlock_remote_held"
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+def add_locks(application: ASGIApp, *, required: bool = True) -> ASGIApp:
+    """Return an ASGI application whose async views share one ``Locks``.
+
+    The ``Locks`` is opened when the server starts the application, and closed when it
+    ends: the server has to support ASGI's lifespan, as uvicorn and hypercorn do. Behind
+    a server that does not, and in Django's test clients, each async view with a hold
+    opens a ``Locks`` of its own.
+
+    Args:
+        application: What ``get_asgi_application()`` returned.
+        required: False: the application starts although its store is down, answers 503
+            to what needs locks, and connects as soon as it can.
+
+    Raises:
+        ConfigurationError: the settings lack ``AIORWLOCK_REMOTE``.
+    """
+    app_locks = AppLocks(_connecting(), required=required)
+    served = LocksMiddleware(application, app_locks)
+
+    async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(app_locks, receive, send)
+        elif app_locks.opened:
+            await served(scope, receive, send)
+        else:
+            await application(scope, receive, send)
+
+    return with_lifespan
+
+
+async def _lifespan(app_locks: AppLocks, receive: Receive, send: Send) -> None:
+    # Django has no lifespan of its own.
+    await receive()
+    started = False
+    try:
+        with on_stop_signal(app_locks.stop_waiting):
+            async with app_locks.running():
+                await send({"type": "lifespan.startup.complete"})
+                started = True
+                await receive()
+    except Exception as exc:
+        event = "shutdown" if started else "startup"
+        await send({"type": f"lifespan.{event}.failed", "message": str(exc)})
+        raise
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def get_locks() -> sync.Locks:
+    """Return the ``Locks`` of synchronous views; no event loop may run in the thread.
+
+    Raises:
+        ConfigurationError: the settings lack ``AIORWLOCK_REMOTE``.
+        BackendUnavailable: the store could not be reached yet.
+    """
+    return _app_locks.locks
+
+
+def get_held(request: HttpRequest) -> Any:  # noqa: ANN401 - of either API
+    """Return the grant of the innermost ``hold`` around this view.
+
+    It is a ``Held``: in a sync view that of ``aiorwlock_remote.sync``.
+
+    Raises:
+        ConfigurationError: the view has no ``hold``.
+    """
+    held = getattr(request, _HELD, None)
+    if held is None:
+        raise ConfigurationError(
+            what=f"the view of {request.path} has no hold", hint="@hold(…)"
+        )
+    return held
+
+
+def get_fence(request: HttpRequest) -> int:
+    """Return the fence in the request's header ``Lock-Fence``, which the client sets.
+
+    Raises:
+        BadFence: the header is missing or no fence. Answered by 400.
+    """
+    found = request.headers.get(HEADER)
+    return read_fence([] if found is None else [found])
+
+
+def hold(
+    template: str,
+    *,
+    mode: LockModeName = "write",
+    timeout: float | None = DEFAULT_TIMEOUT,
+    reason: str = "",
+    **options: Unpack[OptionArgs],
+) -> Callable[[V], V]:
+    """Return a decorator: the view holds a lock while it runs.
+
+    For views and methods of class-based views, async and sync ones. The response is
+    made under the lock and sent after the release; the content of a
+    ``StreamingHttpResponse`` is made after it, too.
+
+    Args:
+        template: Resource type, colon, id, with parameters of the path in braces:
+            ``{id:int}`` or ``{id:uuid}`` if the path or the view converts them to that
+            type. A path whose text cannot be converted is answered by 404.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body;
+            a request without such a part is answered by 422.
+        mode: ``"write"`` or ``"read"``.
+        timeout: Seconds to wait; None: for ever.
+        reason: Shown to other programs that want the lock.
+        **options: As those of ``locks.rwlock``.
+
+    Raises:
+        ConfigurationError: an argument is not valid.
+    """
+    spec = HoldSpec(template, mode, timeout, reason, options)
+
+    def around(view: V) -> V:
+        made = _around_async(spec, view) if is_async(view) else _around(spec, view)
+        return cast("V", made)
+
+    return around
+
+
+class LockErrorMiddleware:
+    """Answers every ``LockError`` of a view with its status and ``Retry-After``.
+
+    Also those of row locks and of occupied objects. An error that shows a bug is left
+    to Django.
+    """
+
+    sync_capable: ClassVar[bool] = True
+    async_capable: ClassVar[bool] = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self._get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:  # noqa: ANN401 - or its coroutine
+        return self._get_response(request)
+
+    def process_exception(
+        self, request: HttpRequest, exception: Exception
+    ) -> HttpResponseBase | None:
+        """Return the response to a ``LockError``; Django calls this method."""
+        if not isinstance(exception, LockError):
+            return None
+        here = _request_locks(request)
+        app_locks = _app_locks if here is None else here.app_locks
+        response = app_locks.answer(exception)
+        return None if response is None else _problem(response)
+
+
+def health(request: HttpRequest) -> HttpResponseBase:
+    """View for a readiness probe: 200 if the store answers, else 503.
+
+    Do not let a *liveness* probe call it: a restart mends no store.
+    """
+    del request
+    try:
+        _app_locks.check()
+    except LockError as error:
+        response = _app_locks.answer(error, level=logging.DEBUG)
+        if response is None:
+            raise
+        return _problem(response)
+    return JsonResponse({"status": "ok"})
+
+
+def _around(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    def held(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the view's
+        request = _request(given)
+        try:
+            with _app_locks.hold(spec, _values(spec, request, named)) as grant:
+                outer = getattr(request, _HELD, None)
+                setattr(request, _HELD, grant)
+                try:
+                    return view(*given, **named)
+                finally:
+                    setattr(request, _HELD, outer)
+        except NamesNoLock as exc:
+            return _names_no_lock(exc)
+
+    return held
+
+
+def _around_async(spec: HoldSpec, view: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(view)
+    async def held(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the view's
+        request = _request(given)
+        try:
+            values = _values(spec, request, named)
+            async with _hold(request, spec, values) as grant:
+                outer = getattr(request, _HELD, None)
+                setattr(request, _HELD, grant)
+                try:
+                    return await view(*given, **named)
+                finally:
+                    setattr(request, _HELD, outer)
+        except NamesNoLock as exc:
+            return _names_no_lock(exc)
+
+    return held
+
+
+@asynccontextmanager
+async def _hold(
+    request: HttpRequest, spec: HoldSpec, values: Mapping[str, object]
+) -> AsyncIterator[Held]:
+    here = _request_locks(request)
+    if here is not None:
+        async with here.app_locks.hold(spec, values) as held:
+            yield held
+        return
+    app_locks = AppLocks(_connecting())
+    async with app_locks.running(), app_locks.hold(spec, values) as held:
+        yield held
+
+
+def _request_locks(request: HttpRequest) -> RequestLocks | None:
+    found = getattr(request, "scope", {}).get(KEY)
+    return found if isinstance(found, RequestLocks) else None
+
+
+def _request(given: tuple[object, ...]) -> HttpRequest:
+    # A method gets its object before the request.
+    for each in given:
+        if isinstance(each, HttpRequest):
+            return each
+    raise ConfigurationError(what="a view with a hold was called without a request")
+
+
+def _values(
+    spec: HoldSpec, request: HttpRequest, named: Mapping[str, object]
+) -> Mapping[str, object]:
+    for parameter in spec.template.parameters:
+        if parameter.source == "path" and parameter.name not in named:
+            raise ConfigurationError(
+                what=f"{quoted(spec)} needs {{{parameter.name}}}, the path of the view "
+                "does not have it"
+            )
+    body = request.body if spec.uses("body") else None
+    query = cast("Any", request.GET)
+    return spec.values(named, query.getlist, body)
+
+
+def _names_no_lock(error: NamesNoLock) -> HttpResponseBase:
+    if error.status == 404:
+        raise Http404 from error
+    return JsonResponse({}, status=error.status)
+
+
+def _problem(response: ErrorResponse) -> HttpResponseBase:
+    return JsonResponse(
+        response.body,
+        status=response.status,
+        headers=response.headers,
+        content_type=PROBLEM,
+    )
+
+
+def _configuration() -> dict[str, Any]:
+    found: object = getattr(settings, SETTING, None)
+    if not isinstance(found, Mapping) or "store" not in found:
+        raise ConfigurationError(
+            what=f"the settings have no {SETTING}",
+            hint=f'{SETTING} = {{"store": "redis://localhost/0"}}',
+        )
+    return dict(cast("Mapping[str, Any]", found))
+
+
+def _connecting() -> Connecting:
+    return connect(**_configuration())
+
+
+def _connect_sync() -> sync.Locks:
+    return sync.connect(**_configuration())
+
+
+_app_locks = SyncAppLocks(_connect_sync)
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    # Tests change settings. A thread, as an event loop may run in this one.
+    if setting == SETTING:
+        thread = threading.Thread(target=_app_locks.close)
+        thread.start()
+        thread.join()
+
+
+setting_changed.connect(_forget)

@@ -1,0 +1,220 @@
+"""Flask: views that hold a lock while they run, over ``aiorwlock_remote.sync``.
+
+::
+
+    app = Flask(__name__)
+    add_locks(app, lambda: connect("redis://localhost/0"))
+
+
+    @app.post("/invoices/<int:id>")
+    @hold("invoice:{id:int}")
+    def pay(id):
+        held = get_held()
+
+A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
+lock that is lost or a store that is down by 503, and a fence that is too old by 412,
+each as ``application/problem+json``. A loss cannot stop a thread: call ``held.check()``
+before what cannot be undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
+
+from flask import Flask, Response, current_app, g, jsonify, request
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import abort
+
+from aiorwlock_remote.core.ticket import LockModeName
+from aiorwlock_remote.errors import ConfigurationError, LockError
+from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import no_locks
+from aiorwlock_remote.integrations._http import (
+    DEFAULT_TIMEOUT,
+    PROBLEM,
+    ErrorResponse,
+    HoldSpec,
+    NamesNoLock,
+)
+from aiorwlock_remote.integrations._sync_app import SyncAppLocks
+from aiorwlock_remote.locks.decorators import is_async
+from aiorwlock_remote.sync import Held, Locks, OptionArgs
+
+__all__ = [
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_held",
+    "get_locks",
+    "health",
+    "hold",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_EXTENSION = "aiorwlock_remote"
+_HELD = "aiorwlock_remote_held"
+
+
+def add_locks(app: Flask, connect: Callable[[], Locks]) -> None:
+    """Give an application its ``Locks``, and an HTTP response to every ``LockError``.
+
+    ``connect()`` is called when a request needs a lock first, in each process. If the
+    store is down then, the request is answered by 503, and a later one connects.
+
+    Args:
+        app: The application.
+        connect: Returns the ``Locks``: ``lambda: connect("redis://localhost/0")``, with
+            the ``connect`` of ``aiorwlock_remote.sync``.
+
+    Raises:
+        ConfigurationError: the application has its ``Locks`` already, or ``connect`` is
+            no function.
+    """
+    given: object = connect
+    if not callable(given):
+        raise ConfigurationError(
+            what=f"no locks can be opened from {type(given).__name__}",
+            hint="add_locks(app, lambda: connect(…))",
+        )
+    if _EXTENSION in app.extensions:
+        raise ConfigurationError(
+            what="the application already has locks", hint="call add_locks once"
+        )
+    app.extensions[_EXTENSION] = SyncAppLocks(connect)
+    app.register_error_handler(LockError, _answer)
+
+
+def get_locks(app: Flask | None = None) -> Locks:
+    """Return the ``Locks`` of an application; None: of the one that runs now.
+
+    Raises:
+        ConfigurationError: ``add_locks`` was not called.
+        BackendUnavailable: the store could not be reached yet.
+    """
+    return _app_locks(app).locks
+
+
+def get_held() -> Held:
+    """Return the grant of the innermost ``hold`` around this view.
+
+    Raises:
+        ConfigurationError: the view has no ``hold``.
+    """
+    held = g.get(_HELD)
+    if held is None:
+        raise ConfigurationError(
+            what=f"the view of {request.path} has no hold", hint="@hold(…)"
+        )
+    return cast("Held", held)
+
+
+def get_fence() -> int:
+    """Return the fence in the request's header ``Lock-Fence``, which the client sets.
+
+    Raises:
+        BadFence: the header is missing or no fence. Answered by 400.
+    """
+    return read_fence(request.headers.getlist(HEADER))
+
+
+def hold(
+    template: str,
+    *,
+    mode: LockModeName = "write",
+    timeout: float | None = DEFAULT_TIMEOUT,
+    reason: str = "",
+    **options: Unpack[OptionArgs],
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator: the view holds a lock while it runs.
+
+    Put it below the route's decorator. If the lock is lost, ``get_held().check()`` and
+    the end of the view raise ``LockLost``, which is answered by 503. The response is
+    sent after the release, also a streamed one.
+
+    Args:
+        template: Resource type, colon, id, with parameters of the path in braces:
+            ``{id:int}`` or ``{id:uuid}`` if the path or the view converts them to that
+            type. A path whose text cannot be converted is answered by 404.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body;
+            a request without such a part is answered by 422.
+        mode: ``"write"`` or ``"read"``.
+        timeout: Seconds to wait, shorter than the time that the server gives a request
+            when it stops; None: for ever.
+        reason: Shown to other programs that want the lock.
+        **options: As those of ``locks.rwlock``.
+
+    Raises:
+        ConfigurationError: an argument is not valid; when it decorates: the view is a
+            coroutine function.
+    """
+    spec = HoldSpec(template, mode, timeout, reason, cast("Any", options))
+
+    def around(view: Callable[P, T]) -> Callable[P, T]:
+        if is_async(view):
+            raise ConfigurationError(
+                what=f"{view!r} is a coroutine function, whose loop this would block",
+                hint="decorate a def",
+            )
+
+        @wraps(view)
+        def held(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                body = request.get_data() if spec.uses("body") else None
+                path = request.view_args or {}
+                values = spec.values(path, request.args.getlist, body)
+                with _app_locks().hold(spec, values) as grant:
+                    outer = g.get(_HELD)
+                    setattr(g, _HELD, grant)
+                    try:
+                        return view(*args, **kwargs)
+                    finally:
+                        setattr(g, _HELD, outer)
+            except NamesNoLock as exc:
+                abort(exc.status)
+
+        return held
+
+    return around
+
+
+def health() -> ResponseReturnValue:
+    """View for a readiness probe: 200 if the store answers, else 503.
+
+    Do not let a *liveness* probe call it: a restart mends no store.
+    """
+    app_locks = _app_locks()
+    try:
+        app_locks.check()
+    except LockError as error:
+        response = app_locks.answer(error, level=logging.DEBUG)
+        if response is None:
+            raise
+        return _problem(response)
+    return jsonify({"status": "ok"})
+
+
+def _answer(error: LockError) -> ResponseReturnValue:
+    response = _app_locks().answer(error)
+    if response is None:
+        raise error
+    return _problem(response)
+
+
+def _problem(response: ErrorResponse) -> Response:
+    made = jsonify(response.body)
+    made.status_code = response.status
+    made.headers.update(response.headers)
+    made.mimetype = PROBLEM
+    return made
+
+
+def _app_locks(app: Flask | None = None) -> SyncAppLocks:
+    found = (app or current_app).extensions.get(_EXTENSION)
+    if found is None:
+        raise no_locks()
+    return cast("SyncAppLocks", found)

@@ -1,0 +1,339 @@
+"""Litestar: handlers that hold a lock while they run.
+
+::
+
+    @post("/invoices/{id:int}")
+    @hold("invoice:{id:int}")
+    async def pay(request: Request, id: FromPath[int]) -> None:
+        held = get_held(request)
+
+
+    app = Litestar([pay], plugins=[add_locks(connect("redis://localhost/0"))])
+
+A request that does not get its lock in time is answered by 423 with ``Retry-After``, a
+lock that is lost or a store that is down by 503, and a fence that is too old by 412,
+each as ``application/problem+json``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import signature
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Unpack,
+    cast,
+    final,
+    get_args,
+    get_origin,
+)
+
+from litestar import Litestar, Request, Response
+from litestar.config.app import AppConfig
+from litestar.exceptions import HTTPException
+from litestar.plugins import InitPluginProtocol
+from litestar.routes import HTTPRoute
+
+from aiorwlock_remote.core.ticket import LockModeName
+from aiorwlock_remote.errors import ConfigurationError, LockError
+from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
+from aiorwlock_remote.integrations._app_locks import (
+    AppLocks,
+    no_locks,
+    on_stop_signal,
+)
+from aiorwlock_remote.integrations._asgi import (
+    KEY,
+    ASGIApp,
+    LocksMiddleware,
+    request_locks_of,
+)
+from aiorwlock_remote.integrations._http import (
+    CLIENT_CLOSED_REQUEST,
+    DEFAULT_TIMEOUT,
+    PROBLEM,
+    ErrorResponse,
+    HoldSpec,
+    NamesNoLock,
+    log,
+)
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.decorators import is_async
+from aiorwlock_remote.locks.held import Held
+from aiorwlock_remote.locks.lock import OptionArgs
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.runtime.acquirer import AcquireAbandoned
+
+__all__ = [
+    "add_locks",
+    "fence_header",
+    "get_fence",
+    "get_held",
+    "get_locks",
+    "health",
+    "hold",
+    "stop_waiting",
+]
+
+_HOLD = "__aiorwlock_remote_hold__"
+_HELD = "aiorwlock_remote.held"
+"""Key in the ASGI scope: the grant of the innermost ``hold``."""
+
+AnyRequest = Request[Any, Any, Any]
+
+H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
+
+
+def add_locks(connecting: Connecting, *, required: bool = True) -> InitPluginProtocol:
+    """Return a plugin that opens the ``Locks`` of an application while it runs.
+
+    They are open around all other lifespans. Every ``LockError`` gets an HTTP response,
+    unless the application has a handler of its own. When the application starts, each
+    ``hold`` is compared with the path of its route.
+
+    Args:
+        connecting: What ``connect(…)`` returned.
+        required: False: the application starts although its store is down, answers 503
+            to what needs locks, and connects as soon as it can. An error that no retry
+            mends, such as a wrong URL, ends the start all the same.
+
+    Raises:
+        ConfigurationError: ``connecting`` is not ``connect(…)``; when the application
+            starts: a ``hold`` does not fit the path of its route.
+        BackendError: as ``connect``, when the application starts, with ``required``.
+    """
+    return _LocksPlugin(AppLocks(connecting, required=required))
+
+
+def get_locks(of: AnyRequest | Litestar) -> Locks:
+    """Return the ``Locks`` of an application, or of a request's application.
+
+    Raises:
+        ConfigurationError: the application has no ``add_locks`` among its plugins, or
+            has not started.
+        BackendUnavailable: the store could not be reached since the start.
+    """
+    return _app_locks(of if isinstance(of, Litestar) else of.app).locks
+
+
+def get_held(request: AnyRequest) -> Held:
+    """Return the grant of the innermost ``hold`` around this handler.
+
+    Raises:
+        ConfigurationError: the handler has no ``hold``.
+    """
+    held = cast("dict[str, Any]", request.scope).get(_HELD)
+    if held is None:
+        raise ConfigurationError(
+            what=f"the handler of {request.url.path} has no hold", hint="@hold(…)"
+        )
+    return cast("Held", held)
+
+
+def get_fence(request: AnyRequest) -> int:
+    """Return the fence in the request's header ``Lock-Fence``, which the client sets.
+
+    Raises:
+        BadFence: the header is missing or no fence. Answered by 400.
+    """
+    return read_fence(request.headers.getall(HEADER, []))
+
+
+def hold(
+    template: str,
+    *,
+    mode: LockModeName = "write",
+    timeout: float | None = DEFAULT_TIMEOUT,
+    reason: str = "",
+    **options: Unpack[OptionArgs],
+) -> Callable[[H], H]:
+    """Return a decorator: the handler holds a lock while it runs.
+
+    For coroutine functions and methods of a ``Controller`` that have a parameter
+    ``request``; put it below the route's decorator. If the lock is lost, the handler is
+    cancelled; if the client disconnects while the request waits, waiting ends. The
+    response is sent after the release, also a streamed one.
+
+    Args:
+        template: Resource type, colon, id, with parameters of the path in braces:
+            ``{id:int}`` or ``{id:uuid}`` if the path converts them to that type. A path
+            whose text cannot be converted is answered by 404.
+            ``{query.id:int}`` is a part of the query, ``{body.id:int}`` of a JSON body;
+            a request without such a part is answered by 422.
+        mode: ``"write"`` or ``"read"``.
+        timeout: Seconds to wait; None: for ever.
+        reason: Shown to other programs that want the lock.
+        **options: As those of ``locks.rwlock``.
+
+    Raises:
+        ConfigurationError: an argument is not valid; when it decorates: the handler is
+            no coroutine function, or has no parameter ``request``.
+    """
+    spec = HoldSpec(template, mode, timeout, reason, options)
+
+    def around(handler: H) -> H:
+        if not is_async(handler) or "request" not in signature(handler).parameters:
+            raise ConfigurationError(
+                what=f"{handler!r} is no coroutine function with a parameter request",
+                hint="write async def pay(request: Request, …) below the route's "
+                "decorator",
+            )
+
+        @wraps(handler)
+        async def held(
+            *given: Any,  # noqa: ANN401 - the handler's
+            **named: Any,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            request: AnyRequest = named["request"]
+            scope = cast("dict[str, Any]", request.scope)
+            request_locks = request_locks_of(scope)
+            try:
+                body = await request.body() if spec.uses("body") else None
+                query = request.query_params.getall
+                values = spec.values(
+                    request.path_params, lambda name: query(name, []), body
+                )
+                holding = request_locks.app_locks.hold(spec, values, request_locks.gone)
+            except NamesNoLock as exc:
+                raise HTTPException(status_code=exc.status) from exc
+            async with holding as grant:
+                outer = scope.get(_HELD)
+                scope[_HELD] = grant
+                try:
+                    return await handler(*given, **named)
+                finally:
+                    scope[_HELD] = outer
+
+        setattr(held, _HOLD, [*getattr(handler, _HOLD, []), spec])
+        return cast("H", held)
+
+    return around
+
+
+async def health(request: AnyRequest) -> Response[Any]:
+    """Handler for a readiness probe: 200 if the store answers in 2 s, else 503.
+
+    ``get("/ready")(health)`` is a route. Do not let a *liveness* probe call it: a
+    restart mends no store.
+    """
+    app_locks = _app_locks(request.app)
+    try:
+        await app_locks.check()
+    except LockError as error:
+        response = app_locks.answer(error, level=logging.DEBUG)
+        if response is None:
+            raise
+        return _problem(response)
+    return Response({"status": "ok"})
+
+
+def stop_waiting(app: Litestar) -> None:
+    """Let every request that waits for a ``hold`` be answered by 503, now and later.
+
+    SIGTERM and SIGINT do that; call this function in the event loop of the application
+    if another event tells your server to stop. Requests that hold a lock go on. The
+    next start of the application ends it.
+
+    Raises:
+        ConfigurationError: the application has no ``add_locks`` among its plugins.
+    """
+    _app_locks(app).stop_waiting()
+
+
+@final
+class _LocksPlugin(InitPluginProtocol):
+    def __init__(self, app_locks: AppLocks) -> None:
+        self._app_locks = app_locks
+
+    def on_app_init(self, app_config: AppConfig) -> AppConfig:
+        app_locks = self._app_locks
+
+        @asynccontextmanager
+        async def lifespan(app: Litestar) -> AsyncIterator[None]:
+            for path, texts, spec in _holds(app):
+                spec.check(path, texts)
+            with on_stop_signal(app_locks.stop_waiting):
+                async with app_locks.running():
+                    yield
+
+        def middleware(app: ASGIApp) -> ASGIApp:
+            return LocksMiddleware(app, app_locks)
+
+        if KEY in app_config.state:
+            raise ConfigurationError(
+                what="the application already has locks", hint="one add_locks(…)"
+            )
+        app_config.state[KEY] = app_locks
+        config = cast("Any", app_config)  # whose lists are of partly unknown types
+        config.lifespan.insert(0, lifespan)
+        config.middleware.insert(0, middleware)
+        # Handlers of the user's stay.
+        for error, handler in _HANDLERS.items():
+            config.exception_handlers.setdefault(error, handler)
+        return app_config
+
+
+def _app_locks(app: Litestar) -> AppLocks:
+    found = app.state.get(KEY)
+    if isinstance(found, AppLocks):
+        return found
+    raise no_locks()
+
+
+def _lock_error(request: AnyRequest, error: LockError) -> Response[Any]:
+    response = _app_locks(request.app).answer(error)
+    if response is None:
+        raise error
+    return _problem(response)
+
+
+def _client_left(request: AnyRequest, error: AcquireAbandoned) -> Response[Any]:
+    del error
+    log_event(log, "client_disconnected", logging.DEBUG, path=request.url.path)
+    return Response(None, status_code=CLIENT_CLOSED_REQUEST)
+
+
+_HANDLERS: dict[type[Exception], Callable[..., Response[Any]]] = {
+    LockError: _lock_error,
+    AcquireAbandoned: _client_left,
+}
+
+
+def _problem(response: ErrorResponse) -> Response[Any]:
+    return Response(
+        json.dumps(response.body).encode(),
+        status_code=response.status,
+        headers=response.headers,
+        media_type=PROBLEM,
+    )
+
+
+def _holds(app: Litestar) -> Iterator[tuple[str, dict[str, Any], HoldSpec]]:
+    for route in app.routes:
+        if not isinstance(route, HTTPRoute):
+            continue
+        for handler in route.route_handlers:
+            read = handler.parsed_fn_signature.parameters
+            # The path converts all types but text, which the handler may convert.
+            kinds = {
+                name: _kind(read[name].annotation if name in read else str)
+                if parameter.type is str
+                else None
+                for name, parameter in route.path_parameters.items()
+            }
+            for spec in getattr(handler.fn, _HOLD, ()):
+                yield route.path, kinds, spec
+
+
+def _kind(annotation: Any) -> object:  # noqa: ANN401 - of a parameter
+    # FromPath[int] is Annotated[int, …].
+    return (
+        get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    )

@@ -1,0 +1,284 @@
+"""Applications whose store is down when they start, and their health endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated
+
+import anyio
+import httpx
+import pytest
+from aiohttp import web
+from fastapi import FastAPI
+
+from aiorwlock_remote import (
+    BackendUnavailable,
+    ConfigurationError,
+    Held,
+    Unsupported,
+    connect,
+)
+from aiorwlock_remote.integrations import _app_locks
+from aiorwlock_remote.integrations import aiohttp as in_aiohttp
+from aiorwlock_remote.integrations import fastapi as in_fastapi
+from aiorwlock_remote.integrations._app_locks import AppLocks
+from aiorwlock_remote.ports import EventLoop, StoreSettings, WakeCallback
+from aiorwlock_remote.testing.faults import FaultyStore
+from aiorwlock_remote.testing.memory import FaultyMemory
+from tests.integrations import fastapi_apps, test_aiohttp
+from tests.integrations.guests import until
+
+pytestmark = pytest.mark.asyncio
+
+Serve = Callable[[FaultyMemory, bool], AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@asynccontextmanager
+async def fastapi_app(
+    store: FaultyMemory, required: bool
+) -> AsyncIterator[httpx.AsyncClient]:
+    app = FastAPI()
+    in_fastapi.add_locks(app, connect(store), required=required)
+    app.get("/health")(in_fastapi.health)
+
+    @app.get("/orders/{id}")
+    async def get(
+        held: Annotated[Held, in_fastapi.hold("order:{id:int}", timeout=0.1)],
+    ) -> str:
+        return held.resource
+
+    @app.get("/")
+    async def home() -> str:
+        return "no lock needed"
+
+    async with fastapi_apps.started(app) as http:
+        yield http
+
+
+@asynccontextmanager
+async def aiohttp_app(
+    store: FaultyMemory, required: bool
+) -> AsyncIterator[httpx.AsyncClient]:
+    app = web.Application()
+    in_aiohttp.add_locks(app, connect(store), required=required)
+
+    @in_aiohttp.hold("order:{id:int}", timeout=0.1)
+    async def get(request: web.Request) -> web.Response:
+        return web.json_response(in_aiohttp.get_held(request).resource)
+
+    async def home(_: web.Request) -> web.Response:
+        return web.Response(text="no lock needed")
+
+    app.router.add_get("/health", in_aiohttp.health)
+    app.router.add_get("/orders/{id}", get)
+    app.router.add_get("/", home)
+    async with test_aiohttp.started(app) as http:
+        yield http
+
+
+each = pytest.mark.parametrize("serve", [fastapi_app, aiohttp_app])
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage().partition(" ")[0]
+        for record in caplog.records
+        if record.name == "aiorwlock_remote.http"
+        and record.getMessage().startswith("store")
+    ]
+
+
+@each
+async def test_it_starts_without_its_store_and_connects_later(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    store = FaultyMemory()
+    with store.down():
+        async with serve(store, False) as http:
+            assert (await http.get("/")).status_code == 200
+            for path in ("/orders/7", "/health"):
+                answer = await http.get(path)
+                assert answer.status_code == 503
+                kind = answer.headers["content-type"].partition(";")[0]
+                assert kind == "application/problem+json"
+            assert events(caplog) == ["store_down_at_start"]
+            store.link.down = False
+
+            async def healthy() -> bool:
+                return (await http.get("/health")).status_code == 200
+
+            await until(healthy)
+            assert (await http.get("/orders/7")).json() == "order/7"
+            # The store goes away again: nothing but the answers has changed.
+            store.link.down = True
+            assert (await http.get("/health")).status_code == 503
+            assert (await http.get("/orders/7")).status_code == 503
+            store.link.down = False
+            assert (await http.get("/orders/7")).status_code == 200
+    assert events(caplog) == ["store_down_at_start", "store_connected"]
+
+
+@each
+async def test_by_default_it_does_not_start(serve: Serve) -> None:
+    store = FaultyMemory()
+    with store.down(), pytest.raises(BackendUnavailable):
+        async with serve(store, True):
+            pytest.fail("started")
+
+
+@each
+async def test_it_ends_without_its_store(serve: Serve) -> None:
+    store = FaultyMemory()
+    with store.down():
+        async with serve(store, False):
+            pass
+    before = asyncio.all_tasks()
+    await anyio.sleep(0.1)  # longer than the first pause
+    assert asyncio.all_tasks() == before
+
+
+class Scripted:
+    """A backend whose attempts to open fail with these errors, one after the other."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = [*errors]
+        self.opening = asyncio.Event()
+        self.attempts = 0
+        self.memory = FaultyMemory()
+
+    async def open(
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
+    ) -> FaultyStore:
+        self.attempts += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self.memory.open(loop, wake, settings)
+
+
+class Silent(Scripted):
+    """A backend that never answers, after these errors."""
+
+    async def open(
+        self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
+    ) -> FaultyStore:
+        if self.errors:
+            return await super().open(loop, wake, settings)
+        self.opening.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("error", [Unsupported(what="too old"), ConfigurationError()])
+async def test_an_error_that_no_retry_mends_ends_the_start(error: Exception) -> None:
+    app_locks = AppLocks(connect(Scripted(error)), required=False)
+    with pytest.raises(type(error)):
+        async with app_locks.running():
+            pytest.fail("started")
+
+
+async def test_a_store_that_comes_back_unfit_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody may mend it while the application runs."""
+    caplog.set_level(logging.INFO)
+    unfit = [Unsupported(what="no such table") for _ in range(2)]
+    down = [BackendUnavailable(what="down") for _ in range(2)]
+    app_locks = AppLocks(connect(Scripted(*down, *unfit)), required=False)
+    async with app_locks.running():
+        assert app_locks.opened
+        with pytest.raises(BackendUnavailable, match="since the application started"):
+            _ = app_locks.locks
+
+        async def connected() -> bool:
+            return "store_connected" in events(caplog)
+
+        await until(connected)
+        locks = app_locks.locks
+    assert events(caplog) == [
+        "store_down_at_start",
+        "store_still_unusable",
+        "store_connected",
+    ]
+    assert "closed" in repr(locks)
+
+
+async def test_a_bug_of_a_backend_ends_no_attempts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Scripted(BackendUnavailable(what="down"), ZeroDivisionError())
+    app_locks = AppLocks(connect(store), required=False)
+    async with app_locks.running():
+
+        async def connected() -> bool:
+            return store.attempts == 3
+
+        await until(connected)
+        await app_locks.check()
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_start_that_is_cancelled_leaves_nothing(required: bool) -> None:
+    store = Silent()
+    app_locks = AppLocks(connect(store), required=required)
+
+    async def start() -> None:
+        async with app_locks.running():
+            pytest.fail("started")
+
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(start())
+    await store.opening.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert asyncio.all_tasks() == before
+    assert not app_locks.opened
+
+
+async def test_an_end_during_an_attempt_leaves_nothing() -> None:
+    store = Silent(BackendUnavailable(what="down"))
+    before = asyncio.all_tasks()
+    async with AppLocks(connect(store), required=False).running():
+        await store.opening.wait()
+    assert asyncio.all_tasks() == before
+
+
+async def test_it_may_start_again() -> None:
+    store = FaultyMemory()
+    app_locks = AppLocks(connect(store), required=False)
+    for down in (False, True, False):
+        store.link.down = down
+        async with app_locks.running():
+            if down:
+                with pytest.raises(BackendUnavailable):
+                    await app_locks.check()
+            else:
+                await app_locks.check()
+        store.link.down = False
+
+
+async def test_a_health_check_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(_app_locks, "HEALTH_TIMEOUT", 0.05)
+    monkeypatch.setattr(FaultyStore, "look", never)
+    app_locks = AppLocks(connect(FaultyMemory()))
+    async with app_locks.running():
+        with pytest.raises(BackendUnavailable, match="did not answer"):
+            await app_locks.check()
+
+
+async def test_only_what_connect_returns_can_be_tried_again() -> None:
+    store = FaultyMemory()
+    async with AppLocks(store.connect()).running():
+        pass
+    with pytest.raises(ConfigurationError, match=r"connect\(…\)"):
+        AppLocks(store.connect(), required=False)
