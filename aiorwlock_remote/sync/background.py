@@ -223,7 +223,7 @@ class _Call(Generic[T]):
         kwargs: dict[str, Any],
         tell: Callable[[], object] | None = None,
     ) -> None:
-        self.done = threading.Lock()
+        self.done: threading.Lock = threading.Lock()
         self.done.acquire()
         self._tell: Callable[[], object] = tell or self.done.release
         self._function = function
