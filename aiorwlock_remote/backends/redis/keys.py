@@ -111,7 +111,7 @@ class PermitKeys(Keys):
 
     enter = PERMIT_ENTER
     leave = PERMIT_LEAVE
-    parts = _PERMIT_PARTS
+    parts: ClassVar[tuple[str, ...]] = _PERMIT_PARTS
 
 
 class PairKeys(Keys):
