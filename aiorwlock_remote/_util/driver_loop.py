@@ -14,10 +14,8 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-import anyio
-
 from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote._util.threads import flush_at_exit, start_thread
+from aiorwlock_remote._util.threads import flush_at_exit, run_blocking, start_thread
 from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 
 # Seconds that tasks have to end by themselves when their loop stops.
@@ -253,7 +251,7 @@ class ThreadLoop(BackgroundLoop, DriverLoop):
         self._home.call_soon(function, *args)
 
     async def stop(self) -> None:
-        await anyio.to_thread.run_sync(self.end)
+        await run_blocking(self.end)
 
 
 def check_asyncio(what: str, scheme: str) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
+import anyio
+
 from aiorwlock_remote.errors import BackendUnavailable, Unsupported
 
 _FORBIDDEN = re.compile("subinterpreter|disabled in this interpreter")
@@ -32,6 +34,17 @@ def start_thread(function: Callable[[], object], name: str) -> threading.Thread:
     except RuntimeError as exc:
         raise thread_refused(exc) from exc
     return thread
+
+
+async def run_blocking(function: Callable[[], object]) -> None:
+    """Call ``function()`` in a worker thread, which must not raise ``RuntimeError``;
+    if none can be started, call it here.
+    """
+    try:
+        await anyio.to_thread.run_sync(function)
+    except RuntimeError:
+        # As the process ends, Python 3.12 and later start none (sync/test_exit.py).
+        function()
 
 
 def thread_refused(exc: RuntimeError) -> BackendUnavailable | Unsupported:

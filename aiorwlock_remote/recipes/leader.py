@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import TypeVar, cast, final
 
 import anyio
 
+from aiorwlock_remote._util.threads import run_blocking
 from aiorwlock_remote.core.names import ResourceId
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError, LockLost, NotOwner
@@ -178,7 +180,7 @@ class Leader:
             # Shielded: a lost lock cancels the candidate, and what the callback stops
             # must have stopped when the candidate stands by again.
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(guarded, log, failed, callback, self)
+                await run_blocking(partial(guarded, log, failed, callback, self))
         elif callback is not None:
             guarded(log, failed, callback, self)
 

@@ -17,6 +17,7 @@ import anyio
 
 from aiorwlock_remote._util.pending import checkpoint, gather_pending
 from aiorwlock_remote._util.random_ids import random_id
+from aiorwlock_remote._util.threads import run_blocking
 from aiorwlock_remote.core.commands import (
     Claim,
     Command,
@@ -446,7 +447,7 @@ class StoreClient:
             try:
                 await self.store.aclose()
                 if thread is not None:
-                    await anyio.to_thread.run_sync(thread.join)
+                    await run_blocking(thread.join)
             finally:
                 done.set()
 

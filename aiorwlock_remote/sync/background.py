@@ -202,9 +202,9 @@ class Background:
             running.add(call)
             if sys.version_info >= (3, 12):
                 # Its request is sent now, and not after one more look at the sockets.
-                asyncio.Task(call.run(running), loop=loop, eager_start=True)
+                _ = asyncio.Task(call.run(running), loop=loop, eager_start=True)
             else:
-                loop.create_task(call.run(running))
+                _ = loop.create_task(call.run(running))
 
     def check_alive(self) -> None:
         """Raise ``Closed`` if the loop has ended."""
@@ -225,7 +225,7 @@ class _Call(Generic[T]):
     ) -> None:
         self.done = threading.Lock()
         self.done.acquire()
-        self._tell = tell or self.done.release
+        self._tell: Callable[[], object] = tell or self.done.release
         self._function = function
         self._args = args
         self._kwargs = kwargs

@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -170,7 +170,9 @@ def test_a_token_of_ones_own(client: redis.Redis, name: str) -> None:
     assert lock.acquire(token=TOKEN)
     assert lock.local.token == TOKEN
     assert lock.owned()
-    assert client.get(name).startswith(TOKEN + b",")  # type: ignore[union-attr]
+    stored = client.get(name)
+    assert isinstance(stored, bytes)
+    assert stored.startswith(TOKEN + b",")
     other = Lock(client, name)
     assert not other.do_acquire(b"other")
     other.do_release(TOKEN.decode())
@@ -245,10 +247,11 @@ def test_settings_of_either_library(
 
 
 def test_what_is_not_taken_is_named(client: redis.Redis) -> None:
+    sentinel: Any = redis.Sentinel([("localhost", 1)])  # type: ignore[no-untyped-call]
     for given, of in (
         (object(), "object is no client of one server"),
-        (redis.Sentinel([("localhost", 1)]), "Sentinel is no client"),
-        (redis.Sentinel([("localhost", 1)]).master_for("main"), "Redis blocks"),
+        (sentinel, "Sentinel is no client"),
+        (sentinel.master_for("main"), "Redis blocks"),
     ):
         with pytest.raises(ConfigurationError, match=of):
             Lock(given, "order-42")
@@ -305,7 +308,7 @@ def test_an_interrupted_thread_leaves_no_grant(
 @pytest.mark.asyncio
 async def test_asyncio(redis_server: RedisServer, name: str) -> None:
     async with redis.asyncio.from_url(redis_server.url) as client:
-        ours = client.lock(name, timeout=30, lock_class=AsyncLock)
+        ours: Any = client.lock(name, timeout=30, lock_class=AsyncLock)  # type: ignore[arg-type]
         theirs = client.lock(name, timeout=30)
         async with ours:
             assert not await theirs.acquire(blocking=False)

@@ -26,6 +26,7 @@ from aiorwlock_remote.sync import (
     WouldDeadlock,
     connect,
 )
+from aiorwlock_remote.sync import background as sync_background
 from tests.servers.process import until
 from tests.servers.redis import RedisServer
 
@@ -85,6 +86,23 @@ def test_a_thread_that_dies_gives_back(
     assert any(
         text.startswith("dropped grant=<Held order/1") for text in caplog.messages
     )
+
+
+def test_many_threads_call_at_once() -> None:
+    loop, together = sync_background.background(), threading.Barrier(16)
+
+    async def twice(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    def call() -> int:
+        together.wait()
+        return sum(loop.run(twice, number) for number in range(100))
+
+    with ThreadPoolExecutor(16) as pool:
+        calls = [pool.submit(call) for _ in range(16)]
+        assert {one.result(60) for one in calls} == {9900}
+    assert not loop._running
 
 
 def test_garbage_is_closed(url: str) -> None:

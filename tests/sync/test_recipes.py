@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from threading import Barrier, Event, Thread
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -102,7 +104,7 @@ class TestOnce:
         for name in ("report", "mail"):
             again = locks.once(name, period=DAY, retry=retry)
             if retry:  # the mark of the start lives for a moment
-                until(lambda again=again: again.run(lambda: None), "run again")
+                until(partial(again.run, lambda: None), "run again")
             else:
                 assert not again.run(lambda: None)
 
@@ -236,12 +238,12 @@ class TestLeader:
             assert leader.is_leader
             assert leader.fence == held.fence
             assert [holder.fence for holder in leader.info().holders] == [held.fence]
-        assert not leader.is_leader
-        assert leader.fence is None
+        ended: list[int | None] = [leader.is_leader, leader.fence]
+        assert ended == [False, None]
         with pytest.raises(NotOwner):
             leader.elected()
-        with leader:
-            assert leader.elected().fence > held.fence
+        with leader as again:
+            assert again.elected().fence > held.fence
             with pytest.raises(ConfigurationError), leader:
                 pass
         assert not locks.mutex("leader", "work").locked()
@@ -294,7 +296,7 @@ class TestLeader:
 
         for options in ({"on_elected": callback}, {"on_deposed": 3}, {"lease": None}):
             with pytest.raises(ConfigurationError):
-                locks.leader("work", **options)  # type: ignore[arg-type]
+                locks.leader("work", **options)
 
 
 class TestDecorators:
@@ -337,11 +339,12 @@ class TestDecorators:
         def plain(order_id: int) -> int:
             return order_id
 
+        wrong: Any = "all"
         for call in (
             lambda: locks.mutex("job", "x")(job),
             lambda: locks.synchronized("order", "{order_id}")(job),
             lambda: locks.synchronized("order", "{other}")(plain),
-            lambda: locks.synchronized("order", "{order_id}", mode="all")(plain),  # type: ignore[arg-type]
+            lambda: locks.synchronized("order", "{order_id}", mode=wrong)(plain),
         ):
             with pytest.raises(ConfigurationError):
                 call()

@@ -6,8 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from functools import partial
 
-import anyio
-
+from aiorwlock_remote._util.threads import run_blocking
 from aiorwlock_remote.backends.cassandra import opening
 from aiorwlock_remote.backends.cassandra.cas import CassandraCas
 from aiorwlock_remote.backends.cassandra.options import options_of
@@ -89,7 +88,7 @@ class CassandraStore(CasLockStore):
     async def aclose(self) -> None:
         self._watcher.close()
         await self._wait_idle()
-        await anyio.to_thread.run_sync(self._table.close)
+        await run_blocking(self._table.close)
 
     def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         at = self._cas.times(state)

@@ -19,6 +19,7 @@ from aiorwlock_remote._util.driver_loop import (
 from aiorwlock_remote._util.pending import InFlight, Pending
 from aiorwlock_remote._util.purge import FIRST_KEY, EveryNth, Key, Purger
 from aiorwlock_remote._util.statements import run_plan_autocommit
+from aiorwlock_remote._util.threads import run_blocking
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas.driver.executor import BatchingExecutor, DriverExecutor
 from aiorwlock_remote.cas.driver.external_pool import (
@@ -317,7 +318,7 @@ class TableStore(CasLockStore):
             await self._row_plans.wait_closed()
             # A renewer that was handed out closes the loop itself.
             if isinstance(self._renewals, RenewalLoop) and not self._renewed:
-                await anyio.to_thread.run_sync(self._renewals.end)
+                await run_blocking(self._renewals.end)
             await self._executor.close()
 
     def _renewal_cas(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from aiorwlock_remote.backends.redis import RedisBackend
 from aiorwlock_remote.backends.redis.keys import MUTEX_PREFIX
@@ -285,7 +285,7 @@ class TokenHolder:
         return token_text(self._token)
 
     def _error(self, kind: str, message: str) -> Exception:
-        made: Callable[..., Exception] = self._their(kind)
+        made = cast("Callable[..., Exception]", self._their(kind))
         return made(message, lock_name=self.name)
 
     def _not_owned(self, action: str) -> Exception:
@@ -356,7 +356,7 @@ def _server_of(client: Any) -> ServerLocks:  # noqa: ANN401 - of either library
 def _resource(name: object) -> Resource:
     if isinstance(name, bytes | memoryview):
         try:
-            name = bytes(name).decode()
+            name = bytes(cast("Any", name)).decode()
         except UnicodeDecodeError:
             raise ConfigurationError(what="the name of the lock is not UTF-8") from None
     key = plain_key(check_str("lock name", name))

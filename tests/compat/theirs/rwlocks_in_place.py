@@ -7,6 +7,7 @@ the store of the test's event loop.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -54,10 +55,12 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run each of their async tests in the event loop of its fixtures."""
-    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given: dict[str, Any] = {
         name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames
     }
-    pyfuncitem.funcargs["event_loop"].run_until_complete(pyfuncitem.obj(**given))
+    loop = pyfuncitem.funcargs["event_loop"]
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+    loop.run_until_complete(pyfuncitem.obj(**given))
     return True
