@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import hiredis
@@ -99,6 +100,14 @@ def test_the_keys_of_a_semaphore(desk: PermitDesk) -> None:
     found_keys = desk.ask("KEYS", scan_pattern("", "api%semaphore"))
     assert found_keys == [desk.seat.encode()]
     assert desk.ask("KEYS", scan_pattern("", "api")) == [lock.seat]
+
+
+def test_every_key_of_the_scripts_is_declared() -> None:
+    keys = r"(?:try|call)\('(?!TIME|PUBLISH)\w+', ([\w\[\]]+)"
+    ours = {"SEAT", "STATE", "PERMITS", "QUEUE", "KEYS[i]"}
+    assert set(re.findall(keys, PERMIT_ENTER.text)) == ours
+    deleted = re.findall(r"save\.delete\('\w+', (\w+)", PERMIT_ENTER.text)
+    assert set(deleted) < ours
 
 
 def test_the_published_record(desk: PermitDesk) -> None:

@@ -74,6 +74,8 @@ async def test_too_few_replicas(pair: Pair) -> None:
         await too_few(locks.mutex("new", 1).try_acquire())
         await too_few(locks.rwlock("new", 2).reader.acquire())
         await too_few(locks.acquire_mutex_lock("new", 3, "gluww"))
+        await too_few(locks.semaphore("new", 4, limit=2).acquire())
+        assert not pair.held("new%semaphore,4")
         for number in (1, 2, 3):
             assert not pair.held(f"new,{number}")
             assert not pair.primary.ask("HLEN", f"{{mutex_locks/new,{number}}}.queue")

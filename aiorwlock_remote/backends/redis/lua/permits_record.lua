@@ -235,8 +235,9 @@ function record.at_the_end(count, last)
     if permit.gone or permit.moved then moved[#moved + 1] = permit end
   end
   if step.first then
-    local range = {PERMITS, 0, count + #moved - 1, 'WITHSCORES', last and 'REV' or nil}
-    flat = call('ZRANGE', unpack(range))
+    local stop = count + #moved - 1
+    flat = last and call('ZRANGE', PERMITS, 0, stop, 'REV', 'WITHSCORES')
+      or call('ZRANGE', PERMITS, 0, stop, 'WITHSCORES')
   end
   for i = 1, #flat, 2 do
     local permit = met[flat[i]]
