@@ -108,14 +108,16 @@ class PermitJudge(Judge):
         if not isinstance(command, Acquire) or not command.may_queue:
             return
         after = step.record
+        taken = [g for t in claims(command) if (g := after.grant(t)) is not None]
+        new = any(grant.since == now for grant in taken)
+        if len(taken) == len(command.claims) and not new:
+            return  # asked again: the entry is that of other tasks, and stays as it is
         own = after.entry(command.client_id, PERMIT)
         foreign = step.seat is not None and not after.grants
         if own is not None and not foreign:
             assert free_permits(after, own, now) == 0, "kept out by nobody"
-        taken = [t for t in claims(command) if after.grant(t) is not None]
-        if own is not None and 0 < len(taken) < len(command.claims):
-            new = any(g.since == now for t in taken if (g := after.grant(t)))
-            assert not new or own is after.queue[-1], "who was served goes behind"
+        if own is not None and new:
+            assert own is after.queue[-1], "who was served goes behind"
 
     def a_reason_to_wait(self, command: Command, step: Step, now: int) -> None:
         """See ``all_that_is_free``."""

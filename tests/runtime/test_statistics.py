@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 async def test_at_first_there_is_nothing() -> None:
     async with connect("memory://") as locks:
         assert locks.statistics() == Statistics(
-            waiting={"read": 0, "write": 0},
-            held={"read": 0, "write": 0},
+            waiting={"read": 0, "write": 0, "permit": 0},
+            held={"read": 0, "write": 0, "permit": 0},
             oldest_waiter=None,
             oldest_held=None,
             renewals_due=0,
@@ -48,18 +48,18 @@ async def test_holders_and_waiters_by_mode(locks: Locks, near: Locks) -> None:
         tasks.start_soon(wait, rw.writer)
         await anyio.sleep(0.02)
         seen = locks.statistics()
-        assert seen.waiting == {"read": 1, "write": 1}
-        assert seen.held == {"read": 0, "write": 0}
+        assert seen.waiting == {"read": 1, "write": 1, "permit": 0}
+        assert seen.held == {"read": 0, "write": 0, "permit": 0}
         assert seen.oldest_waiter is not None
         assert 0 < seen.oldest_waiter < 20
         assert seen.oldest_held is None
         there = near.statistics()
-        assert there.held == {"read": 0, "write": 1}
-        assert there.waiting == {"read": 0, "write": 0}
+        assert there.held == {"read": 0, "write": 1, "permit": 0}
+        assert there.waiting == {"read": 0, "write": 0, "permit": 0}
         assert there.oldest_held is not None
         assert 0 < there.oldest_held < 20
     after = locks.statistics()
-    assert after.waiting == after.held == {"read": 0, "write": 0}
+    assert after.waiting == after.held == {"read": 0, "write": 0, "permit": 0}
     assert after.oldest_waiter is after.oldest_held is None
     assert sum(after.wakeups.values()) >= 1
     assert after.requests_sent >= 6
