@@ -130,7 +130,7 @@ def test_at_each_place(url: str, form: str) -> None:
         else:
             pytest.fail("it did not end")
         assert number >= PLACES
-        assert locks.statistics().held == {"read": 0, "write": 0}
+        assert locks.statistics().held == {"read": 0, "write": 0, "permit": 0}
 
 
 def _is_free(lock: Mutex) -> bool:
