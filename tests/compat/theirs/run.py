@@ -49,7 +49,7 @@ SUITES = (
         "ours_in_place",
         ("tests/test_lock.py", "tests/test_asyncio/test_lock.py"),
         ("--redis-url={url}",),
-        least=60,
+        least=58,
     ),
     Theirs(
         "aiorwlock",
