@@ -98,6 +98,8 @@ def interrupted(number: int, work: Callable[[], None]) -> bool:
     """Return whether the n-th place was reached."""
     interrupt = Interrupt(number)
     before = sys.gettrace()
+    # Python 3.12 traces instructions only if a frame asked for that before settrace().
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(interrupt)
     try:
         work()
