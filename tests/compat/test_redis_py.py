@@ -260,6 +260,7 @@ def test_what_is_not_taken_is_named(client: redis.Redis) -> None:
             Lock(client, name)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_an_outage_raises_their_errors(start_redis: StartRedis) -> None:
     server = start_redis()
     with redis.Redis.from_url(server.url) as client:

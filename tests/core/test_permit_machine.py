@@ -37,6 +37,7 @@ def test_every_step_of_every_history_is_just() -> None:
     assert steps >= LEAST_STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaf", [False, True])
 @settings(max_examples=many(25))
 @given(st.sampled_from(LIMITS), STORIES)

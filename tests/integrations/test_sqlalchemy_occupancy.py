@@ -196,6 +196,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_not_there() -> None:
     url = f"postgresql+asyncpg://postgres:secret@{IP}:{free_port()}/postgres"
     engine = create_async_engine(url)

@@ -57,6 +57,7 @@ async def process(server: str) -> AsyncIterator[tuple[subprocess.Popen[str], str
         running.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "number"),
     [
@@ -116,6 +117,7 @@ def an_app() -> FastAPI:
     return app
 
 
+@pytest.mark.slow
 async def test_a_thousand_waiters(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aiorwlock_remote")
     app = an_app()

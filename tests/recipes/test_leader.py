@@ -223,6 +223,7 @@ def log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fate", [Fate.REFUSE, Fate.LOSE, Fate.DECLINE])
 async def test_a_store_that_is_down_at_the_start(
     store: FaultyMemory, locks: Locks, caplog: pytest.LogCaptureFixture, fate: Fate
@@ -248,6 +249,7 @@ def _attempts(store: FaultyMemory) -> int:
     return sum(isinstance(sent, Acquire) for sent in store.link.sent)
 
 
+@pytest.mark.slow
 async def test_an_outage_that_outlasts_the_lease(
     store: FaultyMemory,
     rival: Locks,
@@ -286,6 +288,7 @@ async def test_an_outage_that_outlasts_the_lease(
     assert len(set(fences)) == 3
 
 
+@pytest.mark.slow
 async def test_a_leader_again_after_the_outage_within_lease_and_a_second(
     store: FaultyMemory,
 ) -> None:
