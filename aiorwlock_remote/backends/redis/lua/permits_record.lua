@@ -148,34 +148,10 @@ for i = 1, #flat_queue, 2 do
     waiting = tonumber(waiting), claim_until = tonumber(claim), limit = tonumber(limit),
     who = who}
 end
-if queue[2] then
-  table.sort(queue, function(a, b) return a.number < b.number end)
-end
-
-function record.set(name, value)
-  if door[name] ~= value then
-    door[name] = value
-    step.changed = true
-  end
-end
-
-function record.alter(place, name, value)
-  if place[name] ~= value then
-    place[name] = value
-    place.dirty = true
-    step.changed = true
-  end
-end
-
 function record.place_of(gate)
   for i, place in ipairs(queue) do
     if place.gate == gate then return place, i end
   end
-end
-
-function record.drop_place(i)
-  step.gone_places[#step.gone_places + 1] = table.remove(queue, i).field
-  step.changed = true
 end
 
 function record.append(place)
