@@ -135,7 +135,6 @@ def waiting(queue: Iterable[Queued]) -> str:
 RESOURCE_HEAD = (
     *("RESOURCE", "MODE", "HOLDER", "FENCE", "AGE", "LEASE LEFT", "WAITING", "WHO"),
 )
-HOLDER_COLUMN = RESOURCE_HEAD.index("HOLDER")
 
 
 def permits(seen: LockInfo) -> str:
@@ -179,19 +178,16 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
     if as_json:
         print_json([resource_json(seen) for seen in found])
     elif found:
-        rows = [(seen, row) for seen in found for row in resource_rows(seen)]
-        abandoned = {
-            (one.target.label, holder.holder)
-            for seen in found
-            if (one := seen.stale()) is not None
-            for holder in one.holders
-        }
-        striking = {
-            number
-            for number, (seen, row) in enumerate(rows)
-            if (seen.target.label, row[HOLDER_COLUMN]) in abandoned
-        }
-        table(RESOURCE_HEAD, [row for _, row in rows], striking)
+        rows: list[tuple[str, ...]] = []
+        striking: set[int] = set()
+        for seen in found:
+            left = seen.stale()
+            abandoned = {one.holder for one in left.holders} if left else set()
+            for number, holder in enumerate(seen.holders, len(rows)):
+                if holder.holder in abandoned:
+                    striking.add(number)
+            rows += resource_rows(seen)
+        table(RESOURCE_HEAD, rows, striking)
     else:
         print_message(none)
 
@@ -200,23 +196,19 @@ def _endless(seen: LockInfo) -> bool:
     return any(holder.expires_in is None for holder in seen.holders)
 
 
-def blocks(holder: Holder) -> bool:
-    """Return False if the holder's lease has ended: whoever asks gets the lock."""
-    return holder.expires_in is None or holder.expires_in > 0
-
-
 def print_break_commands(seen: Iterable[LockInfo], store: str) -> None:
     """Print the command that ends each grant of these resources that blocks others.
 
     ``store``: the options that name the store, as in ``--url URL``; may be empty.
     """
+    # A holder whose lease has ended blocks no other.
     commands = [
         f"  rwlock break {store}--holder {holder.holder} --fence {fence_of(holder)}"
         f" --reason WHY {'--semaphore ' if one.semaphore else ''}"
         f"{shlex.quote(plain(one.target.label))}"
         for one in seen
         for holder in one.holders
-        if blocks(holder)
+        if holder.expires_in is None or holder.expires_in > 0
     ]
     if commands:
         click.echo("\nto end the grant of a holder that is dead:")

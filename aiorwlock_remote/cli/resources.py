@@ -15,7 +15,6 @@ from aiorwlock_remote import Holder, LockInfo, Locks
 from aiorwlock_remote.cli.exit_codes import REFUSED
 from aiorwlock_remote.cli.format import (
     RESOURCE_KEYS,
-    blocks,
     fence_of,
     lease_left,
     moment,
@@ -110,7 +109,7 @@ def stale(
     print_resources(found, as_json=as_json, none=none)
     if not as_json:
         print_break_commands(found, _store_words(ctx, url))
-        ended = [s.target.label for s in found if not any(map(blocks, s.holders))]
+        ended = [seen.target.label for seen in found if not seen.locked]
         if ended:
             click.echo(plain(f"\nfree, nothing to do: {', '.join(sorted(ended))}"))
     return REFUSED if found and fail else 0
