@@ -60,22 +60,26 @@ def test_bad_usage_says_where_to_look(store: Store) -> None:
     )
 
 
-def test_completion() -> None:
-    """As click does it, for bash, zsh and fish."""
-    done = subprocess.run(
+def completed(words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """What a shell is offered for the last of these words."""
+    return subprocess.run(
         [sys.executable, "-c", "from aiorwlock_remote.cli.main import main; main()"],
         cwd=ROOT,
-        env=environment()
+        env=environment(**env)
         | {
             "_RWLOCK_COMPLETE": "bash_complete",
-            "COMP_WORDS": "rwlock st",
-            "COMP_CWORD": "1",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
         },
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "plain,stale\n"
+
+
+def test_completion() -> None:
+    """As click does it, for bash, zsh and fish."""
+    assert completed("rwlock st").stdout == "plain,stale\n"
 
 
 @pytest.mark.parametrize("url", ["", "sqlite:///no-such-file.db", "gopher://x"])
@@ -83,19 +87,7 @@ def test_completion_of_names(store: Store, url: str) -> None:
     """What is held or waited for; nothing, and no error, if the store cannot say."""
     store.leave_behind("order", "42", "x")
     store.leave_behind("job", "1", "x")
-    done = subprocess.run(
-        [sys.executable, "-c", "from aiorwlock_remote.cli.main import main; main()"],
-        cwd=ROOT,
-        env=environment(RWLOCK_URL=url or store.url)
-        | {
-            "_RWLOCK_COMPLETE": "bash_complete",
-            "COMP_WORDS": "rwlock show or",
-            "COMP_CWORD": "2",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed("rwlock show or", RWLOCK_URL=url or store.url)
     assert done.stdout.strip() == ("" if url else "plain,order/42")
     assert done.stderr == ""
 

@@ -19,13 +19,21 @@ pytestmark = pytest.mark.anyio
 NAME = "order", 1
 
 
-async def test_every_client_is_severed_by_a_fork(locks: Locks) -> None:
-    store = locks._session.client.store
+def code_of_child(*opened: Locks) -> int:
+    """Fork; 7 if every client refuses a request in the child, else 1."""
     pid = fork()
     if pid == 0:
-        refused = locks._session.client.store.step(resource(*NAME), Release("x"))
-        os._exit(7 if isinstance(refused.error, Closed) else 1)
-    assert exit_code(pid) == 7
+        for one in opened:
+            refused = one._session.client.store.step(resource(*NAME), Release("x"))
+            if not isinstance(refused.error, Closed):
+                os._exit(1)
+        os._exit(7)
+    return exit_code(pid)
+
+
+async def test_every_client_is_severed_by_a_fork(locks: Locks) -> None:
+    store = locks._session.client.store
+    assert code_of_child(locks) == 7
     assert locks._session.client.store is store
 
 
@@ -33,19 +41,6 @@ async def test_a_fork_in_a_thread_without_a_loop_severs_waiting_clients_too(
     locks: Locks, near: Locks
 ) -> None:
     """So does a synchronous program, whose loop runs in another thread."""
-
-    def both_refuse() -> bool:
-        for client in (locks._session.client, near._session.client):
-            refused = client.store.step(resource(*NAME), Release("x"))
-            if not isinstance(refused.error, Closed):
-                return False
-        return True
-
-    def child_code() -> int:
-        pid = fork()
-        if pid == 0:
-            os._exit(7 if both_refuse() else 1)
-        return exit_code(pid)
 
     async def wait(waiting: Locks, name: int) -> None:
         await waiting.mutex("order", name).acquire()
@@ -58,7 +53,7 @@ async def test_a_fork_in_a_thread_without_a_loop_severs_waiting_clients_too(
         tasks.start_soon(wait, locks, 2)
         tasks.start_soon(wait, near, 3)
         await anyio.wait_all_tasks_blocked()
-        assert await anyio.to_thread.run_sync(child_code) == 7
+        assert await anyio.to_thread.run_sync(code_of_child, locks, near) == 7
         tasks.cancel_scope.cancel()
 
 
@@ -72,11 +67,7 @@ async def test_a_client_that_cannot_be_severed_spares_the_others_nothing(
     failing = [Failing() for _ in range(20)]  # some come before ``locks``, some after
     for sender in failing:
         disable_in_children(sender)
-    pid = fork()
-    if pid == 0:
-        refused = locks._session.client.store.step(resource(*NAME), Release("x"))
-        os._exit(7 if isinstance(refused.error, Closed) else 1)
-    assert exit_code(pid) == 7
+    assert code_of_child(locks) == 7
 
 
 async def test_nothing_is_sent_by_what_waits_or_is_dropped(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+import hiredis
 
 from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.protocol import Arg
@@ -141,3 +144,48 @@ def granted(reply: object) -> Granted:
     """The reply, which lets all in."""
     assert isinstance(reply, Granted), reply
     return reply
+
+
+DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
+"""What a field is replaced by; ``half`` of its text, or its text with a ``nul``."""
+
+
+class Scene:
+    """A resource in use, of which one thing is damaged at a time.
+
+    ``commands``: the steps that may meet the damage; the class of a scene makes them.
+    """
+
+    commands: list[Command]
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.keys = desk.seat, desk.state, desk.readers, desk.queue
+        self.whole = desk.dump()
+
+    def fields(self) -> Iterator[tuple[str, str, str]]:
+        """Key, field and its text: all that is there."""
+        for key in (self.desk.state, self.desk.queue):
+            flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
+            for field, text in zip(flat[::2], flat[1::2], strict=True):
+                yield key, field, text
+
+    def reset(self) -> None:
+        for key, dump in zip(self.keys, self.whole, strict=True):
+            self.desk.ask("DEL", key)
+            if dump is not None:
+                self.desk.ask("RESTORE", key, 0, dump)
+
+    def refusal(self, command: Command) -> str | None:
+        """What a step on it is refused with, after which nothing has changed."""
+        before = self.desk.dump()
+        script, args = encode(self.desk.keys, command, GATE)
+        try:
+            answer = self.desk.ask("EVALSHA", script.sha, *args)
+        except hiredis.ReplyError as exc:
+            told = str(exc)
+            assert told.startswith("BADRECORD "), (told, command)
+            assert self.desk.dump() == before, (told, command)
+            return told
+        decode_step(command, answer)
+        return None

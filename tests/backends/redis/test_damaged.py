@@ -9,7 +9,6 @@ import hiredis
 import pytest
 
 from aiorwlock_remote import BadRecord, connect
-from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.connection.protocol import Request
 from aiorwlock_remote.backends.redis.recipes import (
     SetKeys,
@@ -33,7 +32,7 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.mutex_set import TakeRequest
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.ports import StoreSettings
-from tests.backends.redis.one_resource import GATE, LEASE, Desk
+from tests.backends.redis.one_resource import DAMAGES, GATE, LEASE, Desk, Scene
 from tests.servers.redis import RedisServer
 
 READ, WRITE = Mode.READ, Mode.WRITE
@@ -42,7 +41,6 @@ ASKS = [
     *(Acquire((NEW,), mode, client_id=GATE, may_queue=True) for mode in (READ, WRITE)),
     *(Acquire((NEW,), mode) for mode in (READ, WRITE)),
 ]
-DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
 DEFAULTS = {  # of fields that mean something when they are empty
     *("number", "barred_until", "admit_upto", "admit_until", "turns"),
     *("upgraded", "pushed", "endings", "upgrader", "places", "keep"),
@@ -50,12 +48,11 @@ DEFAULTS = {  # of fields that mean something when they are empty
 NOT_READ = {"created", "updated"}  # by a step
 
 
-class Scene:
+class LockScene(Scene):
     """A resource in use, of which one thing is damaged at a time."""
 
     def __init__(self, desk: Desk, mode: Mode, *, queued: bool) -> None:
         """``queued``: others wait, so that no step takes a short cut."""
-        self.desk = desk
         one, two = (
             ("writer-one", "nobody") if mode is WRITE else ("read-one", "read-two")
         )
@@ -85,36 +82,7 @@ class Scene:
             ForceRelease(holder_of(one), fence),
             Downgrade(one, NEW) if mode is WRITE else Upgrade(one, NEW),
         ]
-        self.keys = desk.seat, desk.state, desk.readers, desk.queue
-        self.whole = desk.dump()
-
-    def fields(self) -> Iterator[tuple[str, str, str]]:
-        """Key, field and its text: all that is there."""
-        for key in (self.desk.state, self.desk.queue):
-            flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
-            yield from (
-                (key, *pair) for pair in zip(flat[::2], flat[1::2], strict=True)
-            )
-
-    def reset(self) -> None:
-        for key, dump in zip(self.keys, self.whole, strict=True):
-            self.desk.ask("DEL", key)
-            if dump is not None:
-                self.desk.ask("RESTORE", key, 0, dump)
-
-    def refusal(self, command: Command) -> str | None:
-        """What a step on it is refused with, after which nothing has changed."""
-        before = self.desk.dump()
-        script, args = encode(self.desk.keys, command, GATE)
-        try:
-            answer = self.desk.ask("EVALSHA", script.sha, *args)
-        except hiredis.ReplyError as exc:
-            told = str(exc)
-            assert told.startswith("BADRECORD "), (told, command)
-            assert self.desk.dump() == before, (told, command)
-            return told
-        decode_step(command, answer)
-        return None
+        super().__init__(desk)
 
 
 @pytest.fixture
@@ -136,7 +104,7 @@ def test_every_field_in_every_way(desk: Desk, mode: Mode, queued: bool) -> None:
     With a queue every step reads all but what it does not need of the readers; without
     one there are short cuts, which read less.
     """
-    scene = Scene(desk, mode, queued=queued)
+    scene = LockScene(desk, mode, queued=queued)
     refused = 0
     for key, field, text in list(scene.fields()):
         for damage in DAMAGES:
@@ -163,7 +131,7 @@ def test_every_field_in_every_way(desk: Desk, mode: Mode, queued: bool) -> None:
 
 @pytest.mark.parametrize("mode", [READ, WRITE])
 def test_every_key_of_another_type(desk: Desk, mode: Mode) -> None:
-    scene = Scene(desk, mode, queued=True)
+    scene = LockScene(desk, mode, queued=True)
     for key in scene.keys:
         for command in scene.commands:
             scene.reset()
@@ -175,7 +143,7 @@ def test_every_key_of_another_type(desk: Desk, mode: Mode) -> None:
 @pytest.mark.parametrize("score", ["-inf", "-5", "1.5", "1e300"])
 @pytest.mark.parametrize("queued", [True, False])
 def test_every_score(desk: Desk, score: str, queued: bool) -> None:
-    scene = Scene(desk, READ, queued=queued)
+    scene = LockScene(desk, READ, queued=queued)
     for ticket in ("read-one", "read-two"):
         for command in scene.commands:
             scene.reset()
@@ -188,7 +156,7 @@ def test_every_score(desk: Desk, score: str, queued: bool) -> None:
 
 def test_a_reader_that_nobody_recorded(desk: Desk) -> None:
     """Met by whoever names it, or would be shown it."""
-    scene = Scene(desk, READ, queued=True)
+    scene = LockScene(desk, READ, queued=True)
     for command in scene.commands:
         scene.reset()
         desk.ask("HDEL", desk.state, "reader:read-one")

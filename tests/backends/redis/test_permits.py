@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import hiredis
 import pytest
 
-from aiorwlock_remote.backends.redis.codec import decode_step, encode
 from aiorwlock_remote.backends.redis.keys import (
     Keys,
     PermitKeys,
@@ -38,12 +37,19 @@ from aiorwlock_remote.core.commands import (
 from aiorwlock_remote.core.names import resource, semaphore
 from aiorwlock_remote.core.ticket import Mode, holder_of
 from aiorwlock_remote.errors import BadRecord
-from tests.backends.redis.one_resource import GATE, LEASE, SECOND, Desk, granted
+from tests.backends.redis.one_resource import (
+    DAMAGES,
+    GATE,
+    LEASE,
+    SECOND,
+    Desk,
+    Scene,
+    granted,
+)
 from tests.servers.fix_redis import StartRedis
 from tests.servers.redis import RedisServer
 
 PERMIT = Mode.PERMIT
-DAMAGES = ("", "x", "nan", "-inf", "-5", "1e3", "9" * 30, "half", "nul")
 DEFAULTS = {"number", "barred_until", "endings", "places", "keep", "limits"}
 """Fields that mean something when they are empty, or are counted anew."""
 NOT_READ = {"created", "updated"}
@@ -231,11 +237,10 @@ def test_a_step_that_ended_in_its_middle_is_counted_anew(desk: PermitDesk) -> No
     assert "permit:two" not in fields
 
 
-class Scene:
+class PermitScene(Scene):
     """A semaphore in use, of which one thing is damaged at a time."""
 
     def __init__(self, desk: PermitDesk) -> None:
-        self.desk = desk
         reply = granted(desk.do(take("ticket-one", "ticket-two", limit=2)))
         desk.do(take("waiting", limit=2, gate="othergate"))
         desk.ask("HSET", desk.state, "endings", "5,abc,forced")
@@ -248,40 +253,12 @@ class Scene:
             Adopt("ticket-one", ask.claims[0]),
             ForceRelease(holder_of("ticket-one"), fence),
         ]
-        self.keys = desk.seat, desk.state, desk.readers, desk.queue
-        self.whole = desk.dump()
-
-    def fields(self) -> Iterator[tuple[str, str, str]]:
-        """Key, field and its text: all that is there."""
-        for key in (self.desk.state, self.desk.queue):
-            flat = [text.decode() for text in self.desk.ask("HGETALL", key)]
-            for field, text in zip(flat[::2], flat[1::2], strict=True):
-                yield key, field, text
-
-    def reset(self) -> None:
-        for key, dump in zip(self.keys, self.whole, strict=True):
-            self.desk.ask("DEL", key)
-            if dump is not None:
-                self.desk.ask("RESTORE", key, 0, dump)
-
-    def refusal(self, command: Command) -> str | None:
-        """What a step on it is refused with, after which nothing has changed."""
-        before = self.desk.dump()
-        script, args = encode(self.desk.keys, command, GATE)
-        try:
-            answer = self.desk.ask("EVALSHA", script.sha, *args)
-        except hiredis.ReplyError as exc:
-            told = str(exc)
-            assert told.startswith("BADRECORD "), (told, command)
-            assert self.desk.dump() == before, (told, command)
-            return told
-        decode_step(command, answer)
-        return None
+        super().__init__(desk)
 
 
 def test_every_field_in_every_way(desk: PermitDesk) -> None:
     """Told by key and field before anything is written, or it makes no difference."""
-    scene = Scene(desk)
+    scene = PermitScene(desk)
     refused = 0
     for key, field, text in list(scene.fields()):
         for damage in DAMAGES:
@@ -307,7 +284,7 @@ def test_every_field_in_every_way(desk: PermitDesk) -> None:
 
 
 def test_every_key_of_another_type(desk: PermitDesk) -> None:
-    scene = Scene(desk)
+    scene = PermitScene(desk)
     for key in scene.keys:
         for command in scene.commands:
             scene.reset()
@@ -318,7 +295,7 @@ def test_every_key_of_another_type(desk: PermitDesk) -> None:
 
 @pytest.mark.parametrize("score", ["-inf", "-5", "1.5", "1e300"])
 def test_every_score(desk: PermitDesk, score: str) -> None:
-    scene = Scene(desk)
+    scene = PermitScene(desk)
     for ticket in ("ticket-one", "ticket-two"):
         for command in scene.commands:
             scene.reset()
@@ -329,7 +306,7 @@ def test_every_score(desk: PermitDesk, score: str) -> None:
 
 
 def test_a_permit_without_a_limit_is_not_shown(desk: PermitDesk) -> None:
-    Scene(desk)
+    PermitScene(desk)
     desk.ask("HSET", desk.state, "permit:ticket-one", "5,0,5,abc,0,[]")
     with pytest.raises(BadRecord):
         desk.look()
