@@ -1,4 +1,4 @@
-"""Locks by token, as redis-py's are: whoever knows the token of a grant owns it.
+"""Locks by token, as redis-py's are: to know the token of a grant is to own it.
 
 A grant is neither renewed nor given back by this process: it ends with its ``timeout``,
 or when its token is released. So both ``Lock`` classes keep nothing but tokens.

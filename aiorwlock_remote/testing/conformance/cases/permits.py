@@ -189,7 +189,7 @@ class SemaphoreCases(Cases):
                 await api(self.locks).acquire()
 
     async def test_passed_on(self) -> None:
-        """Adopting takes a permit over; nobody is let in meanwhile."""
+        """Adopting takes a permit over; no other client is let in meanwhile."""
         held = await api(self.locks, 1).acquire()
         waiting = await self.actors.queues(api(self.locks, 1))
         adopted = await self.others.adopt(held.detach())
