@@ -182,7 +182,7 @@ def print_resources(found: Iterable[LockInfo], *, as_json: bool, none: str) -> N
         striking: set[int] = set()
         for seen in found:
             left = seen.stale()
-            abandoned = {one.holder for one in left.holders} if left else set()
+            abandoned = {one.holder for one in (left.holders if left else ())}
             for number, holder in enumerate(seen.holders, len(rows)):
                 if holder.holder in abandoned:
                     striking.add(number)
