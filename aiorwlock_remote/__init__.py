@@ -58,6 +58,8 @@ from aiorwlock_remote.locks.observers import (
     AttemptObserver,
     GrantEnd,
     Observer,
+    RenewalOutcome,
+    StoreObserver,
 )
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
@@ -100,10 +102,12 @@ __all__ = [
     "Queued",
     "RWLock",
     "ReaderLock",
+    "RenewalOutcome",
     "ResourceId",
     "Semaphore",
     "StaleFence",
     "Statistics",
+    "StoreObserver",
     "Synchronized",
     "TooManyWaiters",
     "Unsupported",

@@ -20,6 +20,7 @@ from aiorwlock_remote import (
     Locks,
     LockTimeout,
     Observer,
+    RenewalOutcome,
     WouldDeadlock,
     connect,
 )
@@ -256,3 +257,50 @@ async def hold(lock: Any, *, task_status: anyio.abc.TaskStatus[None]) -> None:  
     async with lock:
         task_status.started()
         await anyio.sleep_forever()
+
+
+class Requests(Recorder):
+    """An observer of the requests to the store, too."""
+
+    def __init__(self, *, raises: bool = False) -> None:
+        super().__init__()
+        self.requests: list[str] = []
+        self.raises = raises
+
+    def replied(
+        self, command: str, seconds: float, error: BaseException | None
+    ) -> None:
+        assert seconds >= 0
+        assert error is None
+        self.requests.append(command)
+        if self.raises:
+            raise SystemExit
+
+    def renewed(
+        self, outcome: RenewalOutcome, grants: int, error: BaseException | None
+    ) -> None:
+        self.requests.append(f"{grants} {outcome} {error}")
+
+
+async def test_requests_to_the_store(url: str) -> None:
+    requests = Requests()
+    async with connect(url, observers=[Recorder(), requests]) as locks:
+        async with locks.mutex("order", 1, lease=0.6):
+            assert requests.requests == ["Acquire"]
+            with anyio.fail_after(20):
+                while len(requests.requests) == 1:  # noqa: ASYNC110 - a thread
+                    await anyio.sleep(0.02)
+        assert requests.requests[1] == "1 renewed None"
+        assert requests.requests[-1] == "Release"
+
+
+async def test_one_that_raises_is_in_nobodys_way(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = Requests(raises=True)
+    async with connect(url, observers=[requests]) as locks:
+        async with locks.mutex("order", 1):
+            pass
+    assert requests.requests == ["Acquire", "Release"]
+    failed = [r for r in caplog.records if r.name == "aiorwlock_remote.observers"]
+    assert [record.levelno for record in failed] == [logging.ERROR] * 2
