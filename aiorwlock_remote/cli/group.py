@@ -18,6 +18,7 @@ _COMMANDS = {
     "show": "resources:show",
     "stale": "resources:stale",
     "break": "resources:break_",
+    "exporter": "exporter:exporter",
     "doctor": "store:doctor",
     "bench": "bench:bench",
     "schema": "store:schema",

@@ -298,9 +298,8 @@ async def test_one_that_raises_is_in_nobodys_way(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     requests = Requests(raises=True)
-    async with connect(url, observers=[requests]) as locks:
-        async with locks.mutex("order", 1):
-            pass
+    async with connect(url, observers=[requests]) as locks, locks.mutex("order", 1):
+        pass
     assert requests.requests == ["Acquire", "Release"]
     failed = [r for r in caplog.records if r.name == "aiorwlock_remote.observers"]
     assert [record.levelno for record in failed] == [logging.ERROR] * 2

@@ -45,7 +45,7 @@ PIPE_RETRY_INTERVAL = 0.05
 class StoreScanner:
     """Lists a store's resources; connects anew if the file at its URL was replaced."""
 
-    def __init__(self, url: str, resource_type: str | None) -> None:
+    def __init__(self, url: str, resource_type: str | None = None) -> None:
         self._url = url
         self._type = resource_type
         self._locks: Locks | None = None
@@ -53,6 +53,13 @@ class StoreScanner:
 
     async def scan(self) -> list[LockInfo]:
         """Return the resources held or waited for; raise if the store fails."""
+        locks = await self.open()
+        async with aclosing(locks.list(self._type)) as listed:
+            found = [seen async for seen in listed]
+        return sorted(found, key=lambda seen: seen.target.label)
+
+    async def open(self) -> Locks:
+        """Return the ``Locks`` of the store that is at the URL now."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
@@ -61,9 +68,7 @@ class StoreScanner:
             await self._close()
         if self._locks is None:
             self._locks, self._file_id = await connect(self._url), file_id
-        async with aclosing(self._locks.list(self._type)) as listed:
-            found = [seen async for seen in listed]
-        return sorted(found, key=lambda seen: seen.target.label)
+        return self._locks
 
     async def _close(self) -> None:
         locks, self._locks = self._locks, None
