@@ -31,7 +31,6 @@ from aiorwlock_remote.cli.store_metrics import (
     StoreLister,
     TypeFigures,
 )
-from aiorwlock_remote.testing.conformance import ForeignClient
 from tests.cli.fix_cli import TIMEOUT, Store, eventually
 from tests.cli.watch.fix_watch import holder, order, queued
 from tests.servers.redis import RedisServer
@@ -229,10 +228,10 @@ def test_until_sigterm(store: Store, tmp_path: Path) -> None:
     assert back == again == "rwlock: the store is back"
 
 
-def test_a_server_that_is_stopped_and_comes_back(tmp_path: Path) -> None:
+def test_a_server_that_is_stopped_and_comes_back(store: Store, tmp_path: Path) -> None:
     with closing(RedisServer(tmp_path)) as server:
         options = ("--url", server.url, "--cache", "0", "--timeout", "2")
-        with serving(Store(server.url, ForeignClient()), *options) as (_, url):
+        with serving(store, *options) as (_, url):
             assert scrape(url)["up"] == 1
             server.stop()
             assert scrape(url) == {"up": 0}
