@@ -58,11 +58,11 @@ from aiorwlock_remote.locks.observers import (
     AttemptObserver,
     GrantEnd,
     Observer,
-    RenewalOutcome,
     StoreObserver,
 )
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
+from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
 
 __version__ = "0.1.0"
 

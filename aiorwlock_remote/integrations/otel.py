@@ -58,10 +58,10 @@ from aiorwlock_remote.integrations._measured import (
 from aiorwlock_remote.locks.observers import (
     Attempt,
     GrantEnd,
-    RenewalOutcome,
     is_unreachable,
     outcome_of,
 )
+from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
 
 __all__ = ["OtelObserver"]
 

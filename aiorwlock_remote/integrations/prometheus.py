@@ -59,7 +59,8 @@ from aiorwlock_remote.integrations._measured import (
     MeasuredAttempt,
     State,
 )
-from aiorwlock_remote.locks.observers import Attempt, RenewalOutcome, is_unreachable
+from aiorwlock_remote.locks.observers import Attempt, is_unreachable
+from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
 
 __all__ = ["PrometheusObserver", "mark_dead_workers", "workers_registry"]
 
@@ -240,7 +241,7 @@ def workers_registry(folder: str | os.PathLike[str] | None = None) -> CollectorR
     """
     where = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "") if folder is None else folder
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, os.fspath(where))
+    MultiProcessCollector(registry, os.fspath(where))  # type: ignore[no-untyped-call]
     mark_dead_workers(where)
     return registry
 
@@ -254,7 +255,7 @@ def mark_dead_workers(folder: str | os.PathLike[str]) -> None:
     for path in Path(folder).glob("gauge_live*_*.db"):
         number = path.stem.rpartition("_")[2]
         if number.isdigit() and not _runs(int(number)):
-            mark_process_dead(int(number), os.fspath(folder))
+            mark_process_dead(number, os.fspath(folder))  # type: ignore[no-untyped-call]
 
 
 def _runs(pid: int) -> bool:

@@ -108,7 +108,7 @@ async def test_a_loss(locks: Locks, exported: InMemorySpanExporter) -> None:
 # -------------------------------------------------------------------------- metrics
 
 
-def points(reader: InMemoryMetricReader) -> dict[str, tuple[str, list[Any]]]:
+def points(reader: InMemoryMetricReader) -> dict[str, tuple[str | None, list[Any]]]:
     """The unit and the data points of each metric, collected now."""
     data = reader.get_metrics_data()
     assert data is not None
