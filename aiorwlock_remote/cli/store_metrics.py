@@ -25,8 +25,8 @@ OTHER_TYPES = "(other)"
 class TypeFigures:
     """Figures of the resources of one type; ages in seconds, None: there is none."""
 
-    held: Counter[ModeName] = field(default_factory=Counter)
-    waiting: Counter[ModeName] = field(default_factory=Counter)
+    held: Counter[ModeName] = field(default_factory=Counter[ModeName])
+    waiting: Counter[ModeName] = field(default_factory=Counter[ModeName])
     never_ending: int = 0
     left_behind: int = 0
     oldest_held: float | None = None

@@ -48,8 +48,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import final, get_args
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    multiprocess,
+)
 
 from aiorwlock_remote.errors import LossReason
 from aiorwlock_remote.integrations._measured import (
@@ -241,7 +247,8 @@ def workers_registry(folder: str | os.PathLike[str] | None = None) -> CollectorR
     """
     where = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "") if folder is None else folder
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, os.fspath(where))  # type: ignore[no-untyped-call]
+    path = os.fspath(where)
+    multiprocess.MultiProcessCollector(registry, path)  # type: ignore[no-untyped-call]
     mark_dead_workers(where)
     return registry
 
@@ -252,10 +259,11 @@ def mark_dead_workers(folder: str | os.PathLike[str]) -> None:
     ``folder``: the value of ``PROMETHEUS_MULTIPROC_DIR``. All workers, and the process
     that calls this, have to be of one PID namespace, as in one container.
     """
-    for path in Path(folder).glob("gauge_live*_*.db"):
+    where = os.fspath(folder)
+    for path in Path(where).glob("gauge_live*_*.db"):
         number = path.stem.rpartition("_")[2]
         if number.isdigit() and not _runs(int(number)):
-            mark_process_dead(number, os.fspath(folder))  # type: ignore[no-untyped-call]
+            multiprocess.mark_process_dead(number, where)  # type: ignore[no-untyped-call]
 
 
 def _runs(pid: int) -> bool:

@@ -243,6 +243,7 @@ class StoreClient:
                 command=type(command).__name__,
             )
         sent_at = self.clock.now() if self.on_reply is not None else None
+        sent: Pending[Reply]
         try:
             sent = self.store.step(resource, command)
         except Exception as exc:  # noqa: BLE001 - handed to the task that awaits it
