@@ -44,6 +44,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import final, get_args
@@ -164,6 +165,7 @@ class PrometheusObserver:
         # with the value 1 has not increased.
         for outcome in get_args(RenewalOutcome):
             self.renewals.labels(outcome)
+        self._request = cache(self.request.labels)
         self._meter = _Meter(self)
 
     def asked(self, attempt: Attempt) -> MeasuredAttempt:
@@ -176,7 +178,7 @@ class PrometheusObserver:
         outcome = "ok" if error is None else "error"
         if unreachable:
             outcome = "unavailable"
-        self.request.labels(command, outcome).observe(seconds)
+        self._request(command, outcome).observe(seconds)
         self.unreachable.set(unreachable)
 
     def renewed(
@@ -194,16 +196,15 @@ class _Meter(AttemptMeter):
         # to count.
         self._number = cache(self._number_of)
         self._since = cache(self._since_of)
+        self._duration = cache(self._duration_of)
 
     def count(self, state: State, labels: Labels, change: int) -> None:
         self._number(state, labels).inc(change)
 
     def lasted(self, state: State, labels: Labels, seconds: float, how: str) -> None:
-        metrics = self._metrics
-        histogram = metrics.wait if state == "waiting" else metrics.hold
-        histogram.labels(*labels, how).observe(seconds)
+        self._duration(state, labels, how).observe(seconds)
         if state == "held" and how in _LOSSES:
-            metrics.lost.labels(*labels, how).inc()
+            self._metrics.lost.labels(*labels, how).inc()
 
     def oldest_changed(self, state: State, labels: Labels, since: float | None) -> None:
         # A time and not an age: what Prometheus computes from it is right at each
@@ -221,6 +222,11 @@ class _Meter(AttemptMeter):
             for reason in _LOSSES:
                 metrics.lost.labels(*labels, reason)
         return (metrics.waiting if state == "waiting" else metrics.held).labels(*labels)
+
+    def _duration_of(self, state: State, labels: Labels, how: str) -> Histogram:
+        metrics = self._metrics
+        histogram = metrics.wait if state == "waiting" else metrics.hold
+        return histogram.labels(*labels, how)
 
     def _since_of(self, state: State, labels: Labels) -> Gauge:
         metrics = self._metrics
@@ -263,7 +269,9 @@ def mark_dead_workers(folder: str | os.PathLike[str]) -> None:
     for path in Path(where).glob("gauge_live*_*.db"):
         number = path.stem.rpartition("_")[2]
         if number.isdigit() and not _runs(int(number)):
-            multiprocess.mark_process_dead(number, where)  # type: ignore[no-untyped-call]
+            # Another worker may be scraped, and remove them, at the same time.
+            with suppress(FileNotFoundError):
+                multiprocess.mark_process_dead(number, where)  # type: ignore[no-untyped-call]
 
 
 def _runs(pid: int) -> bool:
