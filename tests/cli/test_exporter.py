@@ -231,8 +231,10 @@ def test_until_sigterm(store: Store, tmp_path: Path) -> None:
 def test_a_server_that_is_stopped_and_comes_back(store: Store, tmp_path: Path) -> None:
     with closing(RedisServer(tmp_path)) as server:
         options = ("--url", server.url, "--cache", "0", "--timeout", "2")
-        with serving(store, *options) as (_, url):
-            assert scrape(url)["up"] == 1
+        with serving(store, *options, "--by", "total") as (_, url):
+            seen = scrape(url)
+            assert seen["up"] == 1
+            assert seen["left_behind "] == 0
             server.stop()
             assert scrape(url) == {"up": 0}
             server.start()

@@ -146,11 +146,13 @@ def test_the_rules() -> None:
     promtool("test", "rules", "rwlock.rules.test.yml")
 
 
-def test_each_alert_is_tested_to_fire() -> None:
+def test_each_alert_is_documented_and_tested_to_fire() -> None:
     alerts = re.findall(r"- alert: (\w+)", RULES)
     fire = re.findall(r"alertname: (\w+)\n +exp_alerts:", TESTS)
     assert len(alerts) == RULES.count("alert:")
     assert set(alerts) == set(fire)
+    page = (DOCS / "howto/metrics.md").read_text("utf-8")
+    assert set(alerts) == set(re.findall(r"`(Rwlock\w+)`", page))
 
 
 # ------------------------------------------------------------------- a real Prometheus

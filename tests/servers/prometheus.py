@@ -39,6 +39,10 @@ class PrometheusServer(Server):
         program = needed("prometheus", "prometheus")
         return "sh", "-c", shell, "prometheus", log, program, *words
 
+    def log(self) -> str:
+        """As other servers say that a port is taken."""
+        return super().log().replace("address already", "Address already")
+
     def answers(self) -> bool:
         try:
             self._get("/-/ready")
