@@ -63,6 +63,7 @@ from aiorwlock_remote.locks.observers import (
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
 from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 __version__ = "0.1.0"
 
@@ -112,6 +113,7 @@ __all__ = [
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",
+    "WakeCause",
     "WouldDeadlock",
     "WriterLock",
     "__version__",

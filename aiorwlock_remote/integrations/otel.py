@@ -23,6 +23,8 @@ the status ERROR.
 ``rwlock.oldest_held``         gauge            age in seconds of the oldest grant
 ``rwlock.renewals``            counter          renewals in the background, by
                                                 ``rwlock.outcome``
+``rwlock.wakeups``             counter          how often waiters asked again, or
+                                                entered, by ``rwlock.cause``
 ``rwlock.request.duration``    histogram        seconds from a request to the store to
                                                 its reply, by ``rwlock.command``
 ``rwlock.store.unreachable``   gauge            1 if the last request or renewal did
@@ -62,6 +64,7 @@ from aiorwlock_remote.locks.observers import (
     outcome_of,
 )
 from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 __all__ = ["OtelObserver"]
 
@@ -116,6 +119,9 @@ class OtelObserver:
         attributes = {"rwlock.outcome": outcome, **_error_type(error)}
         self._meter.renewals.add(grants, attributes)
         self._meter.unreachable = is_unreachable(error)
+
+    def woken(self, cause: WakeCause) -> None:
+        self._meter.wakeups.add(1, {"rwlock.cause": cause})
 
 
 class _Observed:
@@ -185,6 +191,9 @@ class _Meter(AttemptMeter):
         )
         self.renewals = meter.create_counter(
             "rwlock.renewals", "{renewal}", "Renewals in the background."
+        )
+        self.wakeups = meter.create_counter(
+            "rwlock.wakeups", "{wakeup}", "How often waiters asked again, or entered."
         )
         meter.create_observable_gauge(
             "rwlock.longest_wait",

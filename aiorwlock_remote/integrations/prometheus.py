@@ -27,6 +27,9 @@
                                                       ``outcome``: renewed, failed (it
                                                       is repeated), gone (the grant is
                                                       lost)
+``rwlock_wakeups_total``                   counter    how often waiters asked again, or
+                                                      entered, by ``cause``: message,
+                                                      pushed, timer, poll
 ``rwlock_request_seconds``                 histogram  from a request to the store to its
                                                       reply, by ``command`` and
                                                       ``outcome``: ok, error,
@@ -68,6 +71,7 @@ from aiorwlock_remote.integrations._measured import (
 )
 from aiorwlock_remote.locks.observers import Attempt, is_unreachable
 from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
+from aiorwlock_remote.runtime.wait_queue import WAKE_CAUSES, WakeCause
 
 __all__ = ["PrometheusObserver", "mark_dead_workers", "workers_registry"]
 
@@ -150,6 +154,11 @@ class PrometheusObserver:
             "Renewals in the background, counted by grant.",
             ("outcome",),
         )
+        self.wakeups: Counter = counter(
+            f"{prefix}_wakeups",
+            "How often tasks that wait asked again, or entered.",
+            ("cause",),
+        )
         self.request: Histogram = histogram(
             f"{prefix}_request_seconds",
             "From sending a request to the store to its reply.",
@@ -165,6 +174,8 @@ class PrometheusObserver:
         # with the value 1 has not increased.
         for outcome in get_args(RenewalOutcome):
             self.renewals.labels(outcome)
+        for cause in WAKE_CAUSES:
+            self.wakeups.labels(cause)
         self._request = cache(self.request.labels)
         self._meter = _Meter(self)
 
@@ -186,6 +197,9 @@ class PrometheusObserver:
     ) -> None:
         self.renewals.labels(outcome).inc(grants)
         self.unreachable.set(is_unreachable(error))
+
+    def woken(self, cause: WakeCause) -> None:
+        self.wakeups.labels(cause).inc()
 
 
 class _Meter(AttemptMeter):

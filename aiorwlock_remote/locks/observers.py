@@ -24,6 +24,7 @@ from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.runtime.lease import AcquireRequest
 from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
 from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 """How a grant ended: a reason of ``LockLost``, or one of these.
@@ -99,8 +100,8 @@ class Observer(Protocol):
 
 @runtime_checkable
 class StoreObserver(Protocol):
-    """Observer of the requests to the store: two methods more that an ``Observer`` may
-    have.
+    """Observer of requests, renewals and wake-ups: three methods more that an
+    ``Observer`` may have.
 
     What these methods raise is logged and changes nothing; they must not block.
     """
@@ -128,6 +129,13 @@ class StoreObserver(Protocol):
             error: what a renewal ``failed`` with, else None.
         """
 
+    def woken(self, cause: WakeCause) -> None:
+        """Called in the event loop when a task that waits asks again, or enters.
+
+        ``cause``: ``message``, ``pushed``, ``timer`` or ``poll``, as
+        ``Statistics.wakeups`` counts them.
+        """
+
 
 def observe_store(observers: Sequence[Observer], client: StoreClient) -> None:
     """Have ``client`` report to those observers that are ``StoreObserver``, too."""
@@ -145,7 +153,12 @@ def observe_store(observers: Sequence[Observer], client: StoreClient) -> None:
         for one in told:
             guarded(log, OBSERVER_FAILED, one.renewed, outcome, grants, error)
 
+    def woken(cause: WakeCause) -> None:
+        for one in told:
+            guarded(log, OBSERVER_FAILED, one.woken, cause)
+
     client.on_reply = replied
+    client.on_wake = woken
     client.keeper.report_renewals(renewed)
 
 

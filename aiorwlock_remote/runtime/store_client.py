@@ -210,6 +210,8 @@ class StoreClient:
         self.requests_retried: int = 0
         self.on_reply: ReplyCallback | None = None
         """Called in the event loop when a request has ended; must not raise."""
+        self.on_wake: Callable[[WakeCause], object] | None = None
+        """Called when a waiter asks again or enters; must not raise."""
         self.wakeups: dict[WakeCause, int] = dict.fromkeys(WAKE_CAUSES, 0)
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child sends no claim
@@ -253,6 +255,12 @@ class StoreClient:
             name = type(command).__name__
             sent.add_done_callback(partial(self._replied, name, sent_at))
         return sent
+
+    def count_wake(self, cause: WakeCause) -> None:
+        """Count that a waiter asks again, or enters, because of ``cause``."""
+        self.wakeups[cause] += 1
+        if self.on_wake is not None:
+            self.on_wake(cause)
 
     def claim(self, request: AcquireRequest) -> Claim:
         """Return a ``Claim``, what the store needs to make a grant: a new 128-bit

@@ -47,6 +47,7 @@ from aiorwlock_remote import (
     TooManyWaiters,
     Unsupported,
     UpgradeConflict,
+    WakeCause,
     WouldDeadlock,
 )
 from aiorwlock_remote.sync.api import (
@@ -124,6 +125,7 @@ __all__ = [
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",
+    "WakeCause",
     "WouldDeadlock",
     "WriterLock",
     "connect",

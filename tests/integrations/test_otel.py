@@ -180,6 +180,8 @@ async def test_failures(observer: OtelObserver, reader: InMemoryMetricReader) ->
     observer.renewed("failed", 2, away)
     assert numbers(reader, "rwlock.store.unreachable") == {(): 1}
     observer.renewed("renewed", 3, None)
+    observer.woken("poll")
+    assert numbers(reader, "rwlock.wakeups") == {("poll",): 1}
     assert numbers(reader, "rwlock.renewals") == {
         ("failed", "BackendUnavailable"): 2,
         ("renewed",): 3,

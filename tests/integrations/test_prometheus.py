@@ -172,6 +172,9 @@ async def test_a_store_that_is_away(registry: CollectorRegistry) -> None:
     assert unreachable() == 1
     observer.renewed("renewed", 2, None)
     assert unreachable() == 0
+    observer.woken("poll")
+    assert plain(registry, "rwlock_wakeups_total", cause="poll") == 1
+    assert registry.get_sample_value("rwlock_wakeups_total", {"cause": "timer"}) == 0
     for outcome in ("unavailable", "error"):
         labels = {"command": "Acquire", "outcome": outcome}
         assert plain(registry, "rwlock_request_seconds_count", **labels) == 1

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
@@ -21,6 +21,7 @@ from aiorwlock_remote import (
     LockTimeout,
     Observer,
     RenewalOutcome,
+    WakeCause,
     WouldDeadlock,
     connect,
 )
@@ -281,6 +282,9 @@ class Requests(Recorder):
     ) -> None:
         self.requests.append(f"{grants} {outcome} {error}")
 
+    def woken(self, cause: WakeCause) -> None:
+        self.requests.append(cause)
+
 
 async def test_requests_to_the_store(url: str) -> None:
     requests = Requests()
@@ -292,6 +296,25 @@ async def test_requests_to_the_store(url: str) -> None:
                     await anyio.sleep(0.02)
         assert requests.requests[1] == "1 renewed None"
         assert requests.requests[-1] == "Release"
+
+
+async def test_wake_ups(url: str) -> None:
+    requests = Requests()
+    async with connect(url) as others, connect(url, observers=[requests]) as locks:
+
+        async def wait() -> None:
+            async with locks.mutex("order", 1):
+                pass
+
+        held = await others.mutex("order", 1).acquire()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await held.release()
+        woken = set(requests.requests) & set(get_args(WakeCause))
+        counted = locks.statistics().wakeups
+        assert woken == {cause for cause, count in counted.items() if count}
+        assert woken
 
 
 async def test_one_that_raises_is_in_nobodys_way(
