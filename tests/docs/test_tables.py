@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -141,6 +142,22 @@ def test_everything_public_is_in_the_reference() -> None:
     options = (DOCS / "reference/options.md").read_text("utf-8")
     text = api + options + "".join(errors.__all__) + "__version__"
     assert [name for name in aiorwlock_remote.__all__ if name not in text] == []
+
+
+def test_extras_and_what_they_install() -> None:
+    told = {
+        code(extra): re.findall(r"`([^`]+)`", installs)
+        for extra, installs, _ in table("reference/extras.md", "extra")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    real = {
+        extra: [re.split(r"[<>=]", wanted)[0] for wanted in installs]
+        for extra, installs in project["optional-dependencies"].items()
+    }
+    (every,) = real.pop("all")
+    assert told.pop("all") == []
+    assert told == real
+    assert set(every.partition("[")[2].rstrip("]").split(",")) == set(real)
 
 
 def test_files_that_the_readme_links_to_exist() -> None:
