@@ -1,4 +1,4 @@
-"""The check of the built site finds what is wrong; `nox -s docs` runs it on the site."""
+"""The check of the built site, which `nox -s docs` runs, finds what is wrong."""
 
 from __future__ import annotations
 
