@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def test_options_and_their_defaults() -> None:
     options = Options()
     told = {
         code(name): code(value)
-        for name, value, *_ in table("reference/options.md", "option")
+        for name, value, *rest in table("reference/options.md", "option")
+        if len(rest) == 1
     }
     real = {name: getattr(options, name) for name in OptionArgs.__annotations__}
     real |= defaults(connect) | defaults(Mutex.acquire)
@@ -65,6 +67,56 @@ def test_options_and_their_defaults() -> None:
         name: f'"{value}"' if isinstance(value, str) else repr(value)
         for name, value in real.items()
     }
+
+
+GIVEN: dict[str, object] = {
+    "lease": 10.0,
+    "policy": "writer",
+    "fair": False,
+    "on_lost": "flag",
+    "max_stall": 5.0,
+    "max_hold": 50.0,
+    "margin": 0.1,
+    "slow_wait": 1.0,
+    "max_waiters": 5,
+    "lock_delay": 1.0,
+}
+
+
+@pytest.mark.asyncio
+async def test_where_options_can_be_given() -> None:
+    rows = table_of(DOCS / "reference/options.md", "| option | `mutex` ")
+    told = {code(option): [cell == "yes" for cell in taken] for option, *taken in rows}
+    others = told.pop("all others")
+    assert set(GIVEN) == set(OptionArgs.__annotations__)
+    async with connect("memory://") as locks:
+        makers: tuple[Callable[..., object], ...] = (
+            lambda **given: locks.mutex("order", 1, **given),
+            lambda **given: locks.rwlock("order", 1, **given),
+            lambda **given: locks.semaphore("order", 1, 2, **given),
+            lambda **given: locks.leader("order", **given),
+        )
+        for option, value in GIVEN.items():
+            taken = [is_taken(maker, option, value) for maker in makers]
+            assert taken == told.get(option, others), option
+
+
+def is_taken(maker: Callable[..., object], option: str, value: object) -> bool:
+    try:
+        maker(**{option: value})
+    except errors.ConfigurationError:
+        return False
+    return True
+
+
+def table_of(path: Path, head: str) -> list[list[str]]:
+    """The rows of the table whose first line begins with ``head``."""
+    lines = iter(path.read_text("utf-8").splitlines())
+    for line in lines:
+        if line.startswith(head):
+            break
+    next(lines)
+    return [cells(line) for line in takewhile(lambda line: line.startswith("|"), lines)]
 
 
 def test_errors_and_their_hints() -> None:
