@@ -142,7 +142,7 @@ def _time_passes(moment: Moment, doorman: Doorman) -> Iterator[tuple[str, Moment
         for entry in doorman.queue
         if entry.claim_until and not doorman.has_pushed(entry.ticket)
     ]
-    future = [(at, what) for at, what in ends if at is not None and at > moment.now]
+    future = [(at, what) for at, what in ends if at > moment.now]
     # Of two ends at the same time neither would be the cause of what follows.
     soonest = [(at, what) for at, what in future if at == min(future)[0]]
     if len(soonest) == 1:
@@ -182,7 +182,8 @@ def picture() -> Picture:
         for color, _, causes in CAUSES
         for before in STATES
         for after in STATES
-        if before != after and any((before, one, after) in steps for one in causes)
+        if before != after
+        if any((before, one, after) in steps for one in causes)
     ]
     for number, (color, before, after) in enumerate(arrows, 1):
         x = LEFT + NAMES + number * (RIGHT - LEFT - NAMES) / (len(arrows) + 1)
