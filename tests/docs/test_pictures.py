@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from aiorwlock_remote.cli.format import RESOURCE_HEAD
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.registry import _BUILT_IN
-from docs.pictures import fair_queue, mutex_life, paused_holder, which_store
+from docs.pictures import fair_queue, layers, mutex_life, paused_holder, which_store
 from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
 from tests.docs.test_tables import STORES
 
@@ -25,6 +25,7 @@ DRAWN: dict[str, Callable[[], Picture]] = {
     "paused-holder.svg": paused_holder.picture,
     "mutex-life.svg": mutex_life.picture,
     "which-store.svg": which_store.picture,
+    "layers.svg": layers.picture,
     "fair-queue.svg": lambda: fair_queue.picture(
         json.loads(fair_queue.DATA.read_text("utf-8"))
     ),
