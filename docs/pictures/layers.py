@@ -17,7 +17,7 @@ WORDS: Mapping[str, str] = {
     "cli": "rwlock, the command line",
     "testing": "conformance suite; web frameworks; signatures of others",
     "sync": "the same names without await, for threads",
-    "locks": "Locks, Mutex, RWLock, Held; leaders, row locks, occupied objects",
+    "locks": "Locks, Mutex, RWLock, Held; leaders, row locks, occupancy",
     "registry": "URL schemes; one package per store; waiting, renewing",
     "cas": "compare-and-set stores; stores under a lock of the system",
     "ports": "the protocols between runtime and stores",
