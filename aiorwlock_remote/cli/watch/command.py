@@ -27,13 +27,14 @@ from aiorwlock_remote.cli.options import (
     store_url,
     type_argument,
 )
-from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.signals import INTERRUPTS, not_ignored
 from aiorwlock_remote.cli.streams import check_reader
 from aiorwlock_remote.cli.watch import state
-from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
+from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState
+from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.locks.changes import Change, pause
 
 MIN_INTERVAL = 0.2
 PIPE_RETRY_INTERVAL = 0.05
@@ -156,14 +157,6 @@ async def poll_loop(
         await output.write(new, when)
         output.paint()
         await clock.sleep(wait)
-
-
-def pause(took: float, every: float) -> float:
-    """Return the seconds to wait after a scan that took ``took`` seconds.
-
-    Scans begin ``every`` s apart, but the pause is never shorter than the last scan.
-    """
-    return max(every - took, took)
 
 
 # ----------------------------------------------------------------------- the command
