@@ -16,7 +16,14 @@ from typing import Self
 import anyio
 import click
 
-from aiorwlock_remote import BackendError, ConfigurationError, LockInfo, Locks, connect
+from aiorwlock_remote import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    LockInfo,
+    Locks,
+    connect,
+)
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.options import (
@@ -59,14 +66,21 @@ class StoreScanner:
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
         file_id = _file_id(store_url(self._url, must_be_used=True))
         if file_id != self._file_id:
-            await self._close()
+            await self.aclose()
         if self._locks is None:
             self._locks, self._file_id = await connect(self._url), file_id
         async with aclosing(self._locks.list(self._type)) as listed:
             found = [seen async for seen in listed]
         return sorted(found, key=lambda seen: seen.target.label)
 
-    async def _close(self) -> None:
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        """End the grants of the holders in ``seen``; return how many were ended."""
+        if self._locks is None:
+            raise BackendUnavailable(what="no connection to the store")
+        return await self._locks.force_release(seen, reason=reason)
+
+    async def aclose(self) -> None:
+        """Close the connection; the next scan opens a new one."""
         locks, self._locks = self._locks, None
         if locks is not None:
             await locks.aclose()
@@ -75,7 +89,7 @@ class StoreScanner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._close()
+        await self.aclose()
 
 
 def _file_id(url: str) -> tuple[int, int] | None:
