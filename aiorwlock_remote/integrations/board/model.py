@@ -66,6 +66,7 @@ class BoardModel:
         self._trouble_since: float | None = None
         self._as_of: float | None = None
         self._paused_since: float | None = None
+        self._seen_at = self._latest_end = 0.0
         self._rows: dict[Resource, Row] = {}
         self._by_number: dict[int, Row] = {}
         self._last_number = 0
@@ -100,8 +101,12 @@ class BoardModel:
         first = self._as_of is None
         if self.trouble:
             self._note("watching", at)
+        # What ended in a gap, or between two scans, was seen last before that.
+        self._seen_at = at if self._as_of is None else self._as_of
+        self._latest_end = at
         if self._paused_since is not None:
             self._gaps.append((self._paused_since, at))
+            self._latest_end = self._paused_since
         self.trouble, self._trouble_since, self._paused_since = "", None, None
         self._as_of = at
         changes = self._changes.since(found, at)
@@ -133,7 +138,7 @@ class BoardModel:
             self._rows[info.target] = self._by_number[row.number] = row
             return
         view = _view(row.number, info, at, row.view)
-        self._end_spans(row, view, at, lost)
+        self._end_spans(row, view, lost)
         before, row.view, row.info, row.freed_at = row.view, view, info, None
         if view != before:
             if _without_ends(view) == _without_ends(before):
@@ -145,21 +150,40 @@ class BoardModel:
         if row.freed_at is not None:
             return
         view = row.view | {"holders": [], "queue": [], "freed": _rounded(at)}
-        self._end_spans(row, view, at, lost)
+        self._end_spans(row, view, lost)
         row.view, row.freed_at, row.seq = view, at, self.seq
 
     def _end_spans(
-        self, row: Row, after: Json, at: float, lost: set[tuple[Resource, str]]
+        self, row: Row, after: Json, lost: set[tuple[Resource, str]]
     ) -> None:
+        known = {_key(one) for one in row.view["holders"]}
         still = {_key(one) for one in after["holders"]}
-        for one in row.view["holders"]:
-            if _key(one) not in still:
-                over = (row.info.target, one["holder"]) in lost
-                self._add_span(row, one | {"to": _rounded(at), "lost": over})
+        new = sorted(
+            (one["since"], one["mode"])
+            for one in after["holders"]
+            if _key(one) not in known
+        )
+        ended = [one for one in row.view["holders"] if _key(one) not in still]
+        for count, one in enumerate(ended):
+            end = self._end_of(one, new, count)
+            over = (row.info.target, one["holder"]) in lost
+            self._add_span(row, one | {"to": _rounded(end), "lost": over})
         waits = {key for key, _ in _numbered(after["queue"])}
         for key, one in _numbered(row.view["queue"]):
             if key not in waits:
-                self._add_span(row, one | {"to": _rounded(at), "wait": True})
+                end = max(self._latest_end, one["since"])
+                self._add_span(row, one | {"to": _rounded(end), "wait": True})
+
+    def _end_of(self, one: Json, new: list[tuple[float, str]], count: int) -> float:
+        # A grant that excluded it tells the end of the one before more exactly than the
+        # scan: the store's time of that grant.
+        end = self._latest_end
+        followers = [since for since, mode in new if {mode, one["mode"]} != {"read"}]
+        if one["mode"] == "permit":  # one for each that ended
+            followers = followers[count : count + 1]
+        if followers and self._seen_at <= followers[0] < end:
+            end = followers[0]
+        return max(end, one["since"])
 
     def _add_span(self, row: Row, span: Json) -> None:
         row.spans.append(span)

@@ -29,7 +29,7 @@ let clock = { board: 0, here: performance.now() };
 let last = ""; // id of the last event
 let connection = "connecting"; // then "open" or "lost"
 let heardAt = performance.now();
-let show = "all";
+let show = "";
 let selected = null;
 let cursor = null;
 let detailWindow = 300;
@@ -124,8 +124,8 @@ function receive(message) {
 
 function passes(view, text, type, at) {
   if (type && view.type !== type) return false;
-  if (show === "all" ? false : show === "free" ? !isFree(view)
-    : show === "left" ? !isLeft(view) : !view.queue.length) return false;
+  const shown = { held: isHeld(view, at), waiting: view.queue.length > 0, left: isLeft(view), free: isFree(view) };
+  if (show && !shown[show]) return false;
   if (!text) return true;
   view.text ??= haystack(view);
   return view.text.includes(text);
@@ -207,10 +207,10 @@ function drawStatus() {
 
 function drawCounts() {
   const at = now();
-  const count = { all: 0, waiting: 0, left: 0, free: 0 };
+  const count = { held: 0, waiting: 0, left: 0, free: 0 };
   for (const view of views.values()) {
     if (isFree(view)) count.free += 1;
-    else if (isHeld(view, at)) count.all += 1;
+    else if (isHeld(view, at)) count.held += 1;
     if (isLeft(view)) count.left += 1;
     count.waiting += tasksWaiting(view);
   }
@@ -290,7 +290,7 @@ function holdersText(view) {
   if (view.holders.length === 1) return first.who || first.holder;
   const hosts = new Set(view.holders.map((one) => one.who));
   const others = view.holders.length - 1;
-  return hosts.size === 1 ? `${first.who} (${view.holders.length})` : `${first.who} and ${others} more`;
+  return hosts.size === 1 ? first.who : `${first.who} and ${others} more`;
 }
 
 function fillRow(row, view) {
@@ -305,7 +305,7 @@ function fillRow(row, view) {
   const mode = oldest ? oldest.mode : "free";
   const badge = holder[0].children[0];
   badge.dataset.mode = mode;
-  put(badge, view.holders.length > 1 ? `${view.holders.length} ${mode}` : mode);
+  put(badge, view.holders.length > 1 ? `${view.holders.length} ${mode}s` : mode);
   put(holder[0].children[1], oldest ? holdersText(view) : view.queue.length ? "" : `for ${span(at - (view.freed ?? at))}`);
   put(holder[1], oldest ? oldest.why : "");
   put(age[0], oldest ? span(at - oldest.since) : "");
@@ -628,7 +628,7 @@ byId("rows").addEventListener("click", (event) => {
 byId("counts").addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (!button) return;
-  show = show === button.dataset.show ? "all" : button.dataset.show;
+  show = show === button.dataset.show ? "" : button.dataset.show;
   arrange();
   schedule();
 });
