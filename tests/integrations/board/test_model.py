@@ -232,7 +232,7 @@ def test_whoever_comes_when_sees_the_same(
 
 def test_no_secret_is_told() -> None:
     foreign = holder(foreign=True, fence=None, seat="gluww,1700000000.5", host="")
-    board, viewer = after([order(1, foreign)], [])
+    board, _ = after([order(1, foreign)], [])
     told = board.encoded(0, 0.0) + json.dumps(board.history([1])).encode()
     assert b"gluww" not in told
     assert spans(board)[0]["who"] == "a foreign program"
