@@ -22,6 +22,7 @@ from tests.servers.shared import file_lock
 pytest_plugins = [
     "tests.recipes.fix_occupied",
     "tests.servers.fix_cassandra",
+    "tests.servers.fix_chromium",
     "tests.servers.fix_mariadb",
     "tests.servers.fix_mysql",
     "tests.servers.fix_oracle",
@@ -169,6 +170,7 @@ SLEEPING = (
 #: Fixtures that take seconds to start.
 SERVERS = {
     "cassandra_node",
+    "chromium",
     "db_server",
     "db_empty",
     "db_tables",

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from tests.servers.process import needed
 
-TIMEOUT = 60.0
+TIMEOUT = 30.0
 POLL = 0.02
 
 _FLAGS = (
@@ -161,7 +161,14 @@ class Page:
         return told["result"].get("value")
 
     def until(self, script: str) -> Any:  # noqa: ANN401 - of whatever kind
-        """Wait until an expression is true; what it is then."""
+        """Wait until an expression is true; what it is then.
+
+        An error counts as not true: the page may not be there yet.
+        """
+        script = (
+            f"(() => {{ try {{ const found = {script};"
+            " return found instanceof Node || found } catch { return null } })()"
+        )
         end = time.monotonic() + TIMEOUT
         while not (found := self.value(script)):
             shown = time.monotonic() < end or self.value("document.body.innerText")
