@@ -405,7 +405,7 @@ function drawDetails() {
   if (selected !== null && !view) closeDetails();
   panel.hidden = selected === null;
   if (selected === null) return;
-  const key = JSON.stringify([view, detailWindow], (name, value) => (name === "ends" || name === "text" ? undefined : value));
+  const key = JSON.stringify([view, detailWindow], (name, value) => (["ends", "text", "key"].includes(name) ? undefined : value));
   if (key !== detailsKey) {
     detailsKey = key;
     buildDetails(panel, view);

@@ -39,7 +39,13 @@ function urgency(view) {
   return [2, 0];
 }
 
-const byName = (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.row - b.row);
+// Numbers in a name count as numbers: order/9 comes before order/10.
+const sortKey = (view) => (view.key ??= view.name.replace(/\d+/g, (digits) => digits.padStart(16, "0")));
+
+function byName(a, b) {
+  const [x, y] = [sortKey(a), sortKey(b)];
+  return x < y ? -1 : x > y ? 1 : a.row - b.row;
+}
 
 export function order(views, how) {
   if (how === "name") return views.sort(byName);
