@@ -19,7 +19,7 @@ from aiorwlock_remote.locks.info import Holder, LockInfo, Queued
 RECENT_SECONDS = 120.0
 """Seconds for which a resource stays on the page after it became free."""
 MAX_FREE_ROWS = 2000
-MAX_SPANS_PER_ROW, MAX_SPANS = 60, 50_000
+MAX_SPANS_PER_ROW, MAX_SPANS = 200, 50_000
 """Ended grants and waits that the time lines keep: of one resource, and of all."""
 MAX_LOG, MAX_GAPS, MAX_TOMBSTONES = 100, 50, 5000
 TOLERANCE = 0.5
@@ -180,9 +180,9 @@ class BoardModel:
             end = self._end_of(one, new, count)
             over = (row.info.target, one["holder"]) in lost
             self._add_span(row, one | {"to": _rounded(end), "lost": over})
-        waits = {key for key, _ in _numbered(after["queue"])}
+        waits = dict(_numbered(after["queue"]))
         for key, one in _numbered(row.view["queue"]):
-            if key not in waits:
+            if key not in waits or waits[key]["since"] > one["since"]:
                 end = max(self._latest_end, one["since"])
                 self._add_span(row, one | {"to": _rounded(end), "wait": True})
 
@@ -380,10 +380,11 @@ def _key(grant: Json) -> GrantKey:
 
 
 def _numbered(queue: Sequence[Json]) -> Iterator[tuple[tuple[object, ...], Json]]:
-    # A process may wait more than once, with the same reason.
+    # A process waits once in a mode, for all of its tasks; the reason is that of the
+    # first of them. One process may have several clients.
     count: Counter[tuple[object, ...]] = Counter()
     for one in queue:
-        key = one["mode"], one["who"], one["why"]
+        key = one["mode"], one["who"]
         yield (*key, count[key]), one
         count[key] += 1
 

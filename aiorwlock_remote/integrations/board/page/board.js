@@ -325,7 +325,8 @@ function drawLine(place, view, seconds, height, most) {
   const from = at - seconds;
   const { bars, grants, waits } = lanes(view, histories.get(view.row) ?? [], from, at, most);
   const total = grants + waits * 0.5;
-  const lane = Math.min(height / total, 14);
+  const lane = Math.min((height - 2) / total, 14);
+  const top = height - 2 - total * lane;
   const x = (time) => (Math.max(time, from) - from) / seconds * 1000;
   const shapes = [];
   for (const [begin, end] of gaps) {
@@ -334,7 +335,7 @@ function drawLine(place, view, seconds, height, most) {
   shapes.push(shape("rect", { class: "rule", x: 0, width: 1000, y: height - 0.5, height: 1 }));
   for (const bar of bars) {
     const size = bar.wait ? lane * 0.5 : lane;
-    const y = bar.wait ? grants * lane + (bar.lane - grants) * lane * 0.5 : bar.lane * lane;
+    const y = top + (bar.wait ? grants * lane + (bar.lane - grants) * lane * 0.5 : bar.lane * lane);
     const piece = (begin, end, more) => {
       const width = Math.max(x(end) - x(begin), 3);
       const rect = shape("rect", { class: `bar${more}`, "data-kind": bar.kind,
