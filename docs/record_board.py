@@ -95,7 +95,7 @@ async def main() -> None:
         config = uvicorn.Config(asgi_app(site), port=PORT, log_config=None)
         server = uvicorn.Server(config)
         tasks = [asyncio.ensure_future(work) for work in scene(hosts)]
-        tasks.append(asyncio.create_task(server._serve()))  # noqa: SLF001
+        serving = asyncio.create_task(server.serve())
         async with site.board.viewing():
             await asyncio.sleep(WARM_UP)
             await to_thread.run_sync(picture)
@@ -103,6 +103,8 @@ async def main() -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await site.board.aclose()
+        server.should_exit = True
+        await serving
 
 
 def picture() -> None:

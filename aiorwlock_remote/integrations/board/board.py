@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 import anyio
 from anyio import to_thread
@@ -34,6 +34,7 @@ KEEP_ALIVE = 15.0
 RECONNECT_MS = 1500
 
 
+@runtime_checkable
 class BoardStore(Protocol):
     """Interface of a store that a ``Board`` shows."""
 

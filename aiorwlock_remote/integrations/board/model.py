@@ -189,13 +189,14 @@ class BoardModel:
     def _end_of(self, one: Json, new: list[tuple[float, str]], count: int) -> float:
         # A grant that excluded it tells the end of the one before more exactly than the
         # scan: the store's time of that grant.
+        since: float = one["since"]
         end = self._latest_end
-        followers = [since for since, mode in new if {mode, one["mode"]} != {"read"}]
+        followers = [begin for begin, mode in new if {mode, one["mode"]} != {"read"}]
         if one["mode"] == "permit":  # one for each that ended
             followers = followers[count : count + 1]
         if followers and self._seen_at <= followers[0] < end:
             end = followers[0]
-        return max(end, one["since"])
+        return max(end, since)
 
     def _add_span(self, row: Row, span: Json) -> None:
         row.spans.append(span)

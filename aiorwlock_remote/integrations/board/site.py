@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import final
+from typing import cast, final
 
 from aiorwlock_remote.core.text import plain, quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
@@ -83,7 +83,7 @@ class BoardSite:
 
     def __init__(
         self,
-        store: BoardStore | Connecting | Callable[[], Locks],
+        store: BoardStore | Connecting | Locks | Callable[[], Locks],
         *,
         title: str = "",
         every: float = 1.0,
@@ -172,19 +172,19 @@ class BoardSite:
         return _response(200, encode({"broken": ended}), _JSON)
 
 
-def _store(given: BoardStore | Connecting | Callable[[], Locks]) -> BoardStore:
+def _store(given: object) -> BoardStore:
     if isinstance(given, Connecting):
         return OpenedStore(given)
     if isinstance(given, Locks):
         return LentStore(lambda: given)
-    if hasattr(given, "scan"):
-        return given  # type: ignore[return-value]
-    if not callable(given):
-        raise ConfigurationError(
-            what=f"no locks can be shown of {quoted(given)}",
-            hint="pass connect(…), or a function that returns the open Locks",
-        )
-    return LentStore(given)
+    if isinstance(given, BoardStore):
+        return given
+    if callable(given):
+        return LentStore(cast("Callable[[], Locks]", given))
+    raise ConfigurationError(
+        what=f"no locks can be shown of {quoted(given)}",
+        hint="pass connect(…), or a function that returns the open Locks",
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import aiohttp
 import httpx
@@ -62,26 +63,31 @@ async def until(seen: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def in_fastapi_app(**options: bool) -> AsyncIterator[str]:
+async def in_fastapi_app(*, allow_break: bool = False) -> AsyncIterator[str]:
     app = FastAPI()
     in_fastapi.add_locks(app, connect(URL))
-    app.mount("/locks", asgi.board_app(lambda: in_fastapi.get_locks(app), **options))
+    app.mount(
+        "/locks",
+        asgi.board_app(lambda: in_fastapi.get_locks(app), allow_break=allow_break),
+    )
     async with under_uvicorn(app) as url:
         yield f"{url}/locks/"
 
 
 @asynccontextmanager
-async def in_starlette_app(**options: bool) -> AsyncIterator[str]:
-    board = asgi.board_app(connect(URL), **options)
+async def in_starlette_app(*, allow_break: bool = False) -> AsyncIterator[str]:
+    board = asgi.board_app(connect(URL), allow_break=allow_break)
     async with under_uvicorn(Starlette(routes=[Mount("/ops/locks", board)])) as url:
         yield f"{url}/ops/locks/"
 
 
 @asynccontextmanager
-async def in_aiohttp_app(**options: bool) -> AsyncIterator[str]:
+async def in_aiohttp_app(*, allow_break: bool = False) -> AsyncIterator[str]:
     app = web.Application()
     in_aiohttp.add_locks(app, connect(URL))
-    board = board_of_aiohttp.board_app(lambda: in_aiohttp.get_locks(app), **options)
+    board = board_of_aiohttp.board_app(
+        lambda: in_aiohttp.get_locks(app), allow_break=allow_break
+    )
     app.add_subapp("/locks/", board)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=TIMEOUT)
     await runner.setup()
@@ -98,12 +104,12 @@ APPS = [in_fastapi_app, in_starlette_app, in_aiohttp_app]
 every_app = pytest.mark.parametrize("app", APPS, ids=lambda app: app.__name__)
 
 
-async def told(response: aiohttp.ClientResponse) -> dict[str, object]:
+async def told(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """The next message of a stream."""
     async with asyncio.timeout(TIMEOUT):
         async for line in response.content:
             if line.startswith(b"data: "):
-                message: dict[str, object] = json.loads(line[6:])
+                message: dict[str, Any] = json.loads(line[6:])
                 return message
     raise AssertionError("the stream has ended")
 
@@ -162,8 +168,8 @@ async def ends_what_is_seen(http: httpx.AsyncClient, locks: Locks, page: str) ->
     ):
         assert stream.headers["content-type"].startswith("text/event-stream")
         message = await told(stream)
-        (row,) = message["rows"]  # type: ignore[misc]
-        body = {"row": row["row"], "reason": "db-2 was shut down"}
+        (row,) = message["rows"]
+        body: dict[str, Any] = {"row": row["row"], "reason": "db-2 was shut down"}
         body |= {key: row["holders"][0][key] for key in ("holder", "fence")}
         for change, status, broken in (
             ({"fence": "1"}, 200, False),
@@ -223,7 +229,7 @@ async def test_one_that_does_not_read_holds_up_nobody() -> None:
             ):
                 messages = [await told(stream) for _ in range(4)]
                 assert site.board.viewers == 2
-            assert len(messages[0]["rows"]) == 3000  # type: ignore[arg-type]
+            assert len(messages[0]["rows"]) == 3000
             lazy.close()
         await site.board.aclose()
         for number in range(3000):

@@ -238,7 +238,7 @@ class ManyLocks:
 
     async def scan(self) -> list[LockInfo]:
         self.age += 0.2
-        held = {"age": self.age, "expires_in": 30 - self.age % 10}
+        held: dict[str, Any] = {"age": self.age, "expires_in": 30 - self.age % 10}
         return [
             order(
                 f"{number:05}",
