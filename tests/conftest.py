@@ -97,6 +97,7 @@ SLOW = (
     "tests/backends/test_sqlite_hostile.py",
     "tests/benchmarks/",
     "tests/cli/bench/test_bench.py",
+    "tests/cli/test_board.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
     "tests/cli/test_worker_process.py",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
-import urllib.request
 
+import httpx
 import pytest
 
 from aiorwlock_remote.cli import board
@@ -36,11 +38,31 @@ def test_it_warns_at_the_start(
         told = process.stderr.readline()
         assert told.startswith(f"rwlock: {warning}")
         assert ("CAN END THEM" in told) is bool(words)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
-            text = page.read().decode()
+        text = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False).text
         assert ('content="yes"' in text) is bool(words)
+        if words:
+            end_grant(f"http://127.0.0.1:{port}/", text)
+            told = process.stderr.readline()
+            assert "rwlock: forced resource=order/7 holder=" in told
+            assert "reason=db-2 was shut down (on the board, from 127.0.0.1)" in told
+            assert store.json("ls") == []
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 128 + signal.SIGINT
+
+
+def end_grant(url: str, page: str) -> None:
+    """As the page does, which sees the one holder there is."""
+    token = re.findall('board-token" content="([^"]+)"', page)[0]
+    headers = {"origin": url.rstrip("/"), "x-rwlock-board": token}
+    with (
+        httpx.Client(base_url=url, headers=headers, trust_env=False) as http,
+        http.stream("GET", "events") as stream,
+    ):
+        line = next(line for line in stream.iter_lines() if line.startswith("data: "))
+        (row,) = json.loads(line[6:])["rows"]
+        seen = {key: row["holders"][0][key] for key in ("holder", "fence")}
+        body = {"row": row["row"], "reason": "db-2 was shut down", **seen}
+        assert http.post("break", json=body).json() == {"broken": True}
 
 
 @pytest.mark.parametrize(

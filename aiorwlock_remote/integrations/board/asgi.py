@@ -10,6 +10,7 @@ The page has no authentication of its own: mount it behind yours.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import aclosing
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -107,10 +108,11 @@ class _Events(Response):
         self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._board.viewing():
+        async with (
+            self._board.viewing(),
+            aclosing(self._board.messages(self._last)) as messages,
+        ):
             stream = StreamingResponse(
-                self._board.messages(self._last),
-                self._response.status,
-                self._response.headers,
+                messages, self._response.status, self._response.headers
             )
             await stream(scope, receive, send)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Protocol, final, runtime_checkable
 
@@ -149,8 +149,10 @@ class Board:
         finally:
             self._viewers -= 1
 
-    async def messages(self, last_event_id: str = "") -> AsyncIterator[bytes]:
+    async def messages(self, last_event_id: str = "") -> AsyncGenerator[bytes, None]:
         """Yield server-sent events for one viewer; only inside of ``viewing()``.
+
+        Wrap the generator into ``contextlib.aclosing``, as the viewer may leave.
 
         ``last_event_id``: the id of the last event that this viewer received.
         """
@@ -163,7 +165,7 @@ class Board:
                 with anyio.move_on_after(KEEP_ALIVE) as scope:
                     await self._published.wait()
                 if scope.cancelled_caught:
-                    yield b": still here\n\n"
+                    yield b"event: alive\ndata: 1\n\n"
                 continue
             seq, message = await self._message(seq)
             yield b"id: %s-%d\ndata: %s\n\n" % (self._instance.encode(), seq, message)

@@ -45,7 +45,7 @@ class Row:
     seq: int
     renewed_seq: int = 0
     freed_at: float | None = None
-    spans: deque[Json] = field(default_factory=deque)
+    spans: deque[Json] = field(default_factory=deque[Json])
 
 
 class BoardModel:
@@ -161,7 +161,8 @@ class BoardModel:
     def _free(self, row: Row, at: float, lost: set[tuple[Resource, str]]) -> None:
         if row.freed_at is not None:
             return
-        view = row.view | {"holders": [], "queue": [], "freed": _rounded(at)}
+        empty: Json = {"holders": [], "queue": [], "freed": _rounded(at)}
+        view = row.view | empty
         self._end_spans(row, view, lost)
         row.view, row.freed_at, row.seq = view, at, self.seq
 

@@ -115,7 +115,7 @@ class BoardSite:
             case "":
                 return _response(200, self._page(), "text/html; charset=utf-8")
             case "events":
-                return self._events()
+                return self._events(head=request.method == "HEAD")
             case "history":
                 return await self._history(request.query.get("rows", ""))
             case name if name in _FILES:
@@ -134,12 +134,12 @@ class BoardSite:
             text = text.replace(f"%{name}%", escape(value))
         return text.encode()
 
-    def _events(self) -> BoardResponse:
+    def _events(self, *, head: bool) -> BoardResponse:
         if self.board.stopped or self.board.viewers >= MAX_VIEWERS:
             return _refused(Refusal(503, "the board is ending, or has many viewers"))
         # Proxies are told not to keep events back.
         more = {"content-type": EVENTS, "x-accel-buffering": "no"}
-        return BoardResponse(200, b"", {**HEADERS, **more}, events=True)
+        return BoardResponse(200, b"", {**HEADERS, **more}, events=not head)
 
     async def _history(self, rows: str) -> BoardResponse:
         if _NUMBERS.fullmatch(rows) is None or rows.count(",") >= MAX_HISTORIES:
@@ -190,7 +190,9 @@ def _store(given: object) -> BoardStore:
 @cache
 def page_file(name: str) -> bytes:
     """Return a file of the page; the names are those of this module only."""
-    return (resources.files(__package__) / "page" / name).read_bytes()
+    return (
+        resources.files("aiorwlock_remote.integrations.board") / "page" / name
+    ).read_bytes()
 
 
 def _response(status: int, body: bytes, content_type: str) -> BoardResponse:

@@ -28,6 +28,8 @@ from aiorwlock_remote.integrations.board import aiohttp as board_of_aiohttp
 from aiorwlock_remote.integrations.board import asgi
 from aiorwlock_remote.integrations.board.guard import HEADERS
 from aiorwlock_remote.integrations.board.site import BoardSite
+from tests.cli.watch.fix_watch import holder, order
+from tests.integrations.board.fix_board import FakeStore, until
 from tests.servers.process import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -54,12 +56,6 @@ async def under_uvicorn(app: ASGIApplication) -> AsyncIterator[str]:
         async with asyncio.timeout(TIMEOUT):
             await serving
         signal.signal(signal.SIGTERM, before)
-
-
-async def until(seen: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not seen():  # noqa: ASYNC110 - what is seen has no event
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -143,6 +139,7 @@ async def refusals(http: httpx.AsyncClient) -> None:
         ("POST", "break"): 403,
         ("POST", ""): 405,
         ("PUT", "events"): 405,
+        ("HEAD", "events"): 200,
         ("GET", "nothing"): 404,
         ("GET", "..%2fmodel.py"): 404,
         ("GET", "index.html"): 404,
@@ -215,25 +212,20 @@ async def test_a_viewer_that_leaves_is_counted_out() -> None:
 
 
 async def test_one_that_does_not_read_holds_up_nobody() -> None:
-    async with connect(URL) as locks:
-        for number in range(3000):
-            await locks.acquire_mutex_lock("many", f"{number:0200}", "gluww")
-        site = BoardSite(connect(URL), every=0.2)
-        async with under_uvicorn(asgi.asgi_app(site)) as url:
-            host, port = url.removeprefix("http://").split(":")
-            _, lazy = await asyncio.open_connection(host, int(port), limit=1)
-            lazy.write(f"GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-            async with (
-                aiohttp.ClientSession(read_bufsize=1 << 24) as session,
-                session.get(f"{url}/events") as stream,
-            ):
-                messages = [await told(stream) for _ in range(4)]
-                assert site.board.viewers == 2
-            assert len(messages[0]["rows"]) == 3000
-            lazy.close()
-        await site.board.aclose()
-        for number in range(3000):
-            await locks.release_mutex_lock("many", f"{number:0200}", "gluww")
+    locks = [order(f"{number:0200}", holder()) for number in range(3000)]
+    site = BoardSite(FakeStore(*locks), every=0.2)
+    async with under_uvicorn(asgi.asgi_app(site)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        _, lazy = await asyncio.open_connection(host, int(port), limit=1)
+        lazy.write(f"GET /events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        async with (
+            aiohttp.ClientSession(read_bufsize=1 << 24) as session,
+            session.get(f"{url}/events") as stream,
+        ):
+            messages = [await told(stream) for _ in range(4)]
+            assert site.board.viewers == 2
+        assert len(messages[0]["rows"]) == 3000
+        lazy.close()
 
 
 @pytest.mark.parametrize("given", ["memory://", None, 7])

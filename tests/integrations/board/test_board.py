@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 
-from aiorwlock_remote import LockInfo, connect
+from aiorwlock_remote import connect
 from aiorwlock_remote.errors import BackendUnavailable
 from aiorwlock_remote.integrations.board import board as boards
 from aiorwlock_remote.integrations.board.board import Board, LentStore, OpenedStore
 from tests.cli.watch.fix_watch import holder, order
+from tests.integrations.board.fix_board import TIMEOUT, FakeStore, until
 
 pytestmark = pytest.mark.asyncio
-TIMEOUT = 20.0
-
-
-class FakeStore:
-    """A store whose locks and failures a test sets; it counts the looks."""
-
-    def __init__(self, *found: LockInfo) -> None:
-        self.found = list(found)
-        self.error: Exception | None = None
-        self.scans = self.closed = self.at_once = 0
-        self.ended: list[tuple[LockInfo, str]] = []
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
-
-    async def scan(self) -> list[LockInfo]:
-        self.scans += 1
-        self.at_once += 1
-        assert self.at_once == 1
-        try:
-            await self.may_answer.wait()
-            if self.error is not None:
-                raise self.error
-            return list(self.found)
-        finally:
-            self.at_once -= 1
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        if self.error is not None:
-            raise self.error
-        self.ended.append((seen, reason))
-        return len(seen.holders)
-
-    async def aclose(self) -> None:
-        self.closed += 1
 
 
 @pytest.fixture
@@ -71,12 +41,6 @@ async def told(stream: AsyncIterator[bytes]) -> dict[str, Any]:
 
 async def until_closed(store: FakeStore, times: int = 1) -> None:
     await until(lambda: store.closed >= times)
-
-
-async def until(seen: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not seen():  # noqa: ASYNC110 - what is seen has no event
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.usefixtures("often")
@@ -192,7 +156,7 @@ async def test_a_store_that_is_away_is_told_and_asked_again(error: Exception) ->
 
 async def test_a_stop_ends_every_stream_and_the_looks() -> None:
     store = FakeStore()
-    store.may_answer.clear()
+    store.may_answer = anyio.Event()
     board = Board(store, every=0.2)
 
     async def view() -> None:
@@ -214,12 +178,12 @@ async def test_a_stop_ends_every_stream_and_the_looks() -> None:
 async def test_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "KEEP_ALIVE", 0.01)
     store = FakeStore()
-    store.may_answer.clear()
+    store.may_answer = anyio.Event()
     board = Board(store, every=0.2)
     async with board.viewing():
         stream = board.messages()
         assert await anext(stream) == b"retry: 1500\n\n"
-        assert await anext(stream) == b": still here\n\n"
+        assert await anext(stream) == b"event: alive\ndata: 1\n\n"
     await board.aclose()
 
 
@@ -265,12 +229,11 @@ async def test_it_works_in_one_loop_after_the_other() -> None:
     board = Board(store, every=0.2)
 
     async def look() -> None:
-        async with board.viewing():
-            await told(board.messages())
+        async with board.viewing(), aclosing(board.messages()) as messages:
+            async for chunk in messages:
+                if b"order/1" in chunk:
+                    return
 
-    def in_a_loop_of_its_own() -> None:
-        asyncio.run(look())
-
-    for _ in range(2):
-        await asyncio.to_thread(in_a_loop_of_its_own)
-    assert store.closed == 2
+    for backend in ("asyncio", "trio", "asyncio"):
+        await asyncio.to_thread(partial(anyio.run, look, backend=backend))
+    assert store.closed == 3

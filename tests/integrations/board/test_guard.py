@@ -79,6 +79,8 @@ PAGE = {
         ({"origin": "http://evil.test"}, 403),
         ({"origin": "http://localhost:1"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
+        ({"origin": "localhost:8765"}, 403),
         ({"origin": ""}, 403),
         ({"x-rwlock-board": ""}, 403),
         ({"x-rwlock-board": "x" * 32}, 403),

@@ -23,6 +23,7 @@ from aiorwlock_remote.locks.connect import Connecting
 from tests.cli.fix_cli import TIMEOUT, Store
 from tests.cli.watch.fix_watch import holder, order
 from tests.conformance.stores.sqlite import PlainSqlite
+from tests.integrations.board.fix_board import FakeStore
 from tests.servers.chromium import Page
 from tests.servers.process import free_port
 
@@ -36,8 +37,14 @@ EVIL = "<img src=x onerror=hacked=1><script>hacked=1</script>"
 
 @contextmanager
 def served(store: BoardStore | Connecting, **options: Any) -> Iterator[str]:  # noqa: ANN401
-    """The page of a store, served by a thread."""
-    site = BoardSite(store, every=0.2, **options)
+    """The page of a store."""
+    with serving(BoardSite(store, every=0.2, **options)) as url:
+        yield url
+
+
+@contextmanager
+def serving(site: BoardSite) -> Iterator[str]:
+    """A page, served by a thread."""
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(asgi_app(site), port=port, log_config=None))
     loop = asyncio.new_event_loop()
@@ -230,28 +237,101 @@ def test_on_a_phone(store: Store, tab: Page, scheme: str) -> None:
         assert tab.value(f"{live}.animationName") == "none"
 
 
-class ManyLocks:
+FORMAT = """
+import('/format.js').then(format => {
+  const view = (name, holders, queue = [], more = {}) => ({
+    row: 1, name, holders: holders.map(one => ({ends: 9, mode: 'write', ...one})),
+    queue, ...more,
+  });
+  const held = since => [{since}];
+  const waits = since => [
+    {since, mode: 'write', tasks: 2}, {since, mode: 'read', tasks: 1},
+  ];
+  const names = (views, how) => format.order(views, how).map(one => one.name).join();
+  const some = () => [
+    view('order/10', held(3)), view('order/9', held(1)),
+    view('a/free', [], [], {freed: 5}), view('late/1', held(2), waits(4)),
+    view('early/1', held(2), waits(1)), view('lost/1', [{since: 0, left: true}]),
+  ];
+  const {bars, grants, waits: below} = format.lanes(
+    view('x', [{since: 5, mode: 'read'}, {since: 6, mode: 'read'}], waits(7)),
+    [{since: 0, to: 5, mode: 'write'}, {since: -9, to: -5, mode: 'write'}], -1, 10, 3);
+  return {
+    spans: [0.04, 9.96, 61, 119, 120, 7199, 7200, 200000].map(format.span),
+    lease: [{ends: null}, {ends: 12}, {ends: 9}].map(one => format.leaseLeft(one, 10)),
+    waiting: format.waiting(view('x', [], waits(0))),
+    urgent: names(some(), 'urgent'), name: names(some(), 'name'),
+    oldest: names(some(), 'oldest'),
+    lanes: bars.map(bar => [bar.kind, bar.from, bar.to, bar.lane]), grants, below,
+  };
+})
+"""
+
+
+def test_words_orders_and_lanes(tab: Page) -> None:
+    with served(FakeStore()) as url:
+        tab.open(url)
+        tab.until("document.querySelector('#empty:not([hidden])')")
+        found = tab.value(FORMAT)
+    assert found["spans"] == [
+        *("0.0 s", "10.0 s", "61 s", "119 s", "2 min", "120 min", "2 h", "2 d"),
+    ]
+    assert found["lease"] == ["never ends", "2.0 s left", "ended 1.0 s ago"]
+    assert found["waiting"] == "2 write, 1 read"
+    urgent = ["lost/1", "early/1", "late/1", "order/9", "order/10", "a/free"]
+    assert found["urgent"].split(",") == urgent
+    by_name = ["a/free", "early/1", "late/1", "lost/1", "order/9", "order/10"]
+    assert found["name"].split(",") == by_name
+    oldest = ["lost/1", "order/9", "early/1", "late/1", "order/10", "a/free"]
+    assert found["oldest"].split(",") == oldest
+    assert found["lanes"] == [
+        ["write", 0, 5, 0],
+        ["read", 5, 10, 0],
+        ["read", 6, 10, 1],
+        ["wait", 7, 10, 2],
+        ["wait", 7, 10, 3],
+    ]
+    assert (found["grants"], found["below"]) == (2, 2)
+
+
+def test_a_hidden_page_looks_no_more(tab: Page) -> None:
+    site = BoardSite(FakeStore(order(1, holder())), every=0.2)
+    # Twenty seconds become a tenth of a second.
+    tab.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="{ const later = setTimeout;"
+        " window.setTimeout = (run, ms) => later(run, ms / 200) }",
+    )
+    hide = (
+        "(hidden => { Object.defineProperty(document, 'hidden',"
+        " {value: hidden, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')) })"
+    )
+    with serving(site) as url:
+        tab.open(url)
+        tab.until(row("order/1"))
+        assert site.board.viewers == 1
+        tab.value(f"{hide}(true)")
+        until(lambda: site.board.viewers == 0)
+        tab.value(f"{hide}(false)")
+        until(lambda: site.board.viewers == 1)
+        tab.until("document.querySelector('#live').dataset.state === 'live'")
+
+
+class ManyLocks(FakeStore):
     """A store with 10,000 locks that are held."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.age = 1.0
 
     async def scan(self) -> list[LockInfo]:
         self.age += 0.2
         held: dict[str, Any] = {"age": self.age, "expires_in": 30 - self.age % 10}
         return [
-            order(
-                f"{number:05}",
-                holder(fence=1795257100123456, reason=f"r{number % 7}", **held),
-            )
+            order(f"{number:05}", holder(reason=f"r{number % 7}", **held))
             for number in range(10_000)
         ]
-
-    async def force_release(self, seen: LockInfo, reason: str) -> int:
-        raise AssertionError(seen, reason)
-
-    async def aclose(self) -> None:
-        """There is nothing to close."""
 
 
 def test_10_000_locks_stay_usable(tab: Page) -> None:

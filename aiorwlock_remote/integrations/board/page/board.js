@@ -68,6 +68,7 @@ function connect() {
   source?.close();
   source = new EventSource(last ? `events?last=${encodeURIComponent(last)}` : "events");
   source.onopen = () => { connection = "open"; heardAt = performance.now(); schedule(); };
+  source.addEventListener("alive", () => { heardAt = performance.now(); });
   source.onmessage = (event) => {
     last = event.lastEventId;
     receive(JSON.parse(event.data));
@@ -403,8 +404,11 @@ let detailsKey = "";
 function drawDetails() {
   const panel = byId("details");
   const view = views.get(selected);
-  if (selected !== null && !view) closeDetails();
+  if (!view) selected = null; // the resource left the page
   panel.hidden = selected === null;
+  // On a small screen the details cover the page.
+  const covered = selected !== null && getComputedStyle(panel).position === "fixed";
+  for (const part of document.querySelectorAll("header, main, .log, footer")) part.inert = covered;
   if (selected === null) return;
   const key = JSON.stringify([view, detailWindow], (name, value) => (["ends", "text", "key"].includes(name) ? undefined : value));
   if (key !== detailsKey) {
@@ -520,7 +524,7 @@ function openDetails(number) {
 function closeDetails() {
   const number = selected;
   selected = null;
-  byId("details").hidden = true;
+  drawDetails();
   drawn.get(number)?.focus({ preventScroll: true });
   schedule();
 }
