@@ -36,6 +36,10 @@ let detailWindow = 300;
 let typesShown = "";
 
 const now = () => clock.board + (performance.now() - clock.here) / 1000;
+const isLost = () => connection === "lost"
+  || (connection === "open" && performance.now() - heardAt > SILENT_SECONDS * 1000);
+// While store or board is away, time stands still at what was seen last.
+const seenNow = () => (status.trouble ? status.asOf ?? now() : isLost() ? clock.board : now());
 const timeOf = (at) => new Date(Date.now() - (now() - at) * 1000);
 const clockText = (at) => timeOf(at).toLocaleTimeString("en-GB");
 
@@ -135,7 +139,7 @@ function passes(view, text, type, at) {
 function arrange() {
   const text = byId("filter").value.trim().toLowerCase();
   const type = byId("type").value;
-  const at = now();
+  const at = seenNow();
   sorted = order([...views.values()].filter((view) => passes(view, text, type, at)), byId("order").value);
   byId("grid").setAttribute("aria-rowcount", String(sorted.length + 1));
   drawTypes();
@@ -186,8 +190,7 @@ function draw() {
 function drawStatus() {
   const live = byId("live");
   const away = byId("away");
-  const silent = performance.now() - heardAt > SILENT_SECONDS * 1000;
-  const lost = connection === "lost" || (connection === "open" && silent);
+  const lost = isLost();
   const state = lost ? "lost" : connection === "connecting" ? "connecting"
     : status.trouble ? "away" : status.asOf === null ? "connecting" : "live";
   live.dataset.state = state;
@@ -198,8 +201,9 @@ function drawStatus() {
     told = "The board does not answer. This page tries again by itself; what it shows may be old.";
   } else if (status.trouble) {
     const seen = status.asOf === null ? "" : ` What is shown was seen at ${clockText(status.asOf)}.`;
-    told = `The store does not answer since ${clockText(status.troubleSince)}: ${status.trouble}.`
-      .replace(/\.\.$/, ".") + ` It is asked again until it is back.${seen}`;
+    told = `The store does not answer since ${clockText(status.troubleSince)}: ${status.trouble}`
+      .replace(/\.?$/, (dot) => (/[?!]$/.test(status.trouble) ? "" : dot || "."))
+      + ` It is asked again until it is back.${seen}`;
   }
   away.hidden = !told;
   put(away, told);
@@ -207,7 +211,7 @@ function drawStatus() {
 }
 
 function drawCounts() {
-  const at = now();
+  const at = seenNow();
   const count = { held: 0, waiting: 0, left: 0, free: 0 };
   for (const view of views.values()) {
     if (isFree(view)) count.free += 1;
@@ -295,7 +299,7 @@ function holdersText(view) {
 }
 
 function fillRow(row, view) {
-  const at = now();
+  const at = seenNow();
   const [name, holder, age, lease, wait] = row.parts;
   const [kind, rest] = nameParts(view);
   put(name[0].children[0], kind);
@@ -322,7 +326,7 @@ function fillRow(row, view) {
 
 // A time line: grants that overlap are stacked, waits lie below, time goes to the right.
 function drawLine(place, view, seconds, height, most) {
-  const at = now();
+  const at = seenNow();
   const from = at - seconds;
   const { bars, grants, waits } = lanes(view, histories.get(view.row) ?? [], from, at, most);
   const total = grants + waits * 0.5;
@@ -415,7 +419,7 @@ function drawDetails() {
     detailsKey = key;
     buildDetails(panel, view);
   }
-  const at = now();
+  const at = seenNow();
   const state = isFree(view) ? `free for ${span(at - view.freed)}`
     : isHeld(view, at) ? "held" : view.holders.length ? "free: the lease has ended, there is nothing to do" : "free, waited for";
   const back = view.setBack ? `; the store's clock was set back by ${span(view.setBack)}` : "";
