@@ -170,10 +170,11 @@ class Board:
             seq, message = await self._message(seq)
             yield b"id: %s-%d\ndata: %s\n\n" % (self._instance.encode(), seq, message)
 
-    async def history(self, numbers: list[int]) -> bytes:
-        """Return the time lines of these rows as JSON."""
+    async def history(self, numbers: list[int], seconds: float) -> bytes:
+        """Return the time lines of these rows in the last ``seconds`` as JSON."""
+        after = current_event_loop().clock.now() - seconds
         async with self._lock:
-            return encode(self._model.history(numbers))
+            return encode(self._model.history(numbers, after))
 
     async def end_grant(
         self, row: int, holder: str, fence: str | None, reason: str

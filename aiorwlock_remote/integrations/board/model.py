@@ -275,13 +275,17 @@ class BoardModel:
         """Return ``message`` as compact JSON."""
         return encode(self.message(since, at))
 
-    def history(self, numbers: Iterable[int]) -> Json:
-        """Return the ended grants and waits of these rows, and the gaps of all."""
+    def history(self, numbers: Iterable[int], after: float) -> Json:
+        """Return the grants and waits of these rows that ended after a time, and the
+        gaps of all.
+        """
         rows = (self._by_number.get(number) for number in numbers)
         return {
             "gaps": [[_rounded(begin), _rounded(end)] for begin, end in self._gaps],
             "rows": {
-                str(row.number): list(row.spans) for row in rows if row is not None
+                str(row.number): [span for span in row.spans if span["to"] > after]
+                for row in rows
+                if row is not None
             },
         }
 

@@ -48,6 +48,7 @@ EVENTS = "text/event-stream; charset=utf-8"
 MAX_HISTORIES = 100
 """Rows in one request for time lines: those on a screen."""
 _NUMBERS = re.compile(r"[0-9]{1,15}(,[0-9]{1,15})*")
+_SECONDS = re.compile(r"[0-9]{1,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ class BoardSite:
             case "events":
                 return self._events(head=request.method == "HEAD")
             case "history":
-                return await self._history(request.query.get("rows", ""))
+                rows, seconds = (request.query.get(n, "") for n in ("rows", "seconds"))
+                return await self._history(rows, seconds)
             case name if name in _FILES:
                 return _response(200, page_file(name), _FILES[name])
             case _:
@@ -141,11 +143,13 @@ class BoardSite:
         more = {"content-type": EVENTS, "x-accel-buffering": "no"}
         return BoardResponse(200, b"", {**HEADERS, **more}, events=not head)
 
-    async def _history(self, rows: str) -> BoardResponse:
-        if _NUMBERS.fullmatch(rows) is None or rows.count(",") >= MAX_HISTORIES:
-            return _refused(Refusal(400, "rows=1,2,3"))
+    async def _history(self, rows: str, seconds: str) -> BoardResponse:
+        fits = _NUMBERS.fullmatch(rows) and _SECONDS.fullmatch(seconds)
+        if not fits or rows.count(",") >= MAX_HISTORIES:
+            return _refused(Refusal(400, "rows=1,2,3&seconds=60"))
         numbers = [int(number) for number in rows.split(",")]
-        return _response(200, await self.board.history(numbers), _JSON)
+        found = await self.board.history(numbers, float(seconds))
+        return _response(200, found, _JSON)
 
     async def _break(self, request: BoardRequest) -> BoardResponse:
         if request.method != "POST":

@@ -144,9 +144,11 @@ async def refusals(http: httpx.AsyncClient) -> None:
         ("GET", "..%2fmodel.py"): 404,
         ("GET", "index.html"): 404,
         ("GET", "history"): 400,
-        ("GET", "history?rows=x"): 400,
-        ("GET", f"history?rows={'1,' * 100}1"): 400,
-        ("GET", "history?rows=1,77"): 200,
+        ("GET", "history?rows=x&seconds=60"): 400,
+        ("GET", "history?rows=1"): 400,
+        ("GET", "history?rows=1&seconds=nan"): 400,
+        ("GET", f"history?rows={'1,' * 100}1&seconds=60"): 400,
+        ("GET", "history?rows=1,77&seconds=60"): 200,
     }
     for (method, path), status in expected.items():
         answer = await http.request(method, path)

@@ -60,7 +60,7 @@ async def test_nobody_looks_without_a_viewer() -> None:
     # Whoever comes back sees the time without a look as a gap.
     async with board.viewing():
         await told(board.messages())
-        assert len(json.loads(await board.history([1]))["gaps"]) == 1
+        assert len(json.loads(await board.history([1], 60.0))["gaps"]) == 1
 
 
 @pytest.mark.usefixtures("often")

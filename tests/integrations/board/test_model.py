@@ -52,7 +52,7 @@ def after(*looks: list[LockInfo], every: float = 1.0) -> tuple[BoardModel, Viewe
 
 
 def spans(board: BoardModel, number: int = 1) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = board.history([number])["rows"][str(number)]
+    found: list[dict[str, Any]] = board.history([number], -99.0)["rows"][str(number)]
     return found
 
 
@@ -122,6 +122,14 @@ def test_time_lines() -> None:
     assert "wait" not in grant
 
 
+def test_a_part_of_a_time_line() -> None:
+    looks = [[order(1, holder(fence=fence))] for fence in range(6)]
+    board, _ = after(*looks)
+    assert len(spans(board)) == 5
+    (last,) = board.history([1], 3.0)["rows"]["1"]
+    assert last["to"] == 4.0
+
+
 def test_readers_do_not_end_each_other() -> None:
     board, _ = after(
         [order(1, *READS[:2])],
@@ -143,7 +151,7 @@ def test_a_gap_is_told_and_ends_what_ended_in_it() -> None:
     board, _ = after([order(1, holder())], [order(1, holder(age=2.0, expires_in=28.0))])
     board.paused()
     board.answered([], 60.0)
-    assert board.history([1])["gaps"] == [[1.0, 60.0]]
+    assert board.history([1], -99.0)["gaps"] == [[1.0, 60.0]]
     (one,) = spans(board)
     assert one["to"] == 1.0
 
@@ -233,7 +241,7 @@ def test_whoever_comes_when_sees_the_same(
 def test_no_secret_is_told() -> None:
     foreign = holder(foreign=True, fence=None, seat="gluww,1700000000.5", host="")
     board, _ = after([order(1, foreign)], [])
-    told = board.encoded(0, 0.0) + json.dumps(board.history([1])).encode()
+    told = board.encoded(0, 0.0) + json.dumps(board.history([1], -99.0)).encode()
     assert b"gluww" not in told
     assert spans(board)[0]["who"] == "a foreign program"
 

@@ -6,6 +6,7 @@ import {
 } from "./format.js";
 
 const STRIP_SECONDS = 120;
+const DETAIL_SECONDS = 900;
 const OVERSCAN = 6; // rows above and below the screen
 const MAX_LOG = 40;
 const RETRY_SECONDS = 2;
@@ -108,6 +109,7 @@ function receive(message) {
   }
   let changed = message.full || message.rows.length > 0;
   for (const view of message.rows) {
+    keepEnded(views.get(view.row), view, message.asOf);
     views.set(view.row, view);
     outdated.add(view.row);
   }
@@ -520,6 +522,7 @@ function queueCard(one, index) {
 function openDetails(number) {
   selected = number;
   outdated.add(number);
+  askedAt = -1000;
   detailsKey = "";
   draw();
   if (getComputedStyle(byId("details")).position === "fixed") byId("details").querySelector("button").focus();
@@ -536,26 +539,45 @@ function closeDetails() {
 // --------------------------------------------------------------------- time lines
 
 let asking = false;
-let askedAt = 0;
+let askedAt = -1000;
 
 async function askForHistories() {
-  const wanted = [...drawn.keys(), ...(selected === null ? [] : [selected])]
-    .filter((number) => outdated.has(number)).slice(0, 100);
-  if (!wanted.length || asking || performance.now() - askedAt < 300) return;
+  if (asking || performance.now() - askedAt < 1000) return;
+  const rows = [...drawn.keys()].filter((number) => outdated.has(number) && number !== selected);
+  const wanted = rows.length ? [[rows.slice(0, 100), STRIP_SECONDS]] : [];
+  if (selected !== null && outdated.has(selected)) wanted.push([[selected], DETAIL_SECONDS]);
+  if (!wanted.length) return;
   asking = true;
   askedAt = performance.now();
-  for (const number of wanted) outdated.delete(number);
   try {
-    const response = await fetch(`history?rows=${wanted.join(",")}`);
-    if (!response.ok) return;
-    const answer = await response.json();
-    gaps = answer.gaps;
-    for (const [number, spans] of Object.entries(answer.rows)) histories.set(Number(number), spans);
+    for (const [numbers, seconds] of wanted) {
+      for (const number of numbers) outdated.delete(number);
+      const response = await fetch(`history?rows=${numbers.join(",")}&seconds=${seconds}`);
+      if (!response.ok) throw new Error(response.statusText);
+      const answer = await response.json();
+      gaps = answer.gaps;
+      for (const [number, spans] of Object.entries(answer.rows)) histories.set(Number(number), spans);
+    }
     schedule();
   } catch {
-    for (const number of wanted) outdated.add(number); // the board is away
+    // The board is away; the rows are asked for again.
+    for (const [numbers] of wanted) for (const number of numbers) outdated.add(number);
   } finally {
     asking = false;
+  }
+}
+
+// What ended with this message is drawn at once, and not only when its history is there.
+function keepEnded(before, view, at) {
+  const spans = histories.get(view.row);
+  if (!before || !spans) return;
+  const grants = new Set(view.holders.map((one) => `${one.holder} ${one.mode} ${one.fence}`));
+  const waits = new Set(view.queue.map((one) => `${one.mode} ${one.who}`));
+  for (const one of before.holders) {
+    if (!grants.has(`${one.holder} ${one.mode} ${one.fence}`)) spans.push({ ...one, to: at });
+  }
+  for (const one of before.queue) {
+    if (!waits.has(`${one.mode} ${one.who}`)) spans.push({ ...one, to: at, wait: true });
   }
 }
 
