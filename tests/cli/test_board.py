@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from aiorwlock_remote.cli import board
-from tests.cli.fix_cli import Store, environment, here
+from tests.cli.fix_cli import TIMEOUT, Store, environment, here
 
 
 def test_the_help_says_loudly_that_there_is_no_login() -> None:
@@ -47,7 +47,7 @@ def test_it_warns_at_the_start(
             assert "reason=db-2 was shut down (on the board, from 127.0.0.1)" in told
             assert store.json("ls") == []
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 128 + signal.SIGINT
+        assert process.wait(TIMEOUT) == 128 + signal.SIGINT
 
 
 def end_grant(url: str, page: str) -> None:

