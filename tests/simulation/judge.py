@@ -12,6 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from aiorwlock_remote import Held
+from tests.simulation.world import BEGIN
 
 
 @dataclass(eq=False)
@@ -52,9 +53,7 @@ class Judge:
         return found
 
 
-def _fences_fall(
-    resource: str, touches: list[tuple[float, int, Visit]]
-) -> list[str]:
+def _fences_fall(resource: str, touches: list[tuple[float, int, Visit]]) -> list[str]:
     if touches[0][2].mode == "permit":  # permits are used side by side
         return []
     highest = touches[0][2]
@@ -64,10 +63,8 @@ def _fences_fall(
         if visit.fence < highest.fence or (
             other and visit.fence == highest.fence and not shared
         ):
-            return [
-                f"{resource}: {visit.who} uses fence {visit.fence} after "
-                f"{highest.who} used {highest.fence}"
-            ]
+            now = f"{visit.who} uses fence {visit.fence}"
+            return [f"{resource}: {now} after {highest.who} used {highest.fence}"]
         highest = visit
     return []
 
@@ -89,5 +86,5 @@ def _too_many(resource: str, visits: list[Visit]) -> list[str]:
         limit = min(one.limit for one in inside)
         if len(inside) > limit and readers < len(inside):
             who = ", ".join(f"{one.who} ({one.mode})" for one in inside)
-            return [f"{resource}: {who} are inside at {time - 1_000:.6f}"]
+            return [f"{resource}: {who} are inside at {time - BEGIN:.6f}"]
     return []

@@ -7,28 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from aiorwlock_remote._util.pending import Pending
-from aiorwlock_remote.cas import newer_state
-from aiorwlock_remote.core import fast_path, mode_queue, permits, transition
-from aiorwlock_remote.core.commands import Command, Release
+from aiorwlock_remote.cas.server_time import ServerTime
+from aiorwlock_remote.core import admission, fast_path, mode_queue, permits, transition
+from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
 from aiorwlock_remote.core.pushed import PushedGrant
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.core.transition import Step
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.locks.session import Session
-from aiorwlock_remote.runtime import cleanup, lease, lease_keeper, store_client
+from aiorwlock_remote.runtime import (
+    acquirer,
+    cleanup,
+    lease,
+    lease_keeper,
+    store_client,
+)
 from aiorwlock_remote.runtime.lease import Lease, LeaseState
 from aiorwlock_remote.runtime.lease_keeper import RenewalWorker
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.runtime.wait_queue import TaskWaiter, WaitQueue
+from tests.cas import tables
 from tests.simulation import store
 
 Planted = Callable[[], AbstractContextManager[Any]]
 PLANTED: dict[str, Planted] = {}
+IN_TABLES: dict[str, Planted] = {}
+"""Faults of the stores that compare and set."""
 
 
 def plant(make: Planted) -> Planted:
@@ -36,10 +45,9 @@ def plant(make: Planted) -> Planted:
     return make
 
 
-def _answered() -> Pending[Any]:
-    pending: Pending[Any] = Pending()
-    pending.set_result(None)
-    return pending
+def plant_in_tables(make: Planted) -> Planted:
+    IN_TABLES[make.__name__] = make
+    return make
 
 
 # ------------------------------------------------------------------------- the core
@@ -47,7 +55,7 @@ def _answered() -> Pending[Any]:
 
 @plant
 def a_reader_enters_beside_a_writer() -> AbstractContextManager[Any]:
-    sound = transition.may_enter
+    sound = admission.may_enter
 
     def broken(doorman: Doorman, entry: QueueEntry, *rest: Any) -> bool:
         reads = entry.mode is Mode.READ and doorman.writing
@@ -84,23 +92,12 @@ def a_release_does_not_compare_the_ticket() -> AbstractContextManager[Any]:
 
 @plant
 def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
-    return patch.object(transition, "drop_grants", _drops_nothing_of_withdrawals())
+    sound = transition.withdraw
 
+    def broken(doorman: Doorman, command: Withdraw, *rest: Any) -> Any:
+        return sound(doorman, replace(command, tickets=()), *rest)
 
-def _drops_nothing_of_withdrawals() -> Callable[[Doorman, Any], Doorman]:
-    sound = transition.drop_grants
-
-    def broken(doorman: Doorman, gone: Any) -> Doorman:
-        released = isinstance(gone, tuple) and len(gone) == 1 and not doorman.queue
-        return doorman if released and _of_a_withdrawal() else sound(doorman, gone)
-
-    return broken
-
-
-def _of_a_withdrawal() -> bool:
-    import sys
-
-    return sys._getframe(2).f_code is transition.withdraw.__code__
+    return patch.object(transition, "withdraw", broken)
 
 
 @contextmanager
@@ -200,11 +197,7 @@ def an_expired_lease_is_valid() -> AbstractContextManager[Any]:
 
 @plant
 def uncertain_requests_are_not_withdrawn() -> AbstractContextManager[Any]:
-    return _in_all(
-        "is_uncertain", lambda error: False, store_client, __import__(
-            "aiorwlock_remote.runtime.acquirer", fromlist=["x"]
-        )
-    )
+    return _in_all("is_uncertain", lambda error: False, store_client, acquirer)
 
 
 @plant
@@ -250,3 +243,50 @@ def failed_clean_up_is_not_repeated() -> AbstractContextManager[Any]:
     return patch.object(
         cleanup.CleanupRetrier, "repeat", lambda self, *args, **options: None
     )
+
+
+# --------------------------------------------------------------------- the tables
+
+
+@plant_in_tables
+def a_swap_does_not_compare() -> AbstractContextManager[Any]:
+    sound = tables.Tables.swap
+
+    def broken(self: tables.Tables, asked: Any) -> Any:
+        key = asked["i_kind"], asked["i_number"]
+        created, version, record = self.doormen.get(key, (self.now(), None, None))
+        ticket, since = self.seats.get(key, (None, None))
+        found = {"i_version": version, "i_ticket": ticket, "i_since": since}
+        del created, record
+        return sound(self, {**asked, **found})
+
+    return patch.object(tables.Tables, "swap", broken)
+
+
+@plant_in_tables
+def a_process_chooses_its_fences() -> AbstractContextManager[Any]:
+    sound = tables.Tables.swap
+
+    def broken(self: tables.Tables, asked: Any) -> Any:
+        if isinstance(asked["n_fence"], int):
+            asked = {**asked, "n_fence": 1, "n_record": f"1{asked['n_record']}"}
+            found = sound(self, {**asked, "n_fence": None})
+            return replace(found, fence=1) if found.done else found
+        return sound(self, asked)
+
+    return patch.object(tables.Tables, "swap", broken)
+
+
+@plant_in_tables
+def half_of_the_clients_know_a_later_time_than_the_server() -> AbstractContextManager[
+    Any
+]:
+    sound, began = ServerTime.bounds, count()
+    ahead: dict[int, int] = {}
+
+    def broken(self: ServerTime, at: int) -> Any:
+        bounds = sound(self, at)
+        number = ahead.setdefault(id(self), next(began))
+        return replace(bounds, least=bounds.least + number % 2 * 1_500_000)
+
+    return patch.object(ServerTime, "bounds", broken)

@@ -1,4 +1,4 @@
-"""One run: processes that lock and work, faults, healing, and what must be true then."""
+"""One run: processes that lock and work, faults, healing, and what must hold then."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import asyncio
 import logging
 import os
 import random as random_module
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from types import MethodType
+from typing import Any, cast
 from unittest.mock import patch
-
-import anyio
 
 from aiorwlock_remote import (
     BackendError,
     Held,
-    LockError,
     LockLost,
-    LockTimeout,
     Locks,
+    LockTimeout,
     NotOwner,
     connect,
 )
+from aiorwlock_remote.cas import renewer
 from aiorwlock_remote.errors import AcquireUncertain, Closed, UpgradeConflict
 from aiorwlock_remote.locks.connect import open_in
-from aiorwlock_remote.locks.lock import AnyLock
+from aiorwlock_remote.locks.lock import AnyLock, Semaphore
 from aiorwlock_remote.runtime import lease_keeper, store_client
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.simulation.judge import Judge, Visit
@@ -36,9 +36,11 @@ from tests.simulation.store import (
     LATEST_GHOST,
     SimulatedBackend,
     SimulatedServer,
-    SimulatedStore,
+    StoreBase,
 )
+from tests.simulation.tables import TableServer
 from tests.simulation.world import (
+    BEGIN,
     SimulatedCondition,
     SimulatedProcess,
     SimulatedQueue,
@@ -46,8 +48,9 @@ from tests.simulation.world import (
     World,
 )
 
-MAX_SPEED_ERROR = 0.002
-"""By how much a clock is too fast or slow; leases allow for more."""
+KINDS = "core", "tables"
+SPEED_ERRORS = {"core": 0.002, "tables": 0.0002}
+"""By how much a clock is too fast or slow; each kind of store allows for more."""
 FAULTY_SECONDS = 12.0
 SETTLING_SECONDS = 4.0 + LATEST_GHOST + 0.5
 """After healing: connections are repaired, and late requests have come."""
@@ -87,6 +90,8 @@ class Run:
     """The processes of one seed, and what they did."""
 
     seed: int
+    kind: str = "core"
+    """Of the server: ``core`` runs the steps, ``tables`` compares and sets."""
     world: World = field(init=False)
     judge: Judge = field(default_factory=Judge)
     cycles: int = 0
@@ -94,7 +99,11 @@ class Run:
     def __post_init__(self) -> None:
         self.world = World(self.seed)
         self.plan = Plan.of(self.world.random)
-        self.server = SimulatedServer(self.world, _speed(self.world.random))
+        self.error = SPEED_ERRORS[self.kind]
+        if self.kind == "tables":
+            self.server: SimulatedServer = TableServer(self.world)
+        else:
+            self.server = SimulatedServer(self.world, self._speed())
         self.processes: list[SimulatedProcess] = []
         self.working: set[Working] = set()
         self.faulty = not self.plan.calm
@@ -108,12 +117,15 @@ class Run:
     def start_process(self) -> None:
         self._names += 1
         name = f"p{self._names}"
-        process = SimulatedProcess(self.world, name, _speed(self.world.random))
+        process = SimulatedProcess(self.world, name, self._speed())
         self.processes.append(process)
         working = Working(self, process)
         self.working.add(working)
         process.interrupt = partial(working.cancel_one, self.world.random)
         working.main = process.start(working.work(), f"{name} main")
+
+    def _speed(self) -> float:
+        return 1.0 + self.world.random.uniform(-self.error, self.error)
 
     def heal(self) -> None:
         self.world.tell("everything heals")
@@ -125,6 +137,11 @@ class Run:
     def may_fail(self, process: SimulatedProcess) -> bool:
         """Whether a fault may be the cause of what happens to a process now."""
         return process.time < self._calm_from
+
+    def until_calm(self, process: SimulatedProcess) -> float:
+        """Return for how many seconds faults may still matter, at most."""
+        latest = BEGIN + FAULTY_SECONDS + SETTLING_SECONDS
+        return 0.0 if self.plan.calm else max(0.0, latest - process.time)
 
     def finished(self) -> bool:
         return not self.working
@@ -169,9 +186,9 @@ class Working:
             for task in self.tasks:
                 if not task.cancelled() and task.exception() is not None:
                     run.world.fail(f"{task.get_name()}: {task.exception()!r}")
-            # Who stays until all is well has to leave nothing behind.
-            while run.may_fail(self.process) and self.stays:
-                await asyncio.sleep(1.0)
+            if self.stays:
+                # Who stays until all is well has to leave nothing behind.
+                await asyncio.sleep(run.until_calm(self.process))
         run.world.tell(f"{self.process.name} ends")
         run.working.discard(self)
 
@@ -225,7 +242,9 @@ class Working:
         timeout = random.choice([None, 0.0, 1.0])
         self._tell(f"{name} asks for both ({timeout})")
         with self._outcome(name):
-            async with locks.multi(wanted[0], wanted[1].writer, timeout=timeout) as held:
+            async with locks.multi(
+                wanted[0], wanted[1].writer, timeout=timeout
+            ) as held:
                 for one in held:
                     one.check()
                 visits = [self._enters(one, name) for one in held]
@@ -248,7 +267,7 @@ class Working:
             self._tell(f"{name} has left")
             run.cycles += 1
 
-    def _lock(self, locks: Locks, random: Random) -> tuple[AnyLock, int]:
+    def _lock(self, locks: Locks, random: Random) -> tuple[AnyLock | Semaphore, int]:
         kind = random.choice(self.run.plan.kinds)
         lease = random.choice(self.run.plan.leases)
         if kind == "mutex":
@@ -258,9 +277,7 @@ class Working:
         lock = locks.rwlock("b", 1, lease=lease)
         return (lock.writer if random.random() < 0.4 else lock.reader), 1
 
-    async def _inside(
-        self, held: Held, name: str, random: Random, limit: int
-    ) -> None:
+    async def _inside(self, held: Held, name: str, random: Random, limit: int) -> None:
         visit = self._enters(held, name, limit)
         for _ in range(random.randint(0, 4)):
             await self._pass_time(random)
@@ -295,10 +312,6 @@ class Working:
         self.run.world.tell(text)
 
 
-def _speed(random: Random) -> float:
-    return 1.0 + random.uniform(-MAX_SPEED_ERROR, MAX_SPEED_ERROR)
-
-
 class Faults:
     """Faults at random times, until they are healed."""
 
@@ -316,11 +329,12 @@ class Faults:
         network.message_forged = random.choice([0.0, 0.05])
         run.world.stall_rate = random.choice([0.0, 0.0005, 0.003])
         run.world.interrupt_rate = random.choice([0.0, 0.02, 0.1])
+        faults = [
+            *(self._cut, self._cut, self._cancel, self._cancel),
+            *(self._freeze, self._kill, self._hang, self._part),
+        ]
         for _ in range(random.randint(1, 12)):
-            fault = random.choice(
-                [self._cut, self._cut, self._cancel, self._cancel, self._freeze]
-                + [self._kill, self._hang, self._part]
-            )
+            fault = random.choice(faults)
             run.world.after(random.uniform(0.0, FAULTY_SECONDS), fault)
 
     def heal(self) -> None:
@@ -339,7 +353,7 @@ class Faults:
                 link.away_until = until
                 link.break_down("the network is away")
 
-    def _a_store(self) -> list[SimulatedStore]:
+    def _a_store(self) -> list[StoreBase]:
         stores = [s for s in self._run.server.stores.values() if not s.process.dead]
         return [self._random.choice(stores)] if stores else []
 
@@ -387,18 +401,19 @@ def simulated(world: World) -> Iterator[None]:
     """Context manager: threads and randomness of the library are the world's."""
 
     class Threading:
-        Lock = lease_keeper.threading.Lock
+        Lock = threading.Lock
         Condition = SimulatedCondition
 
-    def start_thread(function: Any, name: str) -> SimulatedThread:
+    def start_thread(function: Callable[[], object], name: str) -> SimulatedThread:
         del name
         assert world.current is not None
         return SimulatedThread(world.current, function)
 
-    async def run_blocking(function: Any) -> None:
+    async def run_blocking(join: MethodType) -> None:
         # The library only joins threads so.
+        thread = cast("SimulatedThread", join.__self__)
         done = asyncio.get_running_loop().create_future()
-        function.__self__.when_ended(lambda: done.set_result(None))
+        thread.when_ended(lambda: done.set_result(None))
         await done
 
     bytes_of = Random(f"{world.seed} bytes").randbytes
@@ -412,6 +427,7 @@ def simulated(world: World) -> Iterator[None]:
         with (
             patch.object(lease_keeper, "threading", Threading),
             patch.object(lease_keeper, "SimpleQueue", SimulatedQueue),
+            patch.object(renewer, "SimpleQueue", SimulatedQueue),
             patch.object(lease_keeper, "start_thread", start_thread),
             patch.object(store_client, "run_blocking", run_blocking),
             patch.object(os, "urandom", bytes_of),
@@ -424,9 +440,9 @@ def simulated(world: World) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def simulate(seed: int) -> Run:
+def simulate(seed: int, kind: str = "core") -> Run:
     """Run one seed to its end; ``world.failures`` of the result says what was wrong."""
-    run = Run(seed)
+    run = Run(seed, kind)
     world = run.world
     with simulated(world):
         run.start()

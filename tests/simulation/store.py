@@ -8,8 +8,8 @@ under way may arrive later, and their replies are lost.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from aiorwlock_remote.ports import (
     EventLoop,
     Renewal,
     Snapshot,
+    Store,
     StoreSettings,
     WakeCallback,
 )
@@ -38,6 +39,8 @@ QUICK, SLOW = (0.0002, 0.003), (0.01, 0.6)
 REQUEST_TIMEOUT = 2.0
 REPAIR_SECONDS = (0.02, 1.5)
 LATEST_GHOST = 3.0
+LAST_WORDS = 1.5
+"""Seconds before the end in which no later request makes up for one that failed."""
 
 
 @dataclass
@@ -65,8 +68,8 @@ class SimulatedServer:
         self.ahead = world.random.uniform(1e9, 1.7e9)
         self.records: dict[Resource, Doorman] = {}
         self.seats: dict[Resource, MutexRecord] = {}
-        self.stores: dict[str, SimulatedStore] = {}
-        self.all_stores: list[SimulatedStore] = []
+        self.stores: dict[str, StoreBase] = {}
+        self.all_stores: list[StoreBase] = []
         self.busy_until = 0.0
         self.requests = 0
 
@@ -92,20 +95,30 @@ class SimulatedServer:
         pushed = None if step.pushed is None else PushedGrant.of(step.pushed)
         for client_id in step.wakes:
             store = self.stores.get(client_id)
-            if store is not None:
+            if isinstance(store, SimulatedStore):
                 self._send_message(store, resource, pushed)
         return step.reply
+
+    def held(self) -> Mapping[Resource, Doorman]:
+        return self.records
+
+    def connect(
+        self,
+        process: SimulatedProcess,
+        loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+    ) -> Store:
+        return SimulatedStore(self, process, loop, wake, settings)
 
     def left_behind(self) -> None:
         """Fail the run if what a process has given up is still there.
 
         What was in a request that came too late to be given up ends with its lease.
         """
-        clients = {
-            store.settings.client_id: store.process for store in self.all_stores
-        }
+        clients = {store.client_id: store.process for store in self.all_stores}
         names = {process.name: process for process in clients.values()}
-        for resource, record in self.records.items():
+        for resource, record in self.held().items():
             for grant in record.grants:
                 process = names[grant.who.task.partition(".")[0]]
                 if not (grant.dead(self.now()) or process.dead or process.haunted):
@@ -150,7 +163,7 @@ Deliver = Callable[[Callable[[], object], float], object]
 class Link:
     """One connection of a store to the server."""
 
-    def __init__(self, store: SimulatedStore, name: str, deliver: Deliver) -> None:
+    def __init__(self, store: StoreBase, name: str, deliver: Deliver) -> None:
         self._store = store
         self._deliver = deliver
         self._world = store.process.world
@@ -173,6 +186,7 @@ class Link:
         process = self._store.process
         process.perhaps_stall()
         if not self.is_open:
+            self._store.last_refused = process.time
             failed(BackendUnavailable(what="not connected", nothing_done=True))
             return
         self._number += 1
@@ -191,6 +205,8 @@ class Link:
         self._world.tell(f"{self._name} is cut: {why}")
         self.is_open, self._store.process.was_cut = False, True
         under_way, self._under_way = self._under_way, {}
+        if under_way:
+            self._store.last_refused = self._store.process.time
         for failed in under_way.values():
             failed(BackendUnavailable(what=f"the connection was cut: {why}"))
         seconds = self._world.random.uniform(*REPAIR_SECONDS)
@@ -219,7 +235,6 @@ class Link:
             again = partial(self._arrive, number, what, answered)
             world.at(server.busy_until, again)
             return
-        process = self._store.process
         if number not in self._under_way:
             # Cut meanwhile: the bytes are lost, or come late, after newer requests.
             if world.random.random() < 0.5:
@@ -248,15 +263,41 @@ class Link:
             self.cut("no reply in time")
 
 
-@dataclass(eq=False)
-class SimulatedStore:
-    """What the library sees of the server: ``ports.Store``."""
+class StoreBase:
+    """The connections of one ``Locks`` to the server."""
 
-    server: SimulatedServer
-    process: SimulatedProcess
-    loop: EventLoop
-    wake: WakeCallback
-    settings: StoreSettings
+    def __init__(
+        self,
+        server: SimulatedServer,
+        process: SimulatedProcess,
+        settings: StoreSettings,
+    ) -> None:
+        self.server = server
+        self.process = process
+        self.client_id = settings.client_id
+        self.last_refused = 0.0
+        """When a request was last lost, or not sent for lack of a connection."""
+        self.main = Link(self, "main", process.in_loop)
+        self.keeper = Link(self, "keeper's", process.run_soon)
+        server.stores[self.client_id] = self
+        server.all_stores.append(self)
+
+    def revive(self) -> None:
+        self.main.is_open = self.keeper.is_open = True
+
+    def leave(self) -> None:
+        # What could not be given up on the way out ends with its lease.
+        if self.process.time - self.last_refused < LAST_WORDS:
+            self.process.haunted = True
+        self.server.stores.pop(self.client_id, None)
+
+    def connected_again(self, link: Link) -> None:
+        raise NotImplementedError
+
+
+class SimulatedStore(StoreBase):
+    """What the library sees of a server that runs the core: ``ports.Store``."""
+
     capabilities: Capability = (
         Capability.NOTIFIES
         | Capability.MANY_PROCESSES
@@ -264,14 +305,20 @@ class SimulatedStore:
         | Capability.PUSHES
     )
     pace: PollPolicy = PollPolicy(claim_window=0.3, pushes=True)
-    watched: set[Resource] = field(default_factory=set)
-    closed: bool = False
 
-    def __post_init__(self) -> None:
-        self.main = Link(self, "main", self.process.in_loop)
-        self.keeper = Link(self, "keeper's", self.process.run_soon)
-        self.server.stores[self.settings.client_id] = self
-        self.server.all_stores.append(self)
+    def __init__(
+        self,
+        server: SimulatedServer,
+        process: SimulatedProcess,
+        loop: EventLoop,
+        wake: WakeCallback,
+        settings: StoreSettings,
+    ) -> None:
+        super().__init__(server, process, settings)
+        del loop  # messages come by ``SimulatedProcess.in_loop``
+        self._wake = wake
+        self._watched: set[Resource] = set()
+        self._closed = False
 
     def step(self, resource: Resource, command: Command) -> Pending[Reply]:
         pending: Pending[Reply] = Pending()
@@ -279,32 +326,27 @@ class SimulatedStore:
         self.main.send(carry_out, pending.set_result, pending.set_exception)
         return pending
 
-    def revive(self) -> None:
-        self.main.is_open = self.keeper.is_open = True
-
     def watch(self, resource: Resource) -> None:
-        self.watched.add(resource)
+        self._watched.add(resource)
         # The subscription: what changed before it is looked at once more.
         self.main.send(lambda: None, partial(self._look, resource), lambda _: None)
 
     def unwatch(self, resource: Resource) -> None:
-        self.watched.discard(resource)
+        self._watched.discard(resource)
 
-    def hear(
-        self, resource: Resource, pushed: PushedGrant | None, time: float
-    ) -> None:
+    def hear(self, resource: Resource, pushed: PushedGrant | None, time: float) -> None:
         """Get a message of the server at that time, if there is a connection then."""
 
         def heard() -> None:
-            if self.main.is_open and not self.closed:
-                self.wake(resource, 0.0, pushed)
+            if self.main.is_open and not self._closed:
+                self._wake(resource, 0.0, pushed)
                 self.process.perhaps_interrupt()
 
         self.process.in_loop(heard, time)
 
     def connected_again(self, link: Link) -> None:
         if link is self.main:
-            for resource in sorted(self.watched):
+            for resource in sorted(self._watched):
                 self._look(resource)
 
     def _unsent(self, closing: Pending[None]) -> None:
@@ -313,8 +355,8 @@ class SimulatedStore:
 
     def _look(self, resource: Resource, reply: object = None) -> None:
         del reply
-        if resource in self.watched and not self.closed:
-            self.wake(resource, 0.0)
+        if resource in self._watched and not self._closed:
+            self._wake(resource, 0.0)
 
     async def look(self, resource: Resource) -> Snapshot:
         pending: Pending[Snapshot] = Pending()
@@ -346,8 +388,8 @@ class SimulatedStore:
         else:
             self.process.haunted = True  # its last requests were never sent
         await anyio.lowlevel.checkpoint()
-        self.closed = True
-        self.server.stores.pop(self.settings.client_id, None)
+        self._closed = True
+        self.leave()
 
 
 class SimulatedRenewer:
@@ -405,8 +447,8 @@ class SimulatedBackend:
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
-    ) -> SimulatedStore:
+    ) -> Store:
         await anyio.sleep(0.001)
         if self.server.busy_until > self.process.world.now:
             raise BackendUnavailable(what="the server hangs")
-        return SimulatedStore(self.server, self.process, loop, wake, settings)
+        return self.server.connect(self.process, loop, wake, settings)

@@ -14,15 +14,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
+from queue import Empty
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+T = TypeVar("T")
+
+BEGIN = 1_000.0
+"""The world's time at which each run begins."""
 STEP_SECONDS = 2e-5
 """Virtual time that one turn of an event loop takes."""
 CLOCK_RESOLUTION = 1e-6
@@ -37,7 +43,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.now = 1_000.0
+        self.now = BEGIN
         self.stall_rate = 0.0
         """Probability of a stall each time that a process reads its clock."""
         self.interrupt_rate = 0.0
@@ -62,7 +68,7 @@ class World:
         if self.over:
             return
         time = self.now if self.current is None else self.current.time
-        self.story.append(f"{time - 1_000:10.6f}  {text}")
+        self.story.append(f"{time - BEGIN:10.6f}  {text}")
 
     def fail(self, text: str) -> None:
         if not self.over:
@@ -170,7 +176,9 @@ class SimulatedProcess:
 
         self.world.at(max(time, self.time), run)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], name: str
+    ) -> asyncio.Task[Any]:
         task = self.loop.create_task(coroutine, name=name)
         self.loop.turn_soon()
         return task
@@ -217,10 +225,11 @@ class ProcessLoop(asyncio.BaseEventLoop):
         time = max(time, self._process.time, self._blocked_until)
         if time < self._turn_at:
             self._turn_at = time
-            self._process.run_soon(self._turn, time)
+            self._process.run_soon(partial(self._turn, time), time)
 
-    def _turn(self) -> None:
-        if self.is_closed():
+    def _turn(self, planned: float) -> None:
+        # One that was planned for later than another, which came first, is left out.
+        if self.is_closed() or planned != self._turn_at:
             return
         self._turn_at = float("inf")
         if self._blocked_until > self._process.time:
@@ -345,7 +354,7 @@ def current_thread() -> SimulatedThread:
 class SimulatedCondition:
     """``threading.Condition`` for simulated threads."""
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._waiting: list[SimulatedThread] = []
 
@@ -363,21 +372,27 @@ class SimulatedCondition:
             thread.wake()
 
 
-class SimulatedQueue:
+class SimulatedQueue(Generic[T]):
     """``queue.SimpleQueue`` for simulated threads."""
 
     def __init__(self) -> None:
-        self._items: deque[Any] = deque()
+        self._items: deque[T] = deque()
         self._waiting: list[SimulatedThread] = []
 
-    def put(self, item: Any) -> None:
+    def put(self, item: T) -> None:
         self._items.append(item)
         for thread in self._waiting:
             thread.wake()
 
-    def get(self) -> Any:
+    def get(self, timeout: float | None = None) -> T:
+        thread = current_thread()
+        if not self._items:
+            self._waiting.append(thread)
+            thread.wait(timeout)
+            self._waiting.remove(thread)
         while not self._items:
-            thread = current_thread()
+            if timeout is not None:
+                raise Empty
             self._waiting.append(thread)
             thread.wait()
             self._waiting.remove(thread)
