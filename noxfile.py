@@ -213,6 +213,17 @@ def pushed_grants(session: nox.Session) -> None:
 
 
 @nox.session
+def simulate(session: nox.Session) -> None:
+    """Run the library under virtual time with seeded faults.
+
+    `-- COUNT` seeds of each kind of store; `-- --seed N [--kind tables]`: the story of
+    one.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.simulation", *session.posargs)
+
+
+@nox.session
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 
