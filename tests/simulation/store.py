@@ -275,6 +275,7 @@ class StoreBase:
         self.server = server
         self.process = process
         self.client_id = settings.client_id
+        self._leaving_since = 0.0
         self.last_refused = 0.0
         """When a request was last lost, or not sent for lack of a connection."""
         self.main = Link(self, "main", process.in_loop)
@@ -285,9 +286,12 @@ class StoreBase:
     def revive(self) -> None:
         self.main.is_open = self.keeper.is_open = True
 
+    def begin_to_leave(self) -> None:
+        self._leaving_since = self.process.time
+
     def leave(self) -> None:
         # What could not be given up on the way out ends with its lease.
-        if self.process.time - self.last_refused < LAST_WORDS:
+        if self._leaving_since - self.last_refused < LAST_WORDS:
             self.process.haunted = True
         self.server.stores.pop(self.client_id, None)
 
@@ -379,6 +383,7 @@ class SimulatedStore(StoreBase):
         return SimulatedRenewer(self)
 
     async def aclose(self) -> None:
+        self.begin_to_leave()
         # The releases that were sent are answered first.
         pending: Pending[None] = Pending()
         if self.main.is_open:

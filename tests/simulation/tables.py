@@ -127,6 +127,7 @@ class SimulatedTableStore(CasLockStore, StoreBase):
         return CasRenewer(thread, steps, self._steps.known, saw)
 
     async def aclose(self) -> None:
+        self.begin_to_leave()
         self._watcher.close()
         self.process.haunted |= not self.main.is_open
         with anyio.move_on_after(10.0) as scope:
