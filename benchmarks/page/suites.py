@@ -9,20 +9,63 @@ from typing import Any
 
 from benchmarks.cassandra import adapters as cassandra
 from benchmarks.cassandra.__main__ import suite as cassandra_suite
-from benchmarks.harness.measures import HAND_OVER_TITLE, hand_overs
+from benchmarks.harness.measures import HAND_OVER_TITLE, WAITERS, hand_overs
+from benchmarks.harness.report import Verdict, verdicts
 from benchmarks.harness.scenario import Scenario, on_asyncio
 from benchmarks.harness.suite import Suite
 from benchmarks.local import adapters as local
 from benchmarks.local.__main__ import suite as local_suite
 from benchmarks.local.scenarios import Folder
+from benchmarks.page.data import Data
 from benchmarks.redis import adapters as redis
 from benchmarks.redis.__main__ import suite as redis_suite
-from benchmarks.redis.scenarios import measure_held_memory, measure_number_of_waiters
+from benchmarks.redis.scenarios import (
+    measure_held_memory,
+    measure_number_of_waiters,
+    measure_one_key,
+)
 from benchmarks.redis.server import Server as RedisServer
 from benchmarks.sql import adapters as sql
 from benchmarks.sql.__main__ import suite as sql_suite
 
-NUMBERS_OF_WAITERS = (1, 10, 100, 1000)
+NUMBERS_OF_WAITERS = (1, 10, 100, WAITERS)
+COUNTED_REPETITIONS = 2
+"""Of a few waiters and of locks that are only held: counts and sizes hardly differ from
+one repetition to the other."""
+START_SECONDS = {"redis": 40.0, "sql": 20.0, "cassandra": 30.0, "files": 1.0}
+"""How long each suite takes until its first round."""
+ROUND_SECONDS: dict[str, dict[str, float]] = {
+    "redis": {
+        "alone": 3.0,
+        "own-keys": 2.4,
+        "hand-over": 7.5,
+        "one-key": 4.5,
+        "one-held-key": 5.5,
+        "one-key-processes": 7.5,
+        "mixed-tasks": 3.5,
+        "fixed-roles": 3.5,
+        "killed-holders": 5.0,
+        "waiters-1": 4.0,
+        "waiters-10": 4.0,
+        "waiters-100": 4.5,
+        "waiters": 7.5,
+        "held-memory": 3.0,
+    },
+    "sql": {
+        "alone": 3.0,
+        "own-keys": 3.6,
+        "one-key-processes": 6.5,
+        "hand-over": 7.5,
+    },
+    "cassandra": {
+        "alone": 6.0,
+        "own-keys": 4.0,
+        "one-key": 7.0,
+        "hand-over": 8.0,
+    },
+    "files": {"alone": 1.5, "hand-over": 7.0},
+}
+"""How long a round usually takes on a quiet machine with two cores, for estimates."""
 HELD_MEMORY = "held-memory"
 
 REDIS_LOCKS = (
@@ -53,8 +96,9 @@ SQL_PEERS: dict[str, tuple[str, ...]] = {
     "own-keys": (sql.FLOOR, sql.OURS, sql.ADVISORY),
     "one-key-processes": (sql.OURS, sql.ADVISORY, sql.DLOCK, sql.MARIADB_OURS),
     "hand-over": (
-        *(sql.NOTIFY, sql.OURS, sql.ADVISORY, sql.DLOCK),
-        *(sql.MARIADB_OURS, sql.GET_LOCK, sql.MYSQL_OURS, sql.MYSQL_GET_LOCK),
+        # sqlalchemy-dlock looks about once a second: two minutes of the run.
+        *(sql.NOTIFY, sql.OURS, sql.ADVISORY),
+        *(sql.MARIADB_OURS, sql.MARIADB_WOKEN, sql.GET_LOCK, sql.MYSQL_OURS),
         *(sql.SQLITE_FLOOR, sql.SQLITE_OURS),
     ),
 }
@@ -85,9 +129,22 @@ SUITES: dict[str, Callable[[], Suite[Any]]] = {
 """The suites of the page, by the name that ``--only`` takes."""
 
 
+def judged(data: Data) -> dict[str, list[Verdict]]:
+    """Return the verdict of each bar, by suite; the page does not measure all."""
+    return {
+        name: list(verdicts(suite().bars, data.figures(name)))
+        for name, suite in SUITES.items()
+    }
+
+
 def waiters_scenario(count: int) -> str:
     """Return the name of the scenario in which so many tasks wait."""
-    return f"waiters-{count}"
+    return "waiters" if count == WAITERS else f"waiters-{count}"
+
+
+def round_seconds(suite: str, scenario: str) -> float:
+    """Return how long a round usually takes on a quiet machine with two cores."""
+    return ROUND_SECONDS[suite][scenario]
 
 
 def scenario_names() -> dict[str, tuple[str, ...]]:
@@ -102,15 +159,13 @@ def scenario_names() -> dict[str, tuple[str, ...]]:
 
 
 def _chosen(suite: Suite[Any], peers: dict[str, tuple[str, ...]]) -> Suite[Any]:
-    """Return the suite with these scenarios and peers, on asyncio, and without bars."""
+    """Return the suite with these scenarios and peers, on asyncio."""
     scenarios = {
         name: replace(suite.scenarios[name], entrants=on_asyncio(*their))
         for name, their in peers.items()
     }
     everyone = tuple({peer: None for their in peers.values() for peer in their})
-    return replace(
-        suite, peers=everyone, scenarios=scenarios, bars=(), loops=("asyncio",)
-    )
+    return replace(suite, peers=everyone, scenarios=scenarios, loops=("asyncio",))
 
 
 def _with_hand_over(suite: Suite[Folder]) -> Suite[Folder]:
@@ -133,6 +188,7 @@ def _with_numbers_of_waiters(suite: Suite[RedisServer]) -> Suite[RedisServer]:
             f"tasks of one process that wait for one key: {count}",
             on_asyncio(*_BLPOP_AND_LOCKS),
             partial(measure_number_of_waiters, count),
+            None if count == WAITERS else COUNTED_REPETITIONS,
         )
         for count in NUMBERS_OF_WAITERS
     ]
@@ -141,6 +197,11 @@ def _with_numbers_of_waiters(suite: Suite[RedisServer]) -> Suite[RedisServer]:
         "5,000 locks of one process are held",
         on_asyncio(*REDIS_LOCKS),
         measure_held_memory,
+        COUNTED_REPETITIONS,
     )
-    scenarios = suite.scenarios | {each.name: each for each in (*others, held)}
+    # The second figure of this scenario, with all on one core, has no place there.
+    one_key = replace(
+        suite.scenarios["one-key"], measure=partial(measure_one_key, one_core=False)
+    )
+    scenarios = suite.scenarios | {each.name: each for each in (one_key, *others, held)}
     return replace(suite, scenarios=scenarios)
