@@ -40,7 +40,7 @@ ROUND_SECONDS: dict[str, dict[str, float]] = {
     "redis": {
         "alone": 2.5,
         "own-keys": 2.1,
-        "hand-over": 6.6,
+        "hand-over": 5.9,
         "one-key": 3.5,
         "one-held-key": 4.5,
         "one-key-processes": 5.5,
@@ -57,10 +57,10 @@ ROUND_SECONDS: dict[str, dict[str, float]] = {
         "alone": 1.9,
         "own-keys": 3.0,
         "one-key-processes": 3.8,
-        "hand-over": 6.6,
+        "hand-over": 5.8,
     },
-    "cassandra": {"alone": 5.0, "own-keys": 3.6, "one-key": 6.0, "hand-over": 7.5},
-    "files": {"alone": 0.5, "hand-over": 6.3},
+    "cassandra": {"alone": 5.0, "own-keys": 3.6, "one-key": 6.0, "hand-over": 6.5},
+    "files": {"alone": 0.5, "hand-over": 5.3},
 }
 """How long a round usually takes on a quiet machine with two cores, for estimates."""
 HELD_MEMORY = "held-memory"
