@@ -25,7 +25,7 @@ from benchmarks.harness.suite import Failure, Run, measure, parse
 from benchmarks.page.data import Data
 from benchmarks.page.parts import Part, Parts, Progress, joined, part_of
 from benchmarks.page.plots import PLOTS, svg
-from benchmarks.page.suites import SUITES, judged, scenario_names
+from benchmarks.page.suites import SUITES, judged, run_order, scenario_names
 from benchmarks.page.text import render
 from benchmarks.redis.foreign import foreign_versions
 
@@ -197,7 +197,7 @@ def _chosen(only: Sequence[str]) -> dict[str, list[str]]:
     wanted = {_plain(word) for word in only}
     known: set[str] = set()
     chosen: dict[str, list[str]] = {}
-    for suite, scenarios in scenario_names().items():
+    for suite, scenarios in run_order().items():
         for scenario in scenarios:
             names = {suite, _plain(scenario), f"{suite}/{_plain(scenario)}"}
             known |= names

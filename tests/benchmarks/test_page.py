@@ -25,6 +25,7 @@ from benchmarks.page.suites import (
     SUITES,
     judged,
     round_seconds,
+    run_order,
     scenario_names,
 )
 from benchmarks.page.text import SHORT_RUN, Compared, render
@@ -244,6 +245,9 @@ def test_every_scenario_exists_in_its_suite() -> None:
     for name, scenarios in scenario_names().items():
         suite = SUITES[name]()
         assert tuple(suite.scenarios) == scenarios
+        assert sorted(run_order()[name]) == sorted(scenarios)
+        assert all(round_seconds(name, scenario) > 0 for scenario in scenarios)
+        assert START_SECONDS[name] > 0
         entrants = {peer for s in suite.scenarios.values() for peer, _ in s.entrants}
         assert entrants <= set(suite.peers) | {redis.BLPOP}
 
