@@ -85,7 +85,8 @@ def measured(options: argparse.Namespace, words: Sequence[str]) -> Data:
     """
     repetitions = 1 if options.quick else options.repetitions
     # The load is no measure: it tells of the last minutes, such as of an installation.
-    busy = busy_share(LOOK_SECONDS) if MEASURABLE else 0.0
+    look = MEASURABLE and not options.quick
+    busy = busy_share(LOOK_SECONDS) if look else 0.0
     about = {
         "commit": _commit(),
         "command": " ".join([COMMAND, *words]),
@@ -93,7 +94,9 @@ def measured(options: argparse.Namespace, words: Sequence[str]) -> Data:
         "quick": options.quick,
         "busy": round(busy, 3),
     }
-    parts = Parts(options.parts)
+    # A look at a part of the page leaves the saved results of the whole alone.
+    usual = PARTS / "only" if options.only else PARTS
+    parts = Parts(options.parts or usual)
     kept: dict[Part, Data] = {}
     if options.resume:
         kept = parts.read(about, repetitions)
@@ -221,17 +224,25 @@ def _arguments(options: argparse.Namespace, scenarios: Sequence[str]) -> list[st
 
 
 def _commit() -> str:
+    """Return the commit; ``-dirty`` if something but the page differs from it."""
     git = shutil.which("git")
     if git is None:
         return "unknown"
     ran = subprocess.run(
-        [git, "describe", "--always", "--dirty", "--exclude=*"],
+        [git, "describe", "--always", "--exclude=*"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return ran.stdout.strip() or "unknown"
+    # A run that is resumed may have written the page of its first part.
+    differs = subprocess.run(
+        [git, "diff", "--quiet", "HEAD", "--", ".", f":!docs/{NAME}*"],
+        cwd=ROOT,
+        check=False,
+    )
+    commit = ran.stdout.strip() or "unknown"
+    return f"{commit}-dirty" if differs.returncode else commit
 
 
 def _options() -> argparse.ArgumentParser:
@@ -243,7 +254,7 @@ def _options() -> argparse.ArgumentParser:
     add("--only", action="append", default=[], metavar="SUITE, SCENARIO or both/…")
     add("--resume", action="store_true", help="measure what an earlier run did not")
     add("--minutes", type=float, help="leave out what would take longer than that")
-    add("--parts", type=Path, default=PARTS, help="folder of the scenarios' results")
+    add("--parts", type=Path, help="folder of the scenarios' results")
     add("--json", type=Path, metavar="FILE", help="write the data to this file, too")
     add("--render", action="store_true", help="write the page from the committed data")
     add("--docs", type=Path, default=ROOT / "docs", help="folder of page and data")
