@@ -21,6 +21,8 @@ CONSTANTS
   Margin,      \* a client stops this long before the end
   Drift,       \* how far a client's clock may fall behind
   StoreJump,   \* how far the store's clock may step forward, once
+  Moves,       \* the step is that of a slot to a cluster's other node: its clients
+               \* forget the former node's clock, and hear its messages no more
   MaxLate,     \* bound on the requests of tickets that were given up
   Bound,       \* "sent" : counted from when the poll was sent
                \* "reply": from when its reply came         (negative control)
@@ -158,8 +160,13 @@ Tick == /\ now < MaxTime /\ now' = now + 1 /\ Past(StoreNow + 1)
         /\ sent' = {m \in sent : Bound # "sent" \/ now + 1 < m.ends - Margin + Drift}
         /\ cl' = [c \in Clients |-> IF Ended(c, now + 1) THEN Idle(cl[c].n, cl[c].slow) ELSE cl[c]]
         /\ UNCHANGED <<jumped, fence, queue, late, entered, bad>>
+\* A reply of the former node that its client has not read yet is lost with it.
+Forget(me) == [me EXCEPT !.known = FALSE,
+                         !.req = IF @.reply = "refused" THEN NoRequest ELSE @]
 Jump == /\ jumped = 0 /\ StoreJump > 0 /\ jumped' = StoreJump /\ Past(now + StoreJump)
-        /\ UNCHANGED <<now, fence, queue, sent, late, cl, entered, bad>>
+        /\ sent' = IF Moves THEN {} ELSE sent
+        /\ cl' = [c \in Clients |-> IF Moves THEN Forget(cl[c]) ELSE cl[c]]
+        /\ UNCHANGED <<now, fence, queue, late, entered, bad>>
 Next == \/ Tick \/ Jump \/ Push
         \/ \E c \in Clients : \/ Ask(c) \/ Serve(c) \/ Receive(c) \/ Hear(c)
                               \/ Confirm(c) \/ Leave(c)

@@ -13,12 +13,13 @@ import anyio
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import StoredState
-from aiorwlock_remote.core.doorman import UNUSED_DOORMAN
+from aiorwlock_remote.core.doorman import UNUSED_DOORMAN, Doorman
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
 from aiorwlock_remote.core.timing import MICROS
 from aiorwlock_remote.core.transition import next_attempt, peek
 from aiorwlock_remote.logs import log_event
-from aiorwlock_remote.ports import EventLoop
+from aiorwlock_remote.ports import EventLoop, WakeCallback
 
 log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
@@ -76,10 +77,11 @@ class StatePoller:
         self,
         read: Callable[[Resource], Pending[StoredState]],
         now_of: Callable[[StoredState], int],
+        shown_by: Callable[[StoredState], int | None],
         saw: Callable[[Resource, StoredState], object],
         client_id: str,
         loop: EventLoop,
-        wake: Callable[[Resource, float], object],
+        wake: WakeCallback,
         intervals: PollIntervals,
         on_missed: Callable[[], object],
     ) -> None:
@@ -88,10 +90,13 @@ class StatePoller:
         Args:
             read: Reads the stored state of a resource.
             now_of: Returns the store's time for a state, in microseconds.
+            shown_by: Returns what the server's clock showed in the answer with a state,
+                in microseconds; None if no such clock ends leases.
             saw: Called with a resource and its state, after each read.
             client_id: Id of this client, as it is in the client's queue entries.
             loop: Runs the polling task; all callbacks are called in it.
-            wake: Called as ``wake(resource, 0.0)`` when the client may claim.
+            wake: Called as ``wake(resource, 0.0, pushed)`` when the client may claim,
+                or has been granted its claim (``pushed``).
             intervals: The longest pauses between two reads of a resource.
             on_missed: Called if a read of the usual pace finds the turn of this client,
                 although hints come.
@@ -102,6 +107,7 @@ class StatePoller:
         self._on_missed = on_missed
         self.read: Callable[[Resource], Pending[StoredState]] = read
         self._now_of = now_of
+        self._shown_by = shown_by
         self._saw = saw
         self._client_id = client_id
         self._loop = loop
@@ -167,10 +173,16 @@ class StatePoller:
 
     def _look(self, resource: Resource, watch: _PolledResource) -> None:
         watch.due = None
-        self.read(resource).add_done_callback(partial(self._looked, resource, watch))
+        sent_at = self._clock.now()
+        looked = partial(self._looked, resource, watch, sent_at)
+        self.read(resource).add_done_callback(looked)
 
     def _looked(
-        self, resource: Resource, watch: _PolledResource, read: Pending[StoredState]
+        self,
+        resource: Resource,
+        watch: _PolledResource,
+        sent_at: float,
+        read: Pending[StoredState],
     ) -> None:
         if self._watched.get(resource) is not watch:
             return
@@ -181,7 +193,7 @@ class StatePoller:
         else:
             state = read.result()
             self._saw(resource, state)
-            longest, aimed = self._judge(resource, watch, state)
+            longest, aimed = self._judge(resource, watch, state, sent_at)
         watch.hinted = False
         if self._watched.get(resource) is not watch:
             return
@@ -198,7 +210,11 @@ class StatePoller:
             self._changed.set()
 
     def _judge(
-        self, resource: Resource, watch: _PolledResource, state: StoredState
+        self,
+        resource: Resource,
+        watch: _PolledResource,
+        state: StoredState,
+        sent_at: float,
     ) -> tuple[float, float]:
         record, now = state.record or UNUSED_DOORMAN, self._now_of(state)
         found = next_attempt(record, state.seat, self._client_id, now)
@@ -239,5 +255,20 @@ class StatePoller:
                     )
                 if self.hints_come and not watch.hinted:
                     self._on_missed()
-                self._wake(resource, 0.0)
+                self._wake(resource, 0.0, self._own_grant(doorman, state, sent_at))
         return longest, aimed
+
+    def _own_grant(
+        self, doorman: Doorman, state: StoredState, sent_at: float
+    ) -> PushedGrant | None:
+        """Return the grant that a step pushed to this client, as its message would.
+
+        ``sent_at``: local monotonic time (s) when the read of ``state`` was sent.
+        """
+        shown = self._shown_by(state)
+        if shown is None or not doorman.pushed:
+            return None
+        own = (e.ticket for e in doorman.queue if e.client_id == self._client_id)
+        if not any(map(doorman.has_pushed, own)):
+            return None
+        return PushedGrant.of(doorman.grants[0], StoreTime(shown, sent_at))

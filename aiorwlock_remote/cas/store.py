@@ -6,7 +6,9 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import anyio
 
@@ -51,6 +53,9 @@ class CasLockStore(ABC):
     )
 
     looks: PollIntervals = PollIntervals()
+    # Whether a waiter that is told to look may read its grant there: it confirms after
+    # it has entered, and not before (core/pushed.py).
+    pushes_to_told: ClassVar[bool] = False
     _log: logging.Logger = logging.getLogger("aiorwlock_remote.store")
 
     _steps: CasStepper
@@ -78,6 +83,9 @@ class CasLockStore(ABC):
         self._channel = connect()
         self._steps.arrivals = self._arrivals
         self.capabilities |= Capability.NOTIFIES
+        if self.pushes_to_told:
+            self.capabilities |= Capability.PUSHES
+            self.pace = replace(self.pace, pushes=True)
         # Without a limit of its own a channel that is away would cost the store's.
         with anyio.move_on_after(min(1.0, self._settings.connect_timeout / 4)):
             await self._channel_tried.wait()
@@ -142,6 +150,7 @@ class CasLockStore(ABC):
         return StatePoller(
             read,
             lambda state: cas.times(state).now,
+            self._shown_by,
             self._steps.saw,
             self._settings.client_id,
             self._event_loop,
@@ -149,6 +158,11 @@ class CasLockStore(ABC):
             self.looks,
             self._hint_missed,
         )
+
+    def _shown_by(self, state: StoredState) -> int | None:
+        """Return what the server's clock showed in the answer with this state."""
+        del state
+        return None
 
     def _saw(self, resource: Resource, state: StoredState) -> None:
         # A stepper must not start from the state before a renewal.

@@ -376,12 +376,14 @@ class ModeQueue:
         self, first: Waiter, message: PushedGrant, now: float
     ) -> float | None:
         # Without a reply nothing is known of the store's clock.
-        store_time = self._store_time
-        if store_time is None or not message.proves(first.ticket):
+        if self._store_time is None or not message.proves(first.ticket):
             return None
-        if not store_time.believes(message, now, first.margin):
+        known = [self._store_time]
+        if message.seen is not None:
+            known.append(message.seen)
+        if not all(each.believes(message, now, first.margin) for each in known):
             return None
-        ends = store_time.before(message.expires) - first.margin
+        ends = min(each.before(message.expires) for each in known) - first.margin
         window = (message.expires - message.since) / MICROS
         needed = max(MIN_SHARE_LEFT * window, MIN_ROUND_TRIPS_LEFT * self._took)
         return ends if ends - now >= needed else None

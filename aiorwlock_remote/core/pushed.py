@@ -10,6 +10,10 @@ things hold (model PushedGrant):
   on that clock is the one in an earlier reply, plus the local time since that reply's
   request was *sent* (``StoreTime``). Counted from when the message came, a delay of the
   message would let two clients in (``push_unbounded``).
+
+A waiter that polls the store may read its pushed grant there, without a message. The
+read tells what the clock of its server showed, and that bound counts as well
+(``seen``): the server may be another one than that of the earlier reply.
 """
 
 from __future__ import annotations
@@ -33,21 +37,23 @@ SEAL_BYTES = 32
 class PushedGrant:
     """A message that a step pushed a grant: its fence, and from when to when it lasts.
 
-    ``since``, ``expires``: microseconds of the store's clock.
+    ``since``, ``expires``: microseconds of the store's clock. ``seen``: what the read
+    that found the grant tells of that clock; None if it came by a message.
     """
 
     fence: int
     since: int
     expires: int
     proof: str = field(repr=False)
+    seen: StoreTime | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, grant: Grant) -> PushedGrant:
+    def of(cls, grant: Grant, seen: StoreTime | None = None) -> PushedGrant:
         """Return the message that tells a grant, which has an end, to its client."""
         assert grant.expires is not None, "a pushed grant has an end"
         since, expires = grant.since, grant.expires
         proof = proof_of(grant.ticket, since, expires, grant.fence)
-        return cls(grant.fence, since, expires, proof)
+        return cls(grant.fence, since, expires, proof, seen)
 
     def proves(self, ticket: str) -> bool:
         """Return whether the sender knew this ticket when it granted it."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from benchmarks.cassandra.adapters import CALLS, EAGER, FLOOR, NAIVE, OURS
+from benchmarks.cassandra.adapters import (
+    CALLS,
+    EAGER,
+    FLOOR,
+    NAIVE,
+    OURS,
+    WOKEN,
+)
 from benchmarks.cassandra.scenarios import (
     BOUND_CYCLE,
     CHANGES,
     CHANGES_A_CYCLE,
     CYCLE,
 )
-from benchmarks.harness.measures import CYCLES, LONGEST, RISING, SERVED
-from benchmarks.harness.report import Bar, Minimum, Of
+from benchmarks.harness.measures import CYCLES, HAND_OVER, LONGEST, RISING, SERVED
+from benchmarks.harness.report import Bar, Figures, Minimum, Of
 
 _ours = Of(OURS)
 _calls = Of(CALLS)
@@ -23,6 +30,12 @@ def _fair(name: str) -> tuple[Bar, ...]:
         Bar(name, "longest wait, of the mean wait", longest, 5.0),
         Minimum(name, "every cycle its own rising fence", rising, 1.0),
     )
+
+
+def _hand_over(figures: Figures) -> float:
+    """Return the hand-over in units of the floor's two transactions."""
+    took = figures.median("hand-over", HAND_OVER, WOKEN)
+    return took / figures.median("alone", CYCLE, FLOOR)
 
 
 BARS: tuple[Bar, ...] = (
@@ -74,4 +87,10 @@ BARS: tuple[Bar, ...] = (
         "/s",
     ),
     Minimum("waiters", "served of 1,000", _ours.least("waiters", SERVED), 1000.0),
+    Bar(
+        "hand-over",
+        "woken over Redis: p50, of the floor's two transactions",
+        _hand_over,
+        2.5,
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,21 @@ def cpu_seconds(processes: Iterable[int]) -> float:
         fields = text.rpartition(")")[2].split()
         ticks += sum(int(fields[index]) for index in _AFTER_NAME)
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def busy_share(seconds: float) -> float:
+    """Return which share of the whole machine's CPU time was used in that time."""
+    idle_before, all_before = _ticks_of_machine()
+    time.sleep(seconds)
+    idle, everything = _ticks_of_machine()
+    return 1 - (idle - idle_before) / max(1, everything - all_before)
+
+
+def _ticks_of_machine() -> tuple[int, int]:
+    """Return the ticks that the cores were idle, or waited for disks, and all ticks."""
+    first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
+    ticks = [int(field) for field in first.split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def resident_bytes(process: int) -> int:

@@ -194,6 +194,7 @@ class Round(Generic[S]):
         other_core: A second such core.
         programs: Executables of the peers that are no worker in Python.
         scale: Factor on durations and numbers of cycles, if not ``quick``.
+        repetition: The number of the round among those of the peer, from 0.
     """
 
     family: str
@@ -206,6 +207,7 @@ class Round(Generic[S]):
     other_core: int | None = None
     programs: dict[str, Path] = field(default_factory=dict)
     scale: float = 1.0
+    repetition: int = 0
 
     def amount(self, quick: float, usual: float) -> float:
         """Return how many seconds to measure: few in a quick round, else scaled."""
@@ -237,12 +239,23 @@ class Scenario(Generic[S]):
         name: One word, for ``--scenario`` and the tables.
         title: What happens in the scenario, for people.
         measure: Measures one round.
+        most_repetitions: As many suffice, as its figures are counts and sizes.
     """
 
     name: str
     title: str
     entrants: Entrants
     measure: Callable[[Round[S]], Measured]
+    most_repetitions: int | None = None
+
+    def repetitions(self, wanted: int) -> int:
+        """Return how often each round is repeated."""
+        most = self.most_repetitions
+        return wanted if most is None else min(wanted, most)
+
+    def rounds(self, repetitions: int) -> int:
+        """Return how many rounds are measured, unless a peer is missing."""
+        return len(self.entrants) * self.repetitions(repetitions)
 
 
 def on_asyncio(*peers: str) -> Entrants:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from benchmarks.harness.lock import LOOPS
 from benchmarks.harness.report import (
@@ -37,6 +37,9 @@ from benchmarks.harness.scenario import AnyServer, Round, Scenario
 S = TypeVar("S", bound=AnyServer)
 
 REPETITIONS = 3
+MAX_FAILURES = 2
+"""Repetitions in which a peer may break before the scenario goes on without it: many of
+these failures are waits of half a minute."""
 
 Programs = tuple[dict[str, Path], list[str]]
 """The executable of each peer that is no worker in Python, and notes for the report on
@@ -126,15 +129,46 @@ class Failure:
         return f"{self.scenario}, {self.peer}, {self.loop}: {self.reason}"
 
 
-def measure(suite: Suite[S], options: argparse.Namespace) -> Run[S]:
+class Observer(Protocol):
+    """What is told how far a run is."""
+
+    def wants(self, scenario: str) -> bool:
+        """Return False if the scenario is to be left out."""
+
+    def begins(self, scenario: str, repetition: int, peer: str, loop: str) -> None:
+        """Called before each round."""
+
+    def ended(self, run: Run[Any], scenario: str, failed: Sequence[Failure]) -> None:
+        """Called when all repetitions of a scenario were measured."""
+
+
+class Printer:
+    """Prints the name of each round."""
+
+    def wants(self, scenario: str) -> bool:
+        del scenario
+        return True
+
+    def begins(self, scenario: str, repetition: int, peer: str, loop: str) -> None:
+        print(f"{scenario} {repetition}: {peer}, {loop}", file=sys.stderr)
+
+    def ended(self, run: Run[Any], scenario: str, failed: Sequence[Failure]) -> None:
+        del run, scenario, failed
+
+
+def measure(
+    suite: Suite[S], options: argparse.Namespace, observer: Observer | None = None
+) -> Run[S]:
     """Start the server of a suite and measure all that the options choose."""
     with tempfile.TemporaryDirectory(dir=options.dir) as name:
         folder = Path(name)
         with suite.server(folder, options) as server:
             about = surroundings(folder) | suite.versions(server)
-            measuring = Run(suite, server, options, folder, about)
+            watching = Printer() if observer is None else observer
+            measuring = Run(suite, server, options, folder, about, watching)
             for scenario in measuring.scenarios:
-                measuring.measure(scenario)
+                if watching.wants(scenario.name):
+                    measuring.measure(scenario)
     return measuring
 
 
@@ -147,6 +181,7 @@ class Run(Generic[S]):
     options: argparse.Namespace
     folder: Path
     about: dict[str, object]
+    observer: Observer
     samples: list[Sample] = field(default_factory=list[Sample])
     notes: list[str] = field(default_factory=list[str])
     failed: list[Failure] = field(default_factory=list[Failure])
@@ -177,11 +212,18 @@ class Run(Generic[S]):
             if peer in self._peers and loop in self._loops
         ]
         samples: list[Sample] = []
-        for repetition in range(self.repetitions):
+        earlier = len(self.failed)
+        for repetition in range(scenario.repetitions(self.repetitions)):
             for entrant in self._chance.sample(order, len(order)):
-                samples += self._measure_once(scenario, repetition, *entrant)
+                if self._failures(earlier, *entrant) < MAX_FAILURES:
+                    samples += self._measure_once(scenario, repetition, *entrant)
         samples.sort(key=lambda s: (order.index((s.peer, s.loop)), s.repetition))
         self.samples += samples
+        self.observer.ended(self, scenario.name, self.failed[earlier:])
+
+    def _failures(self, earlier: int, peer: str, loop: str) -> int:
+        """Return how often a peer broke, without so many earlier failures."""
+        return sum((f.peer, f.loop) == (peer, loop) for f in self.failed[earlier:])
 
     def _measure_once(
         self, scenario: Scenario[S], repetition: int, peer: str, loop: str
@@ -198,8 +240,9 @@ class Run(Generic[S]):
             *self._cores,
             programs=self._programs,
             scale=self.options.scale,
+            repetition=repetition,
         )
-        print(f"{scenario.name} {repetition}: {peer}, {loop}", file=sys.stderr)
+        self.observer.begins(scenario.name, repetition, peer, loop)
         try:
             measured = scenario.measure(round_)
         except (AssertionError, OSError, RuntimeError, ValueError) as exc:

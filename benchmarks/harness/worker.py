@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from importlib import import_module
 from time import monotonic, perf_counter
 
@@ -24,6 +25,8 @@ from anyio import to_thread
 from benchmarks.harness.lock import Client, Cycle, Open, run_on
 from benchmarks.harness.scenario import Job
 
+LAST_TURNS_SECONDS = 1.0
+"""Seconds after the end of a window in which the tasks that wait may still get in."""
 DRAIN_TIMEOUT = 35.0
 """Seconds after which the waiters that are left are given up."""
 
@@ -124,20 +127,65 @@ async def take_turns(client: Client, job: Job) -> None:
 
     The order to begin is the moment at which the time that counts begins, on the clock
     that all processes share; what happens earlier is the warm-up. A task that waits at
-    the end still gets in, so that the longest waits are seen at least in part. The
-    reply also has the difference of wall clock and monotonic clock.
+    the end may still get in for a second; after that the reply says since when it
+    waits, so that the longest waits are seen at least in part. The reply also has the
+    difference of wall clock and monotonic clock.
     """
     locks = [await _locks_of(client, job, task) for task in range(job.tasks)]
     # A moment, not a duration: workers read the order at different times.
     ends = float(await ready()) + job.seconds
-    turns: list[Turn] = []
+    turns = Turns(ends)
+    all_done = anyio.Event()
+    left = job.tasks
+
+    async def take(lock: Cycle, reader: Cycle | None, task: int) -> None:
+        nonlocal left
+        if reader is None:
+            await _turns_of_one(lock, task, job, turns)
+        else:
+            await _turns_of_both(lock, reader, task, job, turns)
+        left -= 1
+        if not left:
+            all_done.set()
+
     async with anyio.create_task_group() as group:
         for task, (lock, reader) in enumerate(locks):
-            if reader is None:
-                group.start_soon(_turns_of_one, lock, task, ends, job, turns)
-            else:
-                group.start_soon(_turns_of_both, lock, reader, task, ends, job, turns)
-    reply(turns=turns, wall=time.time() - monotonic())
+            group.start_soon(take, lock, reader, task)
+        # Fifty tasks that poll would take several seconds, which nobody looks at.
+        with anyio.move_on_after(ends + LAST_TURNS_SECONDS - monotonic()):
+            await all_done.wait()
+        waiting = list(turns.waiting.values())
+        reply(turns=turns.taken, waiting=waiting, wall=time.time() - monotonic())
+        group.cancel_scope.cancel()
+
+
+@dataclass
+class Turns:
+    """The turns of the tasks of one worker until ``ends``, on the monotonic clock.
+
+    ``waiting``: task, 1 for a write, and since when it waits; by task.
+    """
+
+    ends: float
+    taken: list[Turn] = field(default_factory=list[Turn])
+    waiting: dict[int, tuple[int, int, float]] = field(
+        default_factory=dict[int, tuple[int, int, float]]
+    )
+
+    async def take(self, lock: Cycle, task: int, writes: int, section: float) -> bool:
+        """Take a turn; return False without one if the time is over."""
+        asked = monotonic()
+        if asked >= self.ends:
+            return False
+        self.waiting[task] = task, writes, asked
+        async with lock as held:
+            got_in = monotonic()
+            del self.waiting[task]
+            if section and got_in < self.ends:
+                await anyio.sleep(section)
+            turn = task, writes, asked, got_in, monotonic(), _fence(held)
+            self.taken.append(turn)
+        return True
 
 
 async def _locks_of(client: Client, job: Job, task: int) -> tuple[Cycle, Cycle | None]:
@@ -150,31 +198,23 @@ async def _locks_of(client: Client, job: Job, task: int) -> tuple[Cycle, Cycle |
     return await client.lock(key, "writer"), await client.lock(key, "reader")
 
 
-async def _turns_of_one(
-    lock: Cycle, task: int, ends: float, job: Job, turns: list[Turn]
-) -> None:
-    writes, section = int(job.writers is None or task < job.writers), job.section
-    while (asked := monotonic()) < ends:
-        async with lock as held:
-            got_in = monotonic()
-            if section and got_in < ends:
-                await anyio.sleep(section)
-            turns.append((task, writes, asked, got_in, monotonic(), _fence(held)))
+async def _turns_of_one(lock: Cycle, task: int, job: Job, turns: Turns) -> None:
+    writes = int(job.writers is None or task < job.writers)
+    while await turns.take(lock, task, writes, job.section):
+        pass
 
 
 async def _turns_of_both(
-    writer: Cycle, reader: Cycle, task: int, ends: float, job: Job, turns: list[Turn]
+    writer: Cycle, reader: Cycle, task: int, job: Job, turns: Turns
 ) -> None:
     assert job.reads is not None
     # A generator for each task: the turns of one do not depend on those of another.
     chance = random.Random(job.seed * 1000 + task)
-    while (asked := monotonic()) < ends:
+    while True:
         writes = int(chance.random() >= job.reads)
-        async with writer if writes else reader as held:
-            got_in = monotonic()
-            if got_in < ends:
-                await anyio.sleep(job.section)
-            turns.append((task, writes, asked, got_in, monotonic(), _fence(held)))
+        lock = writer if writes else reader
+        if not await turns.take(lock, task, writes, job.section):
+            return
 
 
 def _fence(held: object) -> int:

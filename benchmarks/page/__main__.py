@@ -1,6 +1,8 @@
 """``nox -s bench -- page``: measure all suites in one run, and write the page.
 
-With ``--only`` a part is measured, goals and figures are printed, no page is written.
+Each scenario of a suite is saved as soon as it was measured, and ``--resume`` goes on
+with a run that was cut. With ``--only`` a part is measured, goals and figures are
+printed, no page is written.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.processes import MEASURABLE, busy_share
 from benchmarks.harness.report import NotMeasured, bar_table, tables
-from benchmarks.harness.suite import Run, measure, parse
-from benchmarks.page.bars import judged
-from benchmarks.page.data import Data, Failures, Values, collected
+from benchmarks.harness.suite import Failure, Run, measure, parse
+from benchmarks.page.data import Data
+from benchmarks.page.parts import Part, Parts, Progress, joined, part_of
 from benchmarks.page.plots import PLOTS, svg
-from benchmarks.page.suites import SUITES, scenario_names
+from benchmarks.page.suites import SUITES, judged, run_order, scenario_names
 from benchmarks.page.text import render
 from benchmarks.redis.foreign import foreign_versions
 
@@ -29,13 +33,16 @@ COMMAND = "nox -s bench -- page"
 NAME = "benchmarks"
 """Of page and data in the folder of the documentation, and of the folder of plots."""
 ROOT = Path(__file__).parents[2]
+PARTS = ROOT / ".cache" / "benchmarks"
 REPETITIONS = 5
 SECONDS = 2.0
 """Seconds of a window in which tasks take turns; everything else is scaled alike."""
 UNSCALED_SECONDS = 4.0
 """The same in a suite's own run."""
-QUIET_LOAD = 1.0
-"""Load of the machine up to which a run counts as undisturbed."""
+QUIET_SHARE = 0.1
+"""Share of the machine's CPU time that others may use before an undisturbed run."""
+LOOK_SECONDS = 2.0
+"""Seconds in which that share is measured."""
 PACKAGES = (
     *("aiorwlock-remote", "redis", "hiredis", "coredis", "pottery"),
     *("python-redis-lock", "asyncpg", "asyncmy", "sqlalchemy-dlock"),
@@ -71,40 +78,82 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measured(options: argparse.Namespace, words: Sequence[str]) -> Data:
-    """Run the chosen scenarios of all suites, one suite after the other."""
-    commit = _commit()
-    found: dict[str, Any] = {}
-    notes: list[str] = []
-    failed: list[Failures] = []
-    values: dict[str, Values] = {}
-    for name, scenarios in _chosen(options.only).items():
-        suite = SUITES[name]()
-        try:
-            run = measure(suite, parse(suite, _arguments(options, scenarios)))
-        except SystemExit as exc:  # a server that cannot be started says why
-            notes.append(f"{name} is left out: {exc}.")
-            continue
-        notes += [note for note in run.notes if note not in notes]
-        failed += _failures(name, run)
-        values[name] = collected(run.samples, run.repetitions)
-        # The load before the run is that before its first suite.
-        found = run.about | found
-    about = _described(found) | {
-        "commit": commit,
-        "command": " ".join([COMMAND, *words]),
-    }
+    """Run the chosen scenarios of all suites, one suite after the other.
+
+    Raises:
+        SystemExit: Nothing was measured.
+    """
     repetitions = 1 if options.quick else options.repetitions
-    short = repetitions < REPETITIONS or options.seconds < SECONDS
-    busy = about["load"][0] > QUIET_LOAD
-    return Data(about, short or busy, repetitions, notes, failed, values)
+    # The load is no measure: it tells of the last minutes, such as of an installation.
+    look = MEASURABLE and not options.quick
+    busy = busy_share(LOOK_SECONDS) if look else 0.0
+    about = {
+        "commit": _commit(),
+        "command": " ".join([COMMAND, *words]),
+        "seconds": options.seconds,
+        "quick": options.quick,
+        "busy": round(busy, 3),
+    }
+    # A look at a part of the page leaves the saved results of the whole alone.
+    usual = PARTS / "only" if options.only else PARTS
+    parts = Parts(options.parts or usual)
+    kept: dict[Part, Data] = {}
+    if options.resume:
+        kept = parts.read(about, repetitions)
+    else:
+        parts.forget()
+    chosen = {
+        suite: [name for name in scenarios if (suite, name) not in kept]
+        for suite, scenarios in _chosen(options.only).items()
+    }
+    suites = {name: SUITES[name]() for name in chosen}
+
+    def keep(part: Part, run: Run[Any], failed: Sequence[Failure]) -> None:
+        of_run = _described(run.about) | about
+        short = repetitions < REPETITIONS or options.seconds < SECONDS
+        short = short or busy > QUIET_SHARE
+        head = Data(of_run, short, repetitions, [], [], {})
+        kept[part] = part_of(*part, run, failed, head)
+        parts.write(part, kept[part])
+
+    progress = Progress(
+        {
+            (suite, name): suites[suite].scenarios[name].rounds(repetitions)
+            for suite, scenarios in chosen.items()
+            for name in scenarios
+        },
+        options.seconds / SECONDS,
+        None if options.minutes is None else 60 * options.minutes,
+        keep,
+    )
+    notes: list[str] = []
+    for name, scenarios in chosen.items():
+        if not scenarios or not progress.starts(name, scenarios):
+            continue
+        arguments = parse(suites[name], _arguments(options, scenarios))
+        try:
+            measure(suites[name], arguments, progress)
+        except SystemExit as exc:  # a server that cannot be started says why
+            progress.gives_up(name)
+            notes.append(f"{name} is left out: {exc}.")
+    notes += [
+        f"`{name}` ({suite}) is left out: the run had no time left."
+        for suite, name in progress.left_out
+    ]
+    if not kept:
+        sys.exit("nothing was measured: " + " ".join(notes))
+    data = joined(list(kept.values()), scenario_names())
+    return replace(data, notes=[*data.notes, *notes])
 
 
 def _described(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return machine, date and versions, given what the suites say of themselves."""
     servers = {shown: found[name] for name, shown in SERVERS.items() if name in found}
     packages = {name: version(name) for name in PACKAGES}
+    now = datetime.now(UTC)
     return {name: found[name] for name in MACHINE} | {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "date": f"{now:%Y-%m-%d}",
+        "saved": now.isoformat(),
         "versions": servers | packages | foreign_versions(),
     }
 
@@ -151,7 +200,7 @@ def _chosen(only: Sequence[str]) -> dict[str, list[str]]:
     wanted = {_plain(word) for word in only}
     known: set[str] = set()
     chosen: dict[str, list[str]] = {}
-    for suite, scenarios in scenario_names().items():
+    for suite, scenarios in run_order().items():
         for scenario in scenarios:
             names = {suite, _plain(scenario), f"{suite}/{_plain(scenario)}"}
             known |= names
@@ -174,29 +223,26 @@ def _arguments(options: argparse.Namespace, scenarios: Sequence[str]) -> list[st
     return [*words, "--quick"] if options.quick else words
 
 
-def _failures(suite: str, run: Run[Any]) -> list[Failures]:
-    """Return what broke, once for each peer of a scenario, with its last reason."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for each in run.failed:
-        found.setdefault((each.scenario, each.peer), []).append(each.reason)
-    return [
-        Failures(suite, scenario, peer, len(reasons), reasons[-1])
-        for (scenario, peer), reasons in found.items()
-    ]
-
-
 def _commit() -> str:
+    """Return the commit; ``-dirty`` if something but the page differs from it."""
     git = shutil.which("git")
     if git is None:
         return "unknown"
     ran = subprocess.run(
-        [git, "describe", "--always", "--dirty", "--exclude=*"],
+        [git, "describe", "--always", "--exclude=*"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return ran.stdout.strip() or "unknown"
+    # A run that is resumed may have written the page of its first part.
+    differs = subprocess.run(
+        [git, "diff", "--quiet", "HEAD", "--", ".", f":!docs/{NAME}*"],
+        cwd=ROOT,
+        check=False,
+    )
+    commit = ran.stdout.strip() or "unknown"
+    return f"{commit}-dirty" if differs.returncode else commit
 
 
 def _options() -> argparse.ArgumentParser:
@@ -206,6 +252,9 @@ def _options() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=SECONDS, help="of a window; 2 by default")
     add("--seed", type=int, default=1, help="seed of the order and the random pauses")
     add("--only", action="append", default=[], metavar="SUITE, SCENARIO or both/…")
+    add("--resume", action="store_true", help="measure what an earlier run did not")
+    add("--minutes", type=float, help="leave out what would take longer than that")
+    add("--parts", type=Path, help="folder of the scenarios' results")
     add("--json", type=Path, metavar="FILE", help="write the data to this file, too")
     add("--render", action="store_true", help="write the page from the committed data")
     add("--docs", type=Path, default=ROOT / "docs", help="folder of page and data")

@@ -350,8 +350,8 @@ def _hand_over(data: Data) -> Figure:
 
 
 _HAND_OVERS_OF_STORES = (
-    ("sql", "#d8843b", (sql.OURS, sql.NOTIFY, sql.ADVISORY, sql.DLOCK)),
-    ("sql", "#2f9e6e", (sql.MARIADB_OURS, sql.GET_LOCK)),
+    ("sql", "#d8843b", (sql.OURS, sql.NOTIFY, sql.ADVISORY)),
+    ("sql", "#2f9e6e", (sql.MARIADB_WOKEN, sql.MARIADB_OURS, sql.GET_LOCK)),
     ("sql", "#8f6fd1", (sql.MYSQL_OURS,)),
     ("sql", "#3aa5b5", (sql.SQLITE_OURS,)),
     ("files", "#b59b1c", (local.FILE_MUTEX, local.FILELOCK)),

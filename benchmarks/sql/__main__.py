@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from benchmarks.harness.suite import Suite, run
-from benchmarks.sql.adapters import MARIADB, MYSQL, NOTIFY, POSTGRESQL, SQLITE
+from benchmarks.sql.adapters import (
+    MARIADB,
+    MARIADB_WOKEN,
+    MYSQL,
+    NOTIFY,
+    POSTGRESQL,
+    SQLITE,
+)
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import SCENARIOS
 from benchmarks.sql.server import Server, server
@@ -19,7 +26,7 @@ def suite() -> Suite[Server]:
     """Return the suite on SQL databases."""
     return Suite(
         family="benchmarks.sql",
-        peers=(*POSTGRESQL, NOTIFY, *MARIADB, *MYSQL, *SQLITE),
+        peers=(*POSTGRESQL, NOTIFY, *MARIADB, MARIADB_WOKEN, *MYSQL, *SQLITE),
         scenarios=SCENARIOS,
         bars=BARS,
         server=server,

@@ -23,6 +23,7 @@ from benchmarks.sql.adapters import (
     MARIADB,
     MARIADB_OURS,
     MARIADB_ROWS,
+    MARIADB_WOKEN,
     MYSQL,
     MYSQL_GET_LOCK,
     MYSQL_OURS,
@@ -60,7 +61,7 @@ def measure_own_keys(round_: Round[Server]) -> Measured:
 
 def measure_one_key(round_: Round[Server]) -> Measured:
     """Measure the turns at one resource, of the tasks of four processes."""
-    seconds = round_.amount(1.0, 6.0)
+    seconds = round_.amount(1.0, 4.0)
     tasks = [2] * len(TASKS_OF_PROCESSES) if round_.quick else TASKS_OF_PROCESSES
     jobs = [
         round_.job("take_turns", tasks=count, key="order/1", seconds=seconds)
@@ -110,7 +111,7 @@ SCENARIOS: dict[str, Scenario[Server]] = {
             HAND_OVER_TITLE,
             on_asyncio(
                 *(OURS, ROWS, ADVISORY, NOTIFY, DLOCK),
-                *(MARIADB_OURS, MARIADB_ROWS, GET_LOCK),
+                *(MARIADB_OURS, MARIADB_WOKEN, MARIADB_ROWS, GET_LOCK),
                 *(MYSQL_OURS, MYSQL_ROWS, MYSQL_GET_LOCK, SQLITE_OURS),
             ),
             hand_overs,

@@ -1,5 +1,7 @@
 """Servers of our own, by the fixtures of the tests, and SQLite's files.
 
+A Redis passes the hints of who is woken over another store.
+
 Commits are durable, as users have them: ``fsync``, ``synchronous_commit`` and
 ``full_page_writes`` are on, and ``innodb_flush_log_at_trx_commit`` is 1.
 """
@@ -19,7 +21,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.sql.adapters import MARIADB, MYSQL, SQLITE, by_asyncpg, rows
+from benchmarks.redis.server import server as redis_server
+from benchmarks.sql.adapters import (
+    MARIADB,
+    MARIADB_WOKEN,
+    MYSQL,
+    SQLITE,
+    by_asyncpg,
+    rows,
+)
 from tests.servers import fix_mariadb
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.mariadb import Mariadb
@@ -45,8 +55,14 @@ class Server:
     """The running servers, with the tables of the locks."""
 
     def __init__(
-        self, postgresql: Postgresql, mariadb: Mariadb, mysql: Mysql, folder: Path
+        self,
+        postgresql: Postgresql,
+        mariadb: Mariadb,
+        mysql: Mysql,
+        folder: Path,
+        wake: str,
     ) -> None:
+        self._wake = wake
         self._mariadb = f"{mariadb.root}{DATABASE}"
         self._mysql = f"{mysql.root}{DATABASE}"
         for started in (mariadb, mysql):
@@ -69,6 +85,8 @@ class Server:
         """Return the URL at which a peer finds its locks in this round."""
         if peer in MARIADB:
             return self._mariadb
+        if peer == MARIADB_WOKEN:
+            return f"{self._mariadb}?wake={self._wake}"
         if peer in MYSQL:
             return self._mysql
         if peer not in SQLITE:
@@ -175,6 +193,7 @@ def server(folder: Path, options: Namespace) -> Iterator[Server]:
             stack.callback(mysql.close)
         except pytest.fail.Exception as exc:
             sys.exit(str(exc))  # says what is to be installed
-        running = Server(postgresql, mariadb, mysql, own)
+        redis = stack.enter_context(redis_server())
+        running = Server(postgresql, mariadb, mysql, own, redis.url)
         stack.callback(running.close)
         yield running

@@ -11,7 +11,14 @@ import pytest
 from benchmarks.harness.measures import HAND_OVER, SERVED
 from benchmarks.harness.report import Figures
 from benchmarks.sql.__main__ import main
-from benchmarks.sql.adapters import FLOOR, MARIADB_OURS, MYSQL_OURS, OURS
+from benchmarks.sql.adapters import (
+    FLOOR,
+    MARIADB_OURS,
+    MARIADB_WOKEN,
+    MYSQL_OURS,
+    NOTIFY,
+    OURS,
+)
 from benchmarks.sql.bars import BARS
 from benchmarks.sql.scenarios import CYCLE, SCENARIOS, STATEMENTS
 from tests.benchmarks.suites import of_scenarios, quick, samples, verdict_by
@@ -69,17 +76,21 @@ def test_a_cycle_is_compared_within_each_repetition() -> None:
 
 
 def test_a_hand_over_is_judged_by_its_middle() -> None:
-    what = "hand-over: hand-over p50"
-    assert (
-        verdict(what, samples("hand-over", HAND_OVER, OURS, 1.4, 1.5, 90)).holds is True
-    )
-    assert (
-        verdict(what, samples("hand-over", HAND_OVER, OURS, 1.6, 1.6, 0.1)).holds
-        is False
-    )
+    of, what = ("hand-over", HAND_OVER), "hand-over: p50, of the bare NOTIFY's"
+    floor = samples(*of, NOTIFY, 1, 1, 9)
+    assert verdict(what, floor, samples(*of, OURS, 1.3, 1.3, 90)).holds is True
+    assert verdict(what, floor, samples(*of, OURS, 1.4, 1.4, 0.1)).holds is False
 
 
-def test_waiters_ask_next_to_nothing() -> None:
-    of, what = ("waiters", STATEMENTS, OURS), "waiters: statements of all waiters"
-    assert verdict(what, samples(*of, 0.8, 1, 9)).holds is True
-    assert verdict(what, samples(*of, 0.8, 1.2, 9)).holds is False
+def test_mariadb_is_judged_where_its_waiters_are_told() -> None:
+    of, what = ("hand-over", HAND_OVER), "hand-over: MariaDB, woken over Redis: p50"
+    polls = samples(*of, MARIADB_OURS, 16.0)
+    assert verdict(what, polls).holds is None
+    assert verdict(what, polls, samples(*of, MARIADB_WOKEN, 2.9)).holds is True
+
+
+@pytest.mark.slow
+def test_a_waiter_on_mariadb_is_told_over_redis(tmp_path: Path) -> None:
+    words = [*of_scenarios("hand-over"), "--peer", MARIADB_WOKEN]
+    _, measured = quick("sql", tmp_path, *words)
+    assert len(Figures(measured).values("hand-over", HAND_OVER, MARIADB_WOKEN)) == 5

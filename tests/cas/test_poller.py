@@ -12,8 +12,10 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas import StoredState
 from aiorwlock_remote.cas import poller as module
 from aiorwlock_remote.cas.poller import PollIntervals, StatePoller
-from aiorwlock_remote.core.doorman import Doorman, MutexRecord
+from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord, QueueEntry
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.pushed import PushedGrant
+from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.ports import Clock
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from aiorwlock_remote.testing.conformance.actors import wait_until
@@ -31,6 +33,8 @@ class Reads:
         self.state = StoredState(Doorman(), None, 1)
         self.times: list[float] = []
         self.rung = 0
+        self.shown: int | None = None
+        self.pushed: list[PushedGrant | None] = []
         self.missed = Event()
 
     def read(self, _: Resource) -> Pending[StoredState]:
@@ -39,8 +43,14 @@ class Reads:
         self.host.call_soon(lambda: read.set_result(self.state))
         return read
 
-    def ring(self, _: Resource, __: float, ___: object = None) -> None:
+    def shown_by(self, _: StoredState) -> int | None:
+        return self.shown
+
+    def ring(
+        self, _: Resource, __: float, pushed: PushedGrant | None = None, /
+    ) -> None:
         self.rung += 1
+        self.pushed.append(pushed)
 
     async def were(self, number: int) -> None:
         async def read() -> bool:
@@ -53,6 +63,7 @@ def watching(reads: Reads, longest: float, hinted: float = 3600.0) -> StatePolle
     return StatePoller(
         reads.read,
         lambda _: 1_000,
+        reads.shown_by,
         lambda *_: None,
         "g",
         reads.host,
@@ -161,6 +172,59 @@ async def test_when_something_has_changed_it_reads_often_again(
     reads.state = StoredState(Doorman(last=8), MutexRecord("other", None), 3)
     assert await reads_after(0.1)
     assert await reads_after(0.011)
+    watcher.close()
+
+
+PUSHED = Grant("mine", Mode.WRITE, since=900, expires=300_900, fence=7)
+
+
+def pushed_to(client_id: str) -> StoredState:
+    """Return a record in which a step has granted the lock to a queue entry."""
+    entry = QueueEntry(
+        *(1, client_id, Mode.WRITE, 0, 9_000_000, 300_000),
+        claim_until=300_900,
+        ticket="mine",
+        lease=9_000_000,
+    )
+    seat = MutexRecord("mine,0", 300_900)
+    record = Doorman(
+        grants=(PUSHED,), queue=(entry,), last=7, seat=seat.value, pushed=True
+    )
+    return StoredState(record, seat, 2)
+
+
+@pytest.mark.parametrize("client_id", ["g", "another"])
+async def test_a_grant_that_was_pushed_to_us_is_told_with_the_time_of_the_read(
+    client_id: str,
+) -> None:
+    clock = StandingClock()
+    reads = Reads(clock)
+    reads.shown = 1_000
+    reads.state = pushed_to(client_id)
+    watcher = watching(reads, 3600.0)
+    sent_at = clock.seconds
+    watcher.watch(ORDER)
+    clock.seconds += 0.5  # the answer comes late
+    await a_few_steps()
+    if client_id == "g":
+        (pushed,) = reads.pushed
+        assert pushed == PushedGrant.of(PUSHED)
+        assert pushed.proves("mine")
+        assert pushed.seen is not None
+        assert pushed.seen.now == 1_000
+        assert sent_at <= pushed.seen.sent_at <= sent_at + 0.5
+    else:
+        assert not any(reads.pushed)
+    watcher.close()
+
+
+async def test_where_no_server_clock_ends_leases_a_grant_is_a_wake_up() -> None:
+    reads = Reads(StandingClock())
+    reads.state = pushed_to("g")
+    watcher = watching(reads, 3600.0)
+    watcher.watch(ORDER)
+    await a_few_steps()
+    assert reads.pushed == [None]
     watcher.close()
 
 

@@ -572,6 +572,35 @@ def test_the_bound_of_the_newest_reply_counts() -> None:
     assert it.pushed(message("b", window=WINDOW + 300_000), 1.91) is not None
 
 
+def test_a_grant_that_a_read_found_is_believed_by_both_bounds() -> None:
+    """The read may have come from another server, whose clock is ahead or behind."""
+    it, (first, _) = queued("a", "b")
+    behind = StoreTime(CLOCK + 890_000, 1.90)
+    news = it.pushed(replace(message("a"), seen=behind), 1.91)
+    assert news is not None
+    # By this read 0.31 s were left when it was sent; by the reply 0.29 s.
+    assert first.ends == pytest.approx(1.0 + 1.2 / 1.01 - 0.05)
+    it, (first, _) = queued("a", "b")
+    ahead = StoreTime(CLOCK + 1_000_000, 1.90)
+    news = it.pushed(replace(message("a"), seen=ahead), 1.91)
+    assert news is not None
+    assert first.ends == pytest.approx(1.90 + 0.2 / 1.01 - 0.05)
+    it, _ = queued("a", "b")
+    near_the_end = StoreTime(CLOCK + 1_150_000, 1.90)
+    assert it.pushed(replace(message("a"), seen=near_the_end), 1.91) is None
+    assert it.wake() is not None
+
+
+def test_a_read_does_not_replace_the_reply() -> None:
+    """Without it no ticket of ours is in the store."""
+    it = pushing()
+    it.join(waiter("a"))
+    it.failed(1.5, 0.5, repeat=True)
+    seen = StoreTime(CLOCK + 900_000, 1.90)
+    it.waiters.append(waiter("a"))
+    assert it.pushed(replace(message("a"), seen=seen), 1.91) is None
+
+
 def test_the_ticket_in_the_entry_is_withdrawn() -> None:
     """A task that leaves takes its ticket along, or the store would grant it."""
     it, (first, second) = queued("a", "b")

@@ -118,8 +118,9 @@ class RedisStore:
         ``factory`` opens the connections; None: a default one for servers of URLs.
         """
         self._options = options
-        # A pushed grant is reported before any replica has it. In a cluster the slot,
-        # and so the clock, may move to another node between a reply and a message.
+        # A pushed grant is reported before any replica has it. In a cluster a slot may
+        # move within its window to a node whose clock is ahead by more than the margin:
+        # that node grants the lock again (model PushedGrant, push_moved_slot).
         if options.min_replicas or options.seeds:
             self.pace = PollPolicy()
             self.capabilities &= ~Capability.PUSHES

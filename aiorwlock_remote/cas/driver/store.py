@@ -45,6 +45,7 @@ from aiorwlock_remote.cas.store import CasLockStore
 from aiorwlock_remote.cas.table_cas import (
     TableCas,
     TableStepper,
+    VersionMark,
     read_server_time,
     state_of,
 )
@@ -341,6 +342,10 @@ class TableStore(CasLockStore):
         saw = partial(self._event_loop.call_soon, self._saw)
         known = self._steps.known
         return CasRenewer(thread, steps, known, saw, close, ready, fit)
+
+    def _shown_by(self, state: StoredState) -> int | None:
+        mark: VersionMark = state.mark
+        return mark.now
 
     def _snapshot(self, resource: Resource, state: StoredState) -> Snapshot:
         now: int = state.mark.now

@@ -68,11 +68,19 @@ class _Client:
     async def execute(self, statement: Any, *values: object) -> list[tuple[Any, ...]]:  # noqa: ANN401
         """Return the rows of one request."""
         answer: asyncio.Future[list[tuple[Any, ...]]] = self._loop.create_future()
+
+        def set_result(rows: list[tuple[Any, ...]]) -> None:
+            if not answer.done():  # cancelled with the tasks that still wait at the end
+                answer.set_result(rows)
+
+        def set_exception(exc: Exception) -> None:
+            if not answer.done():
+                answer.set_exception(exc)
+
         # The callbacks run in the driver's thread.
         wake = self._loop.call_soon_threadsafe
         self._session.execute_async(statement, values).add_callbacks(
-            lambda rows: wake(answer.set_result, rows),
-            lambda exc: wake(answer.set_exception, exc),
+            lambda rows: wake(set_result, rows), lambda exc: wake(set_exception, exc)
         )
         return await answer
 

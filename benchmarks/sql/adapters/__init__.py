@@ -15,6 +15,7 @@ NOTIFY = "NOTIFY floor"
 DLOCK = "sqlalchemy-dlock, PostgreSQL"
 MARIADB_FLOOR = "MariaDB floor"
 MARIADB_OURS = "aiorwlock-remote, MariaDB"
+MARIADB_WOKEN = "aiorwlock-remote, MariaDB woken over Redis"
 MARIADB_ROWS = "row lock, MariaDB"
 GET_LOCK = "GET_LOCK"
 MARIADB_DLOCK = "sqlalchemy-dlock, MariaDB"
@@ -43,6 +44,7 @@ _PLACES = {
     GET_LOCK: ("sql.adapters.by_asyncmy", "connect_get_lock"),
     MARIADB_DLOCK: ("sql.adapters.dlock", "connect"),
     MARIADB_OURS: ("harness.ours", "connect"),
+    MARIADB_WOKEN: ("harness.ours", "connect"),
     MYSQL_FLOOR: ("sql.adapters.by_asyncmy", "connect_floor"),
     MYSQL_OURS: ("harness.ours", "connect"),
     MYSQL_ROWS: ("sql.adapters.rows", "connect"),

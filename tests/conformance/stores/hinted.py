@@ -23,7 +23,7 @@ UP, DOWN = 0.4, 0.2
 class HintedMariadbHarness(MariadbHarness):
     """``mariadb://…?wake=redis://…``."""
 
-    capabilities = MariadbHarness.capabilities | Capability.NOTIFIES
+    capabilities = MariadbHarness.capabilities | Capability.NOTIFIES | Capability.PUSHES
     wake: ClassVar[str]
 
     def fresh(self, folder: Path) -> StoreLocation:
