@@ -203,10 +203,19 @@ def pytest_report_header() -> list[str]:
     return list(chosen.versions())
 
 
-def pytest_collection_finish() -> None:
-    """What was collected stays: no collection of garbage need look at it again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: no collection of garbage need look at it, now or later.
+
+    Nothing may thaw it: each `gc.collect()` of a test would then take a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
