@@ -198,6 +198,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The tests that needed a second look, by name: each is to be mended."""
+    looked_at: list[pytest.TestReport] = terminalreporter.getreports("rerun")
+    names = sorted({report.nodeid for report in looked_at})
+    if names:
+        terminalreporter.section("second looks")
+        for name in names:
+            terminalreporter.line(name)
+
+
 def pytest_report_header() -> list[str]:
     """The servers that the fixtures start in place of the machine's."""
     return list(chosen.versions())
