@@ -62,7 +62,7 @@ class Case:
             async with connect(
                 proxy.url, lease=LEASE, connect_timeout=PATIENCE
             ) as locks:
-                with anyio.fail_after(PATIENCE):
+                with anyio.fail_after(3 * PATIENCE):
                     return await self._run(locks, proxy, side, count)
 
     async def _run(self, locks: Locks, proxy: Proxy, side: Side, count: int) -> str:
@@ -87,7 +87,7 @@ class Case:
     async def _again(self, lock: Mutex) -> None:
         for last in (False, True):
             try:
-                held = await lock.acquire(timeout=LEASE + 10)
+                held = await lock.acquire(timeout=PATIENCE)
                 assert await held.release()
             except BackendUnavailable:
                 if last:  # once: the cut came too late for the operation to meet it
@@ -104,7 +104,7 @@ class Case:
                 held = await lock.try_acquire()
                 assert held is not None
             else:
-                held = await lock.acquire(timeout=10)
+                held = await lock.acquire(timeout=PATIENCE)
         except (BackendUnavailable, LockTimeout) as exc:
             assert self._stands() == (None, 0, 0), "said not to be held, but it is"
             return type(exc).__name__
