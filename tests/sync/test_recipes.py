@@ -211,7 +211,7 @@ class TestLead:
         def work(_: Held) -> None:
             begun.set()
             # Not one long wait: a signal that comes just before it does not end it.
-            for _ in range(6_000):
+            for _tick in range(6_000):
                 time.sleep(0.01)
 
         def interrupt() -> None:
