@@ -15,7 +15,14 @@ import pytest
 from hypothesis import settings
 
 from aiorwlock_remote.testing.conformance.cases.base import renew_often
-from tests.loops import LOOPS, is_in_share, is_on, turn_of
+from tests.loops import (
+    LOOPS,
+    SLEEPING,
+    is_in_share,
+    is_on,
+    is_sleeper,
+    turn_of,
+)
 from tests.servers import chosen
 from tests.servers.shared import file_lock
 
@@ -163,23 +170,6 @@ SLOW = (
     "tests/testing/test_plugin.py",
 )
 
-#: Cases that wait for leases, polls and processes, of every store.
-SLEEPING = (
-    "test_a_blocked_loop_keeps_its_locks",
-    "test_a_foreign_release_lets_us_in",
-    "test_a_holder_is_kept",
-    "test_a_killed_holder",
-    "test_a_killed_waiter",
-    "test_adopted_is_kept",
-    "test_an_awaited_grant_is_kept",
-    "test_nothing_is_counted_twice",
-    "test_policy_writer",
-    "test_two_processes_exclude_each_other",
-    "test_waiters_survive_a_deleted_seat",
-    "test_who_does_not_come_blocks_nobody",
-)
-
-
 #: Fixtures that take seconds to start.
 SERVERS = {
     "cassandra_node",
@@ -277,17 +267,16 @@ def _left_out(item: pytest.Item) -> bool:
 
 def _is_anothers_case(item: pytest.Item) -> bool:
     """Whether another suite has this case, or this one has it on the other loop."""
-    share, in_turn, sleeping_in_turn = (
+    share, in_turn, sleepers_in_turn = (
         item.get_closest_marker(name)
         for name in ("share", "in_turn", "sleepers_in_turn")
     )
-    if share is None and in_turn is None and sleeping_in_turn is None:
+    if share is None and in_turn is None and sleepers_in_turn is None:
         return False
     _, _, cases, parametrized = item.nodeid.split("::")
     test = parametrized.partition("[")[0]
-    # A loop that stands still is another matter on trio: there the driver has a thread.
-    if test in SLEEPING and cases != "TestBlockedLoop":
-        in_turn = in_turn or sleeping_in_turn
+    if is_sleeper(cases, test):
+        in_turn = in_turn or sleepers_in_turn
     if share is not None and not is_in_share(cases, test, share.args[:2]):
         return True
     if in_turn is None:

@@ -10,7 +10,7 @@ from tests.loops import IN_TURN
 
 pytestmark = [
     pytest.mark.sleepers_in_turn(
-        "test_postgresql.py has the other loop", tuple(reversed(IN_TURN))
+        "test_postgresql.py has the other loop", IN_TURN[::-1]
     ),
     pytest.mark.no_uvloop("its threads are those of asyncio"),
 ]
