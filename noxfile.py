@@ -221,6 +221,17 @@ def pushed_grants(session: nox.Session) -> None:
 
 
 @nox.session
+def simulate(session: nox.Session) -> None:
+    """Run the library under virtual time with seeded faults.
+
+    `-- COUNT` seeds of each kind of store; `-- --seed N [--kind tables]`: the story of
+    one.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.simulation", *session.posargs)
+
+
+@nox.session
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 
@@ -327,7 +338,7 @@ def differential(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation; a warning is an error."""
+    """Build the documentation; a warning is an error, a broken link, too."""
     install(session, "docs", package=WORKING_COPY)
     run_docs(session, *session.posargs)
 
@@ -406,12 +417,16 @@ def run_pyright(session: nox.Session) -> None:
 
 
 def run_docs(session: nox.Session, *options: str) -> None:
-    """Build all pages anew: Sphinx does not warn of a page that it built before."""
+    """Build all pages anew: Sphinx does not warn of a page that it built before.
+
+    Then check their links, and that the site's search finds what people look for.
+    """
     shutil.rmtree(ROOT / "docs" / "_build", ignore_errors=True)
     session.run(
         *("sphinx-build", "-W", "--keep-going", "-b", "html", *options),
         *("docs", "docs/_build/html"),
     )
+    session.run("python", "docs/check_site.py", "docs/_build/html")
 
 
 def package_files() -> Iterator[str]:

@@ -58,9 +58,12 @@ from aiorwlock_remote.locks.observers import (
     AttemptObserver,
     GrantEnd,
     Observer,
+    StoreObserver,
 )
 from aiorwlock_remote.locks.options import PolicyName
 from aiorwlock_remote.ports import Finding
+from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 __version__ = "0.1.0"
 
@@ -100,14 +103,17 @@ __all__ = [
     "Queued",
     "RWLock",
     "ReaderLock",
+    "RenewalOutcome",
     "ResourceId",
     "Semaphore",
     "StaleFence",
     "Statistics",
+    "StoreObserver",
     "Synchronized",
     "TooManyWaiters",
     "Unsupported",
     "UpgradeConflict",
+    "WakeCause",
     "WouldDeadlock",
     "WriterLock",
     "__version__",

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiorwlock_remote import OptionArgs
+from aiorwlock_remote.locks.options import Options
+from aiorwlock_remote.locks.recipe_factories import OccupancyArgs
+from aiorwlock_remote.recipes import OnceArgs
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 _project = tomllib.loads(
     Path(__file__).parent.with_name("pyproject.toml").read_text(encoding="utf-8")
@@ -31,3 +42,82 @@ autodoc_typehints_description_target = "documented_params"
 napoleon_use_ivar = True  # else a dataclass's fields are described twice
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+# Only these are made by a call of their class. The arguments of the others are for the
+# library, which hands out the objects.
+MADE_BY_USERS = {
+    "CassandraBackend",
+    "FencedFile",
+    "FencedTable",
+    "MariadbBackend",
+    "MysqlBackend",
+    "OracleBackend",
+    "OtelObserver",
+    "PostgresqlBackend",
+    "PrometheusObserver",
+    "RedisBackend",
+    "RowLockStatements",
+}
+KEYWORDS = {
+    "OptionArgs": OptionArgs,
+    "OnceArgs": OnceArgs,
+    "OccupancyArgs": OccupancyArgs,
+}
+NOT_TAKEN = {
+    "rwlock": {"fair"},
+    "set_rwlock": {"fair"},
+    "semaphore": {"fair", "policy"},
+    "leader": {"on_lost"},
+    "lead": {"on_lost"},
+}
+"""Options that these methods refuse; tests/docs/test_tables.py tries."""
+
+
+def show_signature(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: object,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None] | None:
+    """Leave out what only the library passes, and list the options by their names."""
+    del app, options
+    last = name.rpartition(".")[2]
+    if not signature:
+        return None
+    if what == "class" and last not in MADE_BY_USERS:
+        return "", None
+    if what in {"function", "method"} and callable(obj):
+        signature = with_options(last, obj, signature)
+    # The default of Prometheus is an object: its address says nothing.
+    return re.sub(r"<[^<>]+ object>", "…", signature), returns
+
+
+def with_options(name: str, function: object, signature: str) -> str:
+    """Return the signature with each option in place of ``**options``."""
+    for parameter in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
+        found = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+        if parameter.kind is parameter.VAR_KEYWORD and found:
+            names = [
+                key
+                for key in KEYWORDS[found[1]].__annotations__
+                if key not in NOT_TAKEN.get(name, ())
+            ]
+            star = "" if "*, " in signature else "*, "
+            words = ", ".join(_with_default(key, name) for key in names)
+            signature = signature.replace(f"**{parameter.name}", star + words)
+    return signature
+
+
+def _with_default(option: str, function: str) -> str:
+    # A lock takes what `connect` was told, and an acquire what the lock was.
+    if function == "connect":
+        return f"{option}={getattr(Options(), option)!r}"
+    return f"{option}=…"
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-signature", show_signature)

@@ -30,6 +30,7 @@ from tests.servers.shared import file_lock
 pytest_plugins = [
     "tests.recipes.fix_occupied",
     "tests.servers.fix_cassandra",
+    "tests.servers.fix_chromium",
     "tests.servers.fix_mariadb",
     "tests.servers.fix_mysql",
     "tests.servers.fix_oracle",
@@ -105,6 +106,7 @@ SLOW = (
     "tests/backends/test_sqlite_hostile.py",
     "tests/benchmarks/",
     "tests/cli/bench/test_bench.py",
+    "tests/cli/test_board.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
     "tests/cli/test_worker_process.py",
@@ -174,6 +176,7 @@ SLOW = (
 #: Fixtures that take seconds to start.
 SERVERS = {
     "cassandra_node",
+    "chromium",
     "db_server",
     "db_empty",
     "db_tables",

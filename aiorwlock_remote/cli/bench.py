@@ -88,7 +88,7 @@ def figures(measured: Sequence[Measurement]) -> list[Figure]:
     return found
 
 
-HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "REQUESTS", "COUNT", "WHAT")
+HEAD = ("MEDIAN ms", "90 % ms", "PER SECOND", "× REQUEST", "COUNT", "WHAT")  # noqa: RUF001
 
 
 def rows(found: Sequence[Figure]) -> list[tuple[str, ...]]:
@@ -311,8 +311,9 @@ MAX_TASKS = 1000
 def bench(*, url: str | None, as_json: bool, **options: Any) -> int:  # noqa: ANN401
     """Measure what locks cost at this store, from this host, now.
 
-    A plain request is the floor for this store and this link. REQUESTS is the median of
-    each other line in plain requests, which means something on a busy machine as well.
+    A plain request is the floor for this store and this link. The column before COUNT
+    has the median of each line in plain requests, which means something on a busy
+    machine as well.
 
     The locks have new names of the type `rwlock-bench`. All of them are released, also
     when the bench is interrupted; the store forgets unused names as it always does.

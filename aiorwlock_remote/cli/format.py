@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aiorwlock_remote.cli.report import plain, print_message
-from aiorwlock_remote.core.text import quoted
+from aiorwlock_remote.cli.report import print_message
+from aiorwlock_remote.core.text import plain, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence

@@ -15,9 +15,11 @@ _COMMANDS = {
     "run": "run:run",
     "ls": "resources:ls",
     "watch": "watch.command:watch",
+    "board": "board:board",
     "show": "resources:show",
     "stale": "resources:stale",
     "break": "resources:break_",
+    "exporter": "exporter:exporter",
     "doctor": "store:doctor",
     "bench": "bench:bench",
     "schema": "store:schema",
@@ -36,7 +38,7 @@ Exit codes:
   126  run: the command cannot be executed
   127  run: the command was not found
 128+n  run: the command was ended by signal n; else run gives the command's own
-       demo, watch, bench: ended by signal n
+       demo, watch, board, bench: ended by signal n
 
 \b
 Stores (`rwlock COMMAND --url URL`, or RWLOCK_URL in the environment):

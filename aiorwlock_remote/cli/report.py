@@ -9,6 +9,7 @@ import click
 
 from aiorwlock_remote.cli.exit_codes import REFUSED, SIGNAL, UNAVAILABLE, USAGE
 from aiorwlock_remote.cli.streams import null_stream
+from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.errors import (
     AcquireUncertain,
     BackendError,
@@ -34,19 +35,6 @@ _ADVICE: tuple[tuple[type[LockError], str], ...] = (
 
 class CommandFailed(Exception):
     """A command cannot continue; the error's text is one line for the user."""
-
-
-def plain(text: str) -> str:
-    """Return the text with every unprintable character escaped.
-
-    Names are written by other programs, and must not steer the user's terminal.
-    """
-    return "".join(
-        c
-        if c.isprintable()
-        else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
 
 
 def print_message(text: str) -> None:

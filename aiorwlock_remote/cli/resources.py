@@ -38,8 +38,9 @@ from aiorwlock_remote.cli.options import (
     store_url,
     type_argument,
 )
-from aiorwlock_remote.cli.report import plain, print_message
+from aiorwlock_remote.cli.report import print_message
 from aiorwlock_remote.core.names import is_cut
+from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.core.url import parse
 
 

@@ -87,6 +87,20 @@ def one_line(text: str, most: int) -> str:
     return line.encode()[:most].decode(errors="ignore")
 
 
+def plain(text: str) -> str:
+    """Return the text with every unprintable character escaped.
+
+    Names are written by other programs, and must not steer the user's terminal, nor
+    turn the direction of a page's text.
+    """
+    return "".join(
+        c
+        if c.isprintable()
+        else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
 def check_path(path: str | os.PathLike[str]) -> str:
     """Return the path as text; ``ConfigurationError`` if no file can have that name."""
     name: object = os.fspath(path) if isinstance(path, os.PathLike) else path

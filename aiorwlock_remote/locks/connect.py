@@ -23,7 +23,11 @@ from aiorwlock_remote.errors import BackendUnavailable, ConfigurationError
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.client import Locks
 from aiorwlock_remote.locks.lock import OptionArgs
-from aiorwlock_remote.locks.observers import Observer, check_observers
+from aiorwlock_remote.locks.observers import (
+    Observer,
+    check_observers,
+    observe_store,
+)
 from aiorwlock_remote.locks.options import Options, check_count
 from aiorwlock_remote.locks.session import Session
 from aiorwlock_remote.ports import (
@@ -171,6 +175,7 @@ class Connecting:
             await store.aclose()
             raise ConfigurationError(what="min_replicas: this store knows no replicas")
         client.use(store)
+        observe_store(self._observers, client)
         return Locks(Session(client, self._observers), self._options, self._where)
 
     @property

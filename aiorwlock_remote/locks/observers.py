@@ -8,15 +8,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, final
+from typing import Literal, Protocol, final, runtime_checkable
 
 from aiorwlock_remote.core.names import Resource
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.core.ticket import ModeName
 from aiorwlock_remote.core.value import value
-from aiorwlock_remote.errors import ConfigurationError, LockTimeout, LossReason
+from aiorwlock_remote.errors import (
+    BackendUnavailable,
+    ConfigurationError,
+    LockTimeout,
+    LossReason,
+)
 from aiorwlock_remote.logs import guarded
 from aiorwlock_remote.runtime.lease import AcquireRequest
+from aiorwlock_remote.runtime.lease_keeper import RenewalOutcome
+from aiorwlock_remote.runtime.store_client import StoreClient
+from aiorwlock_remote.runtime.wait_queue import WakeCause
 
 GrantEnd = LossReason | Literal["released", "moved", "detached", "dropped"]
 """How a grant ended: a reason of ``LockLost``, or one of these.
@@ -88,6 +96,70 @@ class Observer(Protocol):
 
         Return an object that is called with the outcome; None: no call is needed.
         """
+
+
+@runtime_checkable
+class StoreObserver(Protocol):
+    """Observer of requests, renewals and wake-ups: three methods more that an
+    ``Observer`` may have.
+
+    What these methods raise is logged and changes nothing; they must not block.
+    """
+
+    def replied(
+        self, command: str, seconds: float, error: BaseException | None
+    ) -> None:
+        """Called in the event loop when a request to the store has ended.
+
+        Args:
+            command: its kind: ``Acquire``, ``Release``, ``Withdraw``, ``Renew``, ….
+            seconds: from sending the request to its reply.
+            error: what it failed with; None: the store replied.
+        """
+
+    def renewed(
+        self, outcome: RenewalOutcome, grants: int, error: BaseException | None
+    ) -> None:
+        """Called in a thread of the library when grants were renewed in the background.
+
+        Args:
+            outcome: ``renewed``; ``failed``, and is repeated; ``gone``: the store no
+                longer has the grants, which are lost.
+            grants: how many grants had this outcome.
+            error: what a renewal ``failed`` with, else None.
+        """
+
+    def woken(self, cause: WakeCause) -> None:
+        """Called in the event loop when a task that waits asks again, or enters.
+
+        ``cause``: ``message``, ``pushed``, ``timer`` or ``poll``, as
+        ``Statistics.wakeups`` counts them.
+        """
+
+
+def observe_store(observers: Sequence[Observer], client: StoreClient) -> None:
+    """Have ``client`` report to those observers that are ``StoreObserver``, too."""
+    told = [one for one in observers if isinstance(one, StoreObserver)]
+    if not told:
+        return
+
+    def replied(command: str, seconds: float, error: BaseException | None) -> None:
+        for one in told:
+            guarded(log, OBSERVER_FAILED, one.replied, command, seconds, error)
+
+    def renewed(
+        outcome: RenewalOutcome, grants: int, error: BaseException | None
+    ) -> None:
+        for one in told:
+            guarded(log, OBSERVER_FAILED, one.renewed, outcome, grants, error)
+
+    def woken(cause: WakeCause) -> None:
+        for one in told:
+            guarded(log, OBSERVER_FAILED, one.woken, cause)
+
+    client.on_reply = replied
+    client.on_wake = woken
+    client.keeper.report_renewals(renewed)
 
 
 @final
@@ -179,6 +251,11 @@ def check_observers(observers: Iterable[Observer]) -> tuple[Observer, ...]:
 def _call(one: AttemptObserver, what: str, *args: object) -> None:
     # A lambda: getting the attribute may raise as well, in an observer of the user's.
     guarded(log, OBSERVER_FAILED, lambda: getattr(one, what)(*args))
+
+
+def is_unreachable(error: BaseException | None) -> bool:
+    """Return whether a request failed because the store cannot be reached."""
+    return isinstance(error, BackendUnavailable)
 
 
 def outcome_of(error: BaseException | None) -> str:

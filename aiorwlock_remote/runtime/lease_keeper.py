@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from random import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.core.commands import NotHeld
@@ -62,6 +62,13 @@ ENDLESS_GRANT_TIMEOUT = 10.0
 BATCHING_DIVISOR = 30
 """A renewal is sent earlier by up to this part of its lease, together with others."""
 
+RenewalOutcome = Literal["renewed", "failed", "gone"]
+"""What became of a background renewal: ``renewed``; ``failed``, and is repeated;
+``gone``: the store no longer has the grant, which is lost.
+"""
+RenewalCallback = Callable[[RenewalOutcome, int, Exception | None], object]
+"""``callback(outcome, grants, error)``, called in a thread of the keeper."""
+
 log: logging.Logger = logging.getLogger("aiorwlock_remote.keeper")
 
 
@@ -96,6 +103,8 @@ class RenewalWorker:
         """Number of renewals sent, one for each lease of a batch."""
         self.failed: int = 0
         """Number of renewals that failed and are repeated."""
+        self.on_renewals: RenewalCallback | None = None
+        """Called after each batch, for each outcome in it; must not raise."""
         self._open_renewer = open_renewer
         self._clock = clock
         self._check_again = check_again
@@ -234,14 +243,19 @@ class RenewalWorker:
         finally:
             if late and self._due.empty():  # the batches in the queue may be late, too
                 self._hold_acquires_back(late=False)
+        renewed = gone = 0
         with self.going_on(leases):
             for lease, outcome in zip(leases, outcomes, strict=True):
                 if isinstance(outcome, NotHeld):
+                    was_held = lease.state is LeaseState.HELD
                     lease.gone(outcome.reason)
+                    # A grant that was released meanwhile is no loss.
+                    gone += was_held and lease.state is LeaseState.LOST
                     self._retry([lease])  # unless it was lost
                 elif isinstance(outcome, Exception):
                     self._failed([lease], outcome)
                 else:
+                    renewed += 1
                     endless = lease.deadline is None
                     lease.renewed(sent_at, None if endless else lease.terms.lease)
                     _gather(lease, self.phase)
@@ -252,6 +266,14 @@ class RenewalWorker:
                         lease.renew_due = self.doubted_at
                     _note("renewed", lease)
                     self._check_again(lease)
+        self._report("renewed", renewed)
+        self._report("gone", gone)
+
+    def _report(
+        self, outcome: RenewalOutcome, grants: int, error: Exception | None = None
+    ) -> None:
+        if grants and self.on_renewals is not None:
+            self.on_renewals(outcome, grants, error)
 
     def _hold_acquires_back(self, late: bool) -> None:  # noqa: FBT001 - one private flag
         if self._throttle is not None:
@@ -265,6 +287,7 @@ class RenewalWorker:
         if fresh:  # once an outage: towards the deadline retries come thick and fast
             log_event(log, "renewal_failed", grants=fresh, error=str(error))
         self._retry(leases)
+        self._report("failed", len(leases), error)
 
     def _retry(self, leases: list[Lease]) -> None:
         now = self._clock.now()
@@ -340,6 +363,12 @@ class LeaseKeeper:
     def renewals(self) -> tuple[int, int, int]:
         """How many renewals became due, were sent, and failed, in this order."""
         return self.due, self._worker.sent, self._worker.failed
+
+    def report_renewals(self, callback: RenewalCallback) -> None:
+        """From now on call ``callback`` with what became of background renewals, in the
+        thread that sent them. It must not raise.
+        """
+        self._worker.on_renewals = callback
 
     def track_endless(self) -> None:
         """From now on keep grants without a lease as well, for ``renew_all``."""

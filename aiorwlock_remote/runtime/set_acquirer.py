@@ -255,7 +255,7 @@ class SetWaitQueue:
         self._ask([queue for queue in self._targets.values() if queue.asked is None])
 
     def _count(self, cause: WakeCause) -> None:
-        self._client.wakeups[cause] += 1
+        self._client.count_wake(cause)
 
     def _ask(self, queues: list[TargetQueue]) -> None:
         asks: list[TakeRequest] = []

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ReplyCallback = Callable[[str, float, BaseException | None], object]
+"""``callback(command, seconds, error)``: the name of the command's class, the time from
+sending it to its reply, and what it failed with; None: it was answered."""
+
 MAX_TASK_NAMES = 1024
 """Task names for which the ``Requester`` of a request without a reason is cached."""
 MAX_TASK_NAME_BYTES = 200
@@ -204,6 +208,10 @@ class StoreClient:
         """The acquirers of this ``Locks``, whose waits end when it is closed."""
         self.requests_sent: int = 0
         self.requests_retried: int = 0
+        self.on_reply: ReplyCallback | None = None
+        """Called in the event loop when a request has ended; must not raise."""
+        self.on_wake: Callable[[WakeCause], object] | None = None
+        """Called when a waiter asks again or enters; must not raise."""
         self.wakeups: dict[WakeCause, int] = dict.fromkeys(WAKE_CAUSES, 0)
         self._hostname = socket.gethostname()
         self._pid = os.getpid()  # a forked child sends no claim
@@ -236,12 +244,23 @@ class StoreClient:
                 client_id=self.client_id,
                 command=type(command).__name__,
             )
+        sent_at = self.clock.now() if self.on_reply is not None else None
+        sent: Pending[Reply]
         try:
-            return self.store.step(resource, command)
+            sent = self.store.step(resource, command)
         except Exception as exc:  # noqa: BLE001 - handed to the task that awaits it
-            failed: Pending[Reply] = Pending()
-            failed.set_exception(exc)
-            return failed
+            sent = Pending()
+            sent.set_exception(exc)
+        if sent_at is not None:
+            name = type(command).__name__
+            sent.add_done_callback(partial(self._replied, name, sent_at))
+        return sent
+
+    def count_wake(self, cause: WakeCause) -> None:
+        """Count that a waiter asks again, or enters, because of ``cause``."""
+        self.wakeups[cause] += 1
+        if self.on_wake is not None:
+            self.on_wake(cause)
 
     def claim(self, request: AcquireRequest) -> Claim:
         """Return a ``Claim``, what the store needs to make a grant: a new 128-bit
@@ -469,6 +488,10 @@ class StoreClient:
     def _before_retry(self) -> None:
         self.in_flight.check()
         self.requests_retried += 1
+
+    def _replied(self, command: str, sent_at: float, reply: Pending[Reply]) -> None:
+        if self.on_reply is not None:
+            self.on_reply(command, self.clock.now() - sent_at, reply.error)
 
     def _step(self, resource: Resource, command: Command) -> Pending[Reply]:
         sent = self.step(resource, command)

@@ -372,7 +372,7 @@ class WaitQueue:
             self._client.store.unwatch(self.resource)
 
     def _note_wake(self, queue: ModeQueue, cause: WakeCause) -> None:
-        self._client.wakeups[cause] += 1
+        self._client.count_wake(cause)
         if log.isEnabledFor(logging.DEBUG):
             self._woken_at = self._clock.now()
             self._log("woken", queue, cause=cause)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from tests.cli.fix_cli import (
     ROOT,
@@ -98,6 +99,23 @@ def test_on_redis(redis_server: RedisServer, tmp_path: Path) -> None:
         r"the lease of w1 ran out; w\d entered north \d+ ms later",
     ):
         assert re.search(told, done.stdout), told
+
+
+def test_no_key_is_left_on_redis(fresh_redis: RedisServer, tmp_path: Path) -> None:
+    done = demo(tmp_path, "--seconds", "1", "--url", fresh_redis.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with redis.Redis.from_url(fresh_redis.url) as client:
+        eventually(lambda: not any(b"rwlock-demo" in key for key in client.scan_iter()))
+
+
+def test_its_words_are_explained(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--seconds", "1", "--processes", "3")
+    legend = done.stdout.partition(" s  ")[0]
+    for word in ("lease: ", "fence: ", "queue: 2W 1R", "waits: ", "p50", "p99"):
+        assert word in legend
+    _, _, counts = done.stdout.partition(f"{KINDS}\n")
+    explained = [line.strip().partition(": ")[0] for line in counts.splitlines()]
+    assert explained[:-1] == [kind.rpartition(" ")[0] for kind in KINDS.split(", ")]
 
 
 def test_without_locks_violations_are_found_on_redis_as_well(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aiorwlock_remote import registry
-from aiorwlock_remote.cli.report import plain
+from aiorwlock_remote.core.text import plain
 from tests.cli.fix_cli import ROOT, RWLOCK, Store, environment, here
 
 COMMANDS = ["demo", "run", "ls", "watch", "show", "stale", "break", "bench"]

@@ -32,7 +32,7 @@ ORACLE = "oracle://locks:secret@localhost:1521/FREEPDB1"
 POOL = 'user="locks", password="secret", dsn="localhost:1521/FREEPDB1"'
 ENGINE = "locks:secret@localhost:1521/?service_name=FREEPDB1"
 DIRECTORY = "/var/lib/locks"
-SHOWN = {"text", "toml"}
+SHOWN = {"text", "toml", "yaml"}
 DIRECTIVE = re.compile(r"\{[\w-]+\}")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -56,7 +58,8 @@ def test_options_and_their_defaults() -> None:
     options = Options()
     told = {
         code(name): code(value)
-        for name, value, *_ in table("reference/options.md", "option")
+        for name, value, *rest in table("reference/options.md", "option")
+        if len(rest) == 1
     }
     real = {name: getattr(options, name) for name in OptionArgs.__annotations__}
     real |= defaults(connect) | defaults(Mutex.acquire)
@@ -64,6 +67,56 @@ def test_options_and_their_defaults() -> None:
         name: f'"{value}"' if isinstance(value, str) else repr(value)
         for name, value in real.items()
     }
+
+
+GIVEN: dict[str, object] = {
+    "lease": 10.0,
+    "policy": "writer",
+    "fair": False,
+    "on_lost": "flag",
+    "max_stall": 5.0,
+    "max_hold": 50.0,
+    "margin": 0.1,
+    "slow_wait": 1.0,
+    "max_waiters": 5,
+    "lock_delay": 1.0,
+}
+
+
+@pytest.mark.asyncio
+async def test_where_options_can_be_given() -> None:
+    rows = table_of(DOCS / "reference/options.md", "| option | `mutex` ")
+    told = {code(option): [cell == "yes" for cell in taken] for option, *taken in rows}
+    others = told.pop("all others")
+    assert set(GIVEN) == set(OptionArgs.__annotations__)
+    async with connect("memory://") as locks:
+        makers: tuple[Callable[..., object], ...] = (
+            lambda **given: locks.mutex("order", 1, **given),
+            lambda **given: locks.rwlock("order", 1, **given),
+            lambda **given: locks.semaphore("order", 1, 2, **given),
+            lambda **given: locks.leader("order", **given),
+        )
+        for option, value in GIVEN.items():
+            taken = [is_taken(maker, option, value) for maker in makers]
+            assert taken == told.get(option, others), option
+
+
+def is_taken(maker: Callable[..., object], option: str, value: object) -> bool:
+    try:
+        maker(**{option: value})
+    except errors.ConfigurationError:
+        return False
+    return True
+
+
+def table_of(path: Path, head: str) -> list[list[str]]:
+    """The rows of the table whose first line begins with ``head``."""
+    lines = iter(path.read_text("utf-8").splitlines())
+    for line in lines:
+        if line.startswith(head):
+            break
+    next(lines)
+    return [cells(line) for line in takewhile(lambda line: line.startswith("|"), lines)]
 
 
 def test_errors_and_their_hints() -> None:
@@ -141,6 +194,22 @@ def test_everything_public_is_in_the_reference() -> None:
     options = (DOCS / "reference/options.md").read_text("utf-8")
     text = api + options + "".join(errors.__all__) + "__version__"
     assert [name for name in aiorwlock_remote.__all__ if name not in text] == []
+
+
+def test_extras_and_what_they_install() -> None:
+    told = {
+        code(extra): re.findall(r"`([^`]+)`", installs)
+        for extra, installs, _ in table("reference/extras.md", "extra")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    real = {
+        extra: [re.split(r"[<>=]", wanted)[0] for wanted in installs]
+        for extra, installs in project["optional-dependencies"].items()
+    }
+    (every,) = real.pop("all")
+    assert told.pop("all") == []
+    assert told == real
+    assert set(every.partition("[")[2].rstrip("]").split(",")) == set(real)
 
 
 def test_files_that_the_readme_links_to_exist() -> None:

@@ -1,4 +1,4 @@
-"""Traces: a span for each wait and one for each grant, beneath whoever asks."""
+"""Traces: a span for each wait and each grant, beneath whoever asks; and metrics."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from aiorwlock_remote import LockLost, Locks, connect
+from aiorwlock_remote import BackendUnavailable, LockLost, Locks, connect
 from aiorwlock_remote.integrations.otel import OtelObserver
 from tests.integrations.attempts import fail_thrice
 
@@ -32,8 +35,19 @@ def provider(exported: InMemorySpanExporter) -> TracerProvider:
 
 
 @pytest.fixture
-async def locks(provider: TracerProvider, tmp_path: Path) -> AsyncIterator[Locks]:
-    observers = [OtelObserver(provider)]
+def reader() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def observer(provider: TracerProvider, reader: InMemoryMetricReader) -> OtelObserver:
+    meter_provider = MeterProvider([reader], shutdown_on_exit=False)
+    return OtelObserver(provider, meter_provider=meter_provider)
+
+
+@pytest.fixture
+async def locks(observer: OtelObserver, tmp_path: Path) -> AsyncIterator[Locks]:
+    observers = [observer]
     async with connect(f"memory://{tmp_path.name}", observers=observers) as locks:
         yield locks
 
@@ -89,3 +103,87 @@ async def test_a_loss(locks: Locks, exported: InMemorySpanExporter) -> None:
     assert attributes(hold)["end"] == "forced"
     assert hold.status.status_code is StatusCode.ERROR
     assert "forced" in (hold.status.description or "")
+
+
+# -------------------------------------------------------------------------- metrics
+
+
+def points(reader: InMemoryMetricReader) -> dict[str, tuple[str | None, list[Any]]]:
+    """The unit and the data points of each metric, collected now."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {
+        metric.name: (metric.unit, list(metric.data.data_points))
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def numbers(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric, or its counts, by the values of its attributes."""
+    _, found = points(reader).get(name, ("", []))
+    return {
+        tuple(map(str, point.attributes.values())): getattr(
+            point, "value", getattr(point, "count", 0)
+        )
+        for point in found
+    }
+
+
+ORDER = "order", "write"
+
+
+async def test_what_is_so_now(locks: Locks, reader: InMemoryMetricReader) -> None:
+    mutex = locks.mutex("order", 1)
+    async with mutex, anyio.create_task_group() as tasks:
+        tasks.start_soon(mutex.acquire)
+        await anyio.wait_all_tasks_blocked()
+        found = points(reader)
+        for name in ("rwlock.held", "rwlock.waiting"):
+            (point,) = found[name][1]
+            assert point.attributes == {"rwlock.type": "order", "rwlock.mode": "write"}
+            assert point.value == 1
+        for name in ("rwlock.oldest_held", "rwlock.longest_wait"):
+            unit, (point,) = found[name]
+            assert unit == "s"
+            assert 0 < point.value < 60
+        tasks.cancel_scope.cancel()
+    assert numbers(reader, "rwlock.held") == {ORDER: 0}
+    assert numbers(reader, "rwlock.waiting") == {ORDER: 0}
+    assert numbers(reader, "rwlock.oldest_held") == {}
+    assert numbers(reader, "rwlock.longest_wait") == {}
+    assert numbers(reader, "rwlock.store.unreachable") == {(): 0}
+
+
+async def test_durations(locks: Locks, reader: InMemoryMetricReader) -> None:
+    await fail_thrice(locks.mutex("order", 1))
+    outcomes = ("busy", "timeout", "cancelled", "obtained")
+    waits = numbers(reader, "rwlock.wait.duration")
+    assert waits == {(*ORDER, outcome): 1 for outcome in outcomes}
+    assert numbers(reader, "rwlock.hold.duration") == {(*ORDER, "released"): 1}
+    requests = numbers(reader, "rwlock.request.duration")
+    assert requests[("Release",)] == 1
+    unit, (hold,) = points(reader)["rwlock.hold.duration"]
+    assert unit == "s"
+    assert hold.explicit_bounds[0] == 0.001  # of the metric, unless a view says else
+
+
+@pytest.mark.only_on("asyncio", "no loop has a part in it")
+async def test_failures(observer: OtelObserver, reader: InMemoryMetricReader) -> None:
+    away = BackendUnavailable(what="away")
+    observer.replied("Acquire", 0.1, away)
+    assert numbers(reader, "rwlock.request.duration") == {
+        ("Acquire", "BackendUnavailable"): 1
+    }
+    assert numbers(reader, "rwlock.store.unreachable") == {(): 1}
+    observer.renewed("failed", 2, away)
+    assert numbers(reader, "rwlock.store.unreachable") == {(): 1}
+    observer.renewed("renewed", 3, None)
+    observer.woken("poll")
+    assert numbers(reader, "rwlock.wakeups") == {("poll",): 1}
+    assert numbers(reader, "rwlock.renewals") == {
+        ("failed", "BackendUnavailable"): 2,
+        ("renewed",): 3,
+    }
+    assert numbers(reader, "rwlock.store.unreachable") == {(): 0}

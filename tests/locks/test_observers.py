@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import pytest
@@ -20,6 +20,8 @@ from aiorwlock_remote import (
     Locks,
     LockTimeout,
     Observer,
+    RenewalOutcome,
+    WakeCause,
     WouldDeadlock,
     connect,
 )
@@ -256,3 +258,71 @@ async def hold(lock: Any, *, task_status: anyio.abc.TaskStatus[None]) -> None:  
     async with lock:
         task_status.started()
         await anyio.sleep_forever()
+
+
+class Requests(Recorder):
+    """An observer of the requests to the store, too."""
+
+    def __init__(self, *, raises: bool = False) -> None:
+        super().__init__()
+        self.requests: list[str] = []
+        self.raises = raises
+
+    def replied(
+        self, command: str, seconds: float, error: BaseException | None
+    ) -> None:
+        assert seconds >= 0
+        assert error is None
+        self.requests.append(command)
+        if self.raises:
+            raise SystemExit
+
+    def renewed(
+        self, outcome: RenewalOutcome, grants: int, error: BaseException | None
+    ) -> None:
+        self.requests.append(f"{grants} {outcome} {error}")
+
+    def woken(self, cause: WakeCause) -> None:
+        self.requests.append(cause)
+
+
+async def test_requests_to_the_store(url: str) -> None:
+    requests = Requests()
+    async with connect(url, observers=[Recorder(), requests]) as locks:
+        async with locks.mutex("order", 1, lease=0.6):
+            assert requests.requests == ["Acquire"]
+            with anyio.fail_after(20):
+                while len(requests.requests) == 1:  # noqa: ASYNC110 - a thread
+                    await anyio.sleep(0.02)
+        assert requests.requests[1] == "1 renewed None"
+        assert requests.requests[-1] == "Release"
+
+
+async def test_wake_ups(url: str) -> None:
+    requests = Requests()
+    async with connect(url) as others, connect(url, observers=[requests]) as locks:
+
+        async def wait() -> None:
+            async with locks.mutex("order", 1):
+                pass
+
+        held = await others.mutex("order", 1).acquire()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await held.release()
+        woken = set(requests.requests) & set(get_args(WakeCause))
+        counted = locks.statistics().wakeups
+        assert woken == {cause for cause, count in counted.items() if count}
+        assert woken
+
+
+async def test_one_that_raises_is_in_nobodys_way(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = Requests(raises=True)
+    async with connect(url, observers=[requests]) as locks, locks.mutex("order", 1):
+        pass
+    assert requests.requests == ["Acquire", "Release"]
+    failed = [r for r in caplog.records if r.name == "aiorwlock_remote.observers"]
+    assert [record.levelno for record in failed] == [logging.ERROR] * 2

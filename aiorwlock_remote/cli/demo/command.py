@@ -19,7 +19,12 @@ from aiorwlock_remote.cli.console import RichConsole
 from aiorwlock_remote.cli.demo.faults import FaultPlan, InjectedFaults, WorkerPool
 from aiorwlock_remote.cli.demo.screen import DemoState, PlainOutput, output_for
 from aiorwlock_remote.cli.demo.verdict import Report, report
-from aiorwlock_remote.cli.demo.worker import WorkerPlan, create_ledgers, read_book
+from aiorwlock_remote.cli.demo.worker import (
+    FENCE_MEMORY,
+    WorkerPlan,
+    create_ledgers,
+    read_book,
+)
 from aiorwlock_remote.cli.options import (
     FloatRange,
     loop_option,
@@ -39,6 +44,14 @@ FRAME_INTERVAL = 0.1
 TYPE = "rwlock-demo"
 NOTHING_LEFT = "nothing is left behind"
 MIN_PROCESSES, MAX_PROCESSES = 3, 64
+WORDS = (
+    "lease: how long a grant lasts unless it is renewed; here its holder renews it",
+    "fence: the number of a grant (its last digits); each new grant has a higher one",
+    "a ledger refuses an access whose fence is lower than the highest that it has seen",
+    "queue: 2W 1R means that two wait to write and one to read",
+    "waits: half of them took no longer than p50, 99 of 100 no longer than p99",
+)
+"""The words of the output, explained before the first event."""
 
 
 @click.command(short_help="See locks at work, and what they survive.")
@@ -71,7 +84,9 @@ def demo(*, url: str | None, **options: Any) -> int:  # noqa: ANN401 - as above
     With --broken there are no locks, and the same verdict has to find violations:
     exit 1.
 
-    The default store is a new SQLite file. Nothing is left behind.
+    The default store is a new SQLite file. Nothing is left behind: in a store of
+    yours, keys of Redis expire within seconds, and rows of the type `rwlock-demo` are
+    removed with other unused rows.
     """
     options |= {"url": store_url(url) if url else None}
     return anyio.run(_demo, options, backend=options["loop"])
@@ -166,7 +181,8 @@ class _DemoRun:
         # A store that is not fit for locks fails here, before any worker is started.
         if self.broken:
             return {}
-        locks = await stack.enter_async_context(connect(self._store))
+        opened = connect(self._store, fence_memory=FENCE_MEMORY)
+        locks = await stack.enter_async_context(opened)
         return {name: locks.rwlock(*self._resource(name)) for name in self._ledgers}
 
     def _plan(self, number: int) -> WorkerPlan:
@@ -193,6 +209,9 @@ class _DemoRun:
             f" {ledgers} for {self.seconds:g} s"
         )
         self._print("locks: SWITCHED OFF" if self.broken else locks)
+        for line in WORDS:
+            self._print(f"  {line}", "dim")
+        self._print("")
 
     def _judge(self, injected: InjectedFaults) -> int:
         events = list(read_history(sorted(self.folder.glob("*.jsonl"))))

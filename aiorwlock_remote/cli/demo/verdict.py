@@ -32,6 +32,15 @@ KINDS = {
     "torn": "torn reads",
     "garbage": "history",
 }
+MEANINGS = (
+    "exclusion: two held a lock at once, and one of them to write",
+    "fence order: a later grant had no higher fence",
+    "isolation: between two accesses of one holder came an access that it excludes",
+    "money: the total of a ledger changed",
+    "torn reads: balances changed while one holder read them",
+    "history: an access without its grant",
+)
+"""What each kind of violation means, in the order of ``KINDS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,8 @@ class Report:
             yield f"stopped holder        {self.stopped or 'NOT SEEN'}"
         yield f"violations            {self.violations}"
         yield f"  {', '.join(counts)}"
+        for meaning in MEANINGS:
+            yield f"    {meaning}"
         for kind in sorted(self.examples, key=list(KINDS).index):
             yield f"  {KINDS[kind]}: {self.examples[kind]}"
 

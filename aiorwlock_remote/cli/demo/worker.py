@@ -153,6 +153,8 @@ def _open(path: Path) -> sqlite3.Connection:
 # --------------------------------------------------------------- plan and orders
 
 HOLD, GO_ON = b"hold\n", b"go on\n"
+FENCE_MEMORY = 1.0
+"""Seconds for which a store keeps an unused lock of the demo, whose name is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ async def open_access(plan: WorkerPlan) -> AsyncIterator[Enter]:
 
         yield enter
         return
-    async with connect(plan.url) as locks:
+    async with connect(plan.url, fence_memory=FENCE_MEMORY) as locks:
         lock = locks.rwlock(*plan.resource, lease=plan.lease)
         yield lambda mode: (lock.writer if mode == "W" else lock.reader).acquire(
             reason=plan.name

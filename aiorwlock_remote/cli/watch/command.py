@@ -16,7 +16,14 @@ from typing import Self
 import anyio
 import click
 
-from aiorwlock_remote import BackendError, ConfigurationError, LockInfo, Locks, connect
+from aiorwlock_remote import (
+    BackendError,
+    BackendUnavailable,
+    ConfigurationError,
+    LockInfo,
+    Locks,
+    connect,
+)
 from aiorwlock_remote.cli import exit_codes
 from aiorwlock_remote.cli.format import RESOURCE_KEYS
 from aiorwlock_remote.cli.options import (
@@ -27,13 +34,14 @@ from aiorwlock_remote.cli.options import (
     store_url,
     type_argument,
 )
-from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.signals import INTERRUPTS, not_ignored
 from aiorwlock_remote.cli.streams import check_reader
 from aiorwlock_remote.cli.watch import state
-from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
+from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState
+from aiorwlock_remote.core.text import plain
 from aiorwlock_remote.core.timing import check_seconds
 from aiorwlock_remote.core.url import parse
+from aiorwlock_remote.locks.changes import Change, pause
 
 MIN_INTERVAL = 0.2
 PIPE_RETRY_INTERVAL = 0.05
@@ -45,7 +53,7 @@ PIPE_RETRY_INTERVAL = 0.05
 class StoreScanner:
     """Lists a store's resources; connects anew if the file at its URL was replaced."""
 
-    def __init__(self, url: str, resource_type: str | None) -> None:
+    def __init__(self, url: str, resource_type: str | None = None) -> None:
         self._url = url
         self._type = resource_type
         self._locks: Locks | None = None
@@ -53,19 +61,31 @@ class StoreScanner:
 
     async def scan(self) -> list[LockInfo]:
         """Return the resources held or waited for; raise if the store fails."""
+        locks = await self.open()
+        async with aclosing(locks.list(self._type)) as listed:
+            found = [seen async for seen in listed]
+        return sorted(found, key=lambda seen: seen.target.label)
+
+    async def open(self) -> Locks:
+        """Return the ``Locks`` of the store that is at the URL now."""
         # A file that was put in place of another is another store, and the open
         # connection would see the old one for ever. A file that is gone must not be
         # created anew either (test_a_store_put_in_place_of_another_is_what_is_seen).
         file_id = _file_id(store_url(self._url, must_be_used=True))
         if file_id != self._file_id:
-            await self._close()
+            await self.aclose()
         if self._locks is None:
             self._locks, self._file_id = await connect(self._url), file_id
-        async with aclosing(self._locks.list(self._type)) as listed:
-            found = [seen async for seen in listed]
-        return sorted(found, key=lambda seen: seen.target.label)
+        return self._locks
 
-    async def _close(self) -> None:
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        """End the grants of the holders in ``seen``; return how many were ended."""
+        if self._locks is None:
+            raise BackendUnavailable(what="no connection to the store")
+        return await self._locks.force_release(seen, reason=reason)
+
+    async def aclose(self) -> None:
+        """Close the connection; the next scan opens a new one."""
         locks, self._locks = self._locks, None
         if locks is not None:
             await locks.aclose()
@@ -74,7 +94,7 @@ class StoreScanner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._close()
+        await self.aclose()
 
 
 def _file_id(url: str) -> tuple[int, int] | None:
@@ -156,14 +176,6 @@ async def poll_loop(
         await output.write(new, when)
         output.paint()
         await clock.sleep(wait)
-
-
-def pause(took: float, every: float) -> float:
-    """Return the seconds to wait after a scan that took ``took`` seconds.
-
-    Scans begin ``every`` s apart, but the pause is never shorter than the last scan.
-    """
-    return max(every - took, took)
 
 
 # ----------------------------------------------------------------------- the command

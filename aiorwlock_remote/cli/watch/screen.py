@@ -19,9 +19,9 @@ from aiorwlock_remote.cli.format import (
     span,
     waiting,
 )
-from aiorwlock_remote.cli.report import plain
 from aiorwlock_remote.cli.streams import check_reader
 from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState, in_words
+from aiorwlock_remote.core.text import plain
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -76,7 +76,8 @@ def test_a_table(store: Store) -> None:
         "ms",
         "PER",
         "SECOND",
-        "REQUESTS",
+        "×",  # noqa: RUF001
+        "REQUEST",
         "COUNT",
         "WHAT",
     ]

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from aiorwlock_remote import Holder, LockInfo, Queued
 from aiorwlock_remote.cli.watch.command import Clock
-from aiorwlock_remote.cli.watch.state import Change
 from aiorwlock_remote.core.names import resource
 from aiorwlock_remote.core.ticket import ModeName
+from aiorwlock_remote.locks.changes import Change
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -8,13 +8,8 @@ import re
 import pytest
 
 from aiorwlock_remote import LockInfo
-from aiorwlock_remote.cli.watch.state import (
-    CHANGE_KEYS,
-    Change,
-    ChangeDetector,
-    as_json,
-    as_line,
-)
+from aiorwlock_remote.cli.watch.state import CHANGE_KEYS, as_json, as_line
+from aiorwlock_remote.locks.changes import Change, ChangeDetector
 from tests.cli.watch.fix_watch import NOON, brief, holder, order, queued
 
 GONE = holder(expires_in=-3.0, age=33.0)

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from aiorwlock_remote.cli.watch.command import LineOutput
-from aiorwlock_remote.cli.watch.state import Change, as_line
+from aiorwlock_remote.cli.watch.state import as_line
+from aiorwlock_remote.locks.changes import Change
 from tests.cli.watch.fix_watch import NOON
 
 LINE = b"2026-11-22T12:00:00.000Z  unavailable  "

@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from aiorwlock_remote import BackendUnavailable, ConfigurationError, LockInfo
-from aiorwlock_remote.cli.watch.command import pause, poll_loop
-from aiorwlock_remote.cli.watch.state import Change, WatchOutput, WatchState
+from aiorwlock_remote.cli.watch.command import poll_loop
+from aiorwlock_remote.cli.watch.state import WatchOutput, WatchState
+from aiorwlock_remote.locks.changes import Change, pause
 from tests.cli.watch.fix_watch import Time, brief, holder, order
 
 pytestmark = pytest.mark.asyncio

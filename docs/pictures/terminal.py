@@ -1,8 +1,8 @@
-"""Record `rwlock demo` as the picture docs/demo.svg: `python docs/record_demo.py`.
+"""Record a command in a terminal, and draw its screens as an animated SVG.
 
-The demo runs in a terminal of its own. The picture shows its screen after each event
-and at the end, one after the other; where SVG is not animated, the end alone. It needs
-fonts that every browser has, and brings its own background.
+The picture shows one screen after the other; where SVG is not animated, the last one
+alone. It needs fonts that every browser has, and follows the reader's light or dark
+theme.
 """
 
 from __future__ import annotations
@@ -13,77 +13,68 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from html import escape
 from itertools import groupby
-from pathlib import Path
 
-COLUMNS, LINES = 92, 40
+from docs.pictures.svg import DARK, LIGHT
+
 CELL_WIDTH, LINE_HEIGHT, MARGIN, TITLE_HEIGHT = 8.4, 19, 16, 34
-COMMAND = ("rwlock", "demo", *sys.argv[1:])
-PROMPT = f"\x1b[2m$\x1b[0m \x1b[1m{' '.join(COMMAND)}\x1b[0m\r\n"
-COLORS = {"31": "#ff7b72", "32": "#3fb950"}
-"""Colours of the SGR codes that the demo uses: red and green."""
-FOREGROUND, BACKGROUND, BORDER = "#e6edf3", "#0d1117", "#3d444d"
+COLORS = {"31": "red", "32": "green"}
+"""Colours of the SGR codes that the commands use."""
 
 Style = frozenset[str]
 Cell = tuple[str, Style]
+Screen = list[list[Cell]]
 
 FRAME_SECONDS, END_SECONDS = 1.8, 9.0
-"""Seconds for which the picture shows the screen after an event, and at the end."""
+"""Seconds for which the picture shows a screen, and the last one."""
 
-_EVENT = re.compile(r" *\d+\.\d s  ")
 _TOKEN = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
 
-def record() -> Iterator[str]:
-    """Run the demo in a terminal; yield all that it has written so far, as it grows."""
+class Recording:
+    """A command that runs in a terminal of its own.
+
+    ``process``: the command; ``written()`` yields all that it has written so far, as it
+    grows, until it ends.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], terminal: int, prompt: str
+    ) -> None:
+        self.process = process
+        self._terminal, self._prompt = terminal, prompt
+
+    def written(self) -> Iterator[str]:
+        data = b""
+        # Linux reports the end of a terminal as an error.
+        with suppress(OSError):
+            while more := os.read(self._terminal, 1 << 16):
+                data += more
+                yield self._prompt + data.decode(errors="ignore")
+
+
+@contextmanager
+def recording(
+    command: Sequence[str], shown: str, columns: int, lines: int
+) -> Iterator[Recording]:
+    """Run a command in a terminal of this size; ``shown``: what one would type."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    command = [sys.executable, "-m", "aiorwlock_remote", *COMMAND[1:]]
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)}
     with subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=slave, stdout=slave, stderr=slave, env=environment
-    ) as demo:
+    ) as process:
         os.close(slave)
-        written = b""
-        # Linux reports the end of a terminal as an error.
-        try:
-            while data := os.read(master, 1 << 16):
-                written += data
-                yield PROMPT + written.decode(errors="ignore")
-        except OSError:
-            pass
-    if demo.returncode:
-        sys.exit("the demo failed: record it on a machine that does nothing else")
+        yield Recording(process, master, f"\x1b[2m$\x1b[0m \x1b[1m{shown}\x1b[0m\r\n")
 
 
-def frames() -> list[list[list[Cell]]]:
-    """Return the screen before the first event, after each event, and at the end."""
-    found: list[list[list[Cell]]] = []
-    events, due = -1, 0
-    last = screen(PROMPT)
-    for written in record():
-        now = screen(written)
-        texts = ("".join(character for character, _ in line) for line in now)
-        count = sum(bool(_EVENT.match(text)) for text in texts)
-        if count > events:
-            # The table is drawn anew only after the line about an event: the frame is
-            # due a little later, or just before the next event.
-            found += [last] if due else []
-            events, due = count, 3
-        elif due:
-            due -= 1
-            found += [] if due else [now]
-        last = now
-    return [*found, last]
-
-
-def screen(written: str) -> list[list[Cell]]:
+def screen(written: str) -> Screen:
     """Return the lines of the terminal after all that was written to it."""
-    lines: list[list[Cell]] = [[]]
+    lines: Screen = [[]]
     row = column = 0
     style: Style = frozenset()
     for code, letter, control, text in _TOKEN.findall(written):
@@ -109,11 +100,10 @@ def screen(written: str) -> list[list[Cell]]:
     return lines
 
 
-def draw(frames: list[list[list[Cell]]]) -> Iterator[str]:
+def draw(frames: Sequence[Screen], title: str, columns: int) -> Iterator[str]:
     """Yield the lines of the SVG."""
-    width = round(2 * MARGIN + COLUMNS * CELL_WIDTH)
-    height = TITLE_HEIGHT + 2 * MARGIN + len(frames[-1]) * LINE_HEIGHT
-    title = "rwlock demo in a terminal: locks survive a stopped and a killed holder"
+    width = round(2 * MARGIN + columns * CELL_WIDTH)
+    height = TITLE_HEIGHT + 2 * MARGIN + max(map(len, frames)) * LINE_HEIGHT
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}" role="img" aria-label="{title}">'
@@ -121,15 +111,16 @@ def draw(frames: list[list[list[Cell]]]) -> Iterator[str]:
     yield f"<title>{title}</title>"
     yield (
         "<style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;"
-        f"fill:{FOREGROUND};white-space:pre}}.frame{{visibility:hidden}}"
+        f"white-space:pre}}{_theme(LIGHT)}.frame{{visibility:hidden}}"
         ".frame:last-of-type{visibility:visible}"
     )
+    yield f"@media (prefers-color-scheme:dark){{{_theme(DARK)}}}"
     yield "@media (prefers-reduced-motion:no-preference){"
     yield from _animation(len(frames))
     yield "}</style>"
     yield (
         f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8"'
-        f' fill="{BACKGROUND}" stroke="{BORDER}"/>'
+        f' class="window"/>'
     )
     for number, color in enumerate(("#ff5f57", "#febc2e", "#28c840")):
         yield f'<circle cx="{22 + 20 * number}" cy="20" r="6" fill="{color}"/>'
@@ -170,17 +161,18 @@ def _line(line: list[Cell], y: int) -> Iterator[str]:
         column += len(text)
 
 
-def _attributes(style: Style) -> str:
-    color = next((COLORS[code] for code in style if code in COLORS), None)
+def _theme(colors: dict[str, str]) -> str:
+    named = "".join(f".{name}{{fill:{colors[name]}}}" for name in COLORS.values())
+    edge = f"stroke:{colors['line']}"
     return (
-        (f' style="fill:{color}"' if color else "")
-        + (' font-weight="700"' if "1" in style else "")
-        + (' opacity=".6"' if "2" in style else "")
+        f"text{{fill:{colors['text']}}}.window{{fill:{colors['page']};{edge}}}{named}"
     )
 
 
-if __name__ == "__main__":
-    picture = "\n".join(draw(frames())) + "\n"
-    target = Path(__file__).with_name("demo.svg")
-    target.write_text(picture, encoding="utf-8")
-    print(f"{target}: {len(picture.encode())} bytes")  # noqa: T201
+def _attributes(style: Style) -> str:
+    color = next((COLORS[code] for code in style if code in COLORS), None)
+    return (
+        (f' class="{color}"' if color else "")
+        + (' font-weight="700"' if "1" in style else "")
+        + (' opacity=".6"' if "2" in style else "")
+    )

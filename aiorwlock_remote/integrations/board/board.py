@@ -1,0 +1,267 @@
+"""``Board``: scans a store while somebody looks at the page, and tells all viewers."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Protocol, final, runtime_checkable
+
+import anyio
+from anyio import to_thread
+
+from aiorwlock_remote._util.background_task import BackgroundTask
+from aiorwlock_remote.core.timing import check_seconds
+from aiorwlock_remote.errors import BackendUnavailable, LockError
+from aiorwlock_remote.integrations._app_locks import on_stop_signal
+from aiorwlock_remote.integrations.board.model import BoardModel, encode
+from aiorwlock_remote.locks.changes import pause
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.locks.info import LockInfo
+from aiorwlock_remote.logs import log_event
+from aiorwlock_remote.runtime.event_loop import current_event_loop
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.board")
+
+MIN_INTERVAL = 0.2
+MAX_VIEWERS = 200
+LINGER = 5.0
+"""Seconds for which the connection stays open after the last viewer left."""
+KEEP_ALIVE = 15.0
+"""Seconds after which a viewer gets a sign of life while the store is silent."""
+RECONNECT_MS = 1500
+
+
+@runtime_checkable
+class BoardStore(Protocol):
+    """Interface of a store that a ``Board`` shows."""
+
+    async def scan(self) -> list[LockInfo]:
+        """Return the resources held or waited for; raise ``LockError`` or OSError."""
+
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        """End the grants of the holders in ``seen``; return how many were ended."""
+
+    async def aclose(self) -> None:
+        """Close the connection; ``scan`` opens a new one."""
+
+
+@final
+class OpenedStore:
+    """A store that the board opens by ``connect(…)`` when it looks, and closes."""
+
+    def __init__(self, connecting: Connecting) -> None:
+        self._connecting = connecting
+        self._locks: Locks | None = None
+
+    async def scan(self) -> list[LockInfo]:
+        if self._locks is None:
+            self._locks = await self._connecting
+        return await listed(self._locks)
+
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        if self._locks is None:
+            raise BackendUnavailable(what="no connection to the store")
+        return await self._locks.force_release(seen, reason=reason)
+
+    async def aclose(self) -> None:
+        locks, self._locks = self._locks, None
+        if locks is not None:
+            await locks.aclose()
+
+
+@final
+class LentStore:
+    """The open ``Locks`` of an application, which a function returns."""
+
+    def __init__(self, get: Callable[[], Locks]) -> None:
+        self._get = get
+
+    async def scan(self) -> list[LockInfo]:
+        return await listed(self._get())
+
+    async def force_release(self, seen: LockInfo, reason: str) -> int:
+        return await self._get().force_release(seen, reason=reason)
+
+    async def aclose(self) -> None:
+        """Leave the ``Locks`` open: it is the application's."""
+
+
+async def listed(locks: Locks) -> list[LockInfo]:
+    """Return all that ``locks.list()`` yields."""
+    async with aclosing(locks.list()) as found:
+        return [info async for info in found]
+
+
+@final
+class Board:
+    """Looks at a store while there are viewers, and has messages for each of them.
+
+    Invariants (test_board.py):
+
+    - One scan at a time serves all viewers, and without a viewer there is none.
+    - A viewer that reads slowly delays no other: no message is stored for a viewer,
+      each is made from the newest state when the viewer is ready for it.
+    - After ``stop`` every stream of messages ends, and new ones end at once.
+    """
+
+    def __init__(self, store: BoardStore, *, every: float = 1.0) -> None:
+        """Look at nothing yet.
+
+        Args:
+            store: What is shown.
+            every: Seconds from one scan to the next; 0.2 at least.
+        """
+        check_seconds("every", every, least=MIN_INTERVAL)
+        self._store = store
+        self._every = every
+        self._model = BoardModel()
+        self._instance = secrets.token_hex(4)
+        self._viewers = 0
+        self._task: BackgroundTask | None = None
+        self._fresh = False
+        self._encoded: dict[int, bytes] = {}
+        # Model and cache are used in worker threads: 10,000 rows would keep the loop of
+        # an application busy for too long.
+        self._lock = anyio.Lock()
+        self._published = anyio.Event()
+        self.stopped: bool = False
+
+    @property
+    def viewers(self) -> int:
+        return self._viewers
+
+    @asynccontextmanager
+    async def viewing(self) -> AsyncIterator[None]:
+        """Keep the scans going inside of the block."""
+        self._viewers += 1
+        if self._task is None and not self.stopped:
+            if self._viewers == 1:  # perhaps in another loop than before
+                self._lock, self._published = anyio.Lock(), anyio.Event()
+            self._task = BackgroundTask(current_event_loop(), self._look)
+        # Whoever reloads the page does not make the scans come more often.
+        if self._task is not None and not self._fresh:
+            self._task.wake()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+
+    async def messages(self, last_event_id: str = "") -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events for one viewer; only inside of ``viewing()``.
+
+        Wrap the generator into ``contextlib.aclosing``, as the viewer may leave.
+
+        ``last_event_id``: the id of the last event that this viewer received.
+        """
+        yield f"retry: {RECONNECT_MS}\n\n".encode()
+        instance, _, number = last_event_id.partition("-")
+        known = instance == self._instance and number.isascii() and number.isdigit()
+        seq = int(number[:18]) if known else 0
+        while not self.stopped:
+            if not self._fresh or seq == self._model.seq:
+                with anyio.move_on_after(KEEP_ALIVE) as scope:
+                    await self._published.wait()
+                if scope.cancelled_caught:
+                    yield b"event: alive\ndata: 1\n\n"
+                continue
+            seq, message = await self._message(seq)
+            yield b"id: %s-%d\ndata: %s\n\n" % (self._instance.encode(), seq, message)
+
+    async def history(self, numbers: list[int], seconds: float) -> bytes:
+        """Return the time lines of these rows in the last ``seconds`` as JSON."""
+        after = current_event_loop().clock.now() - seconds
+        async with self._lock:
+            return encode(self._model.history(numbers, after))
+
+    async def end_grant(
+        self, row: int, holder: str, fence: str | None, reason: str
+    ) -> bool:
+        """End the grant of one holder, if it is still the one that the page shows.
+
+        Raises:
+            BackendError: The store failed.
+        """
+        async with self.viewing():
+            async with self._lock:
+                seen = self._model.seen(row, holder, fence)
+            if seen is None:
+                return False
+            ended = await self._store.force_release(seen, reason)
+            if self._task is not None:
+                self._task.wake()
+            return ended > 0
+
+    def stop(self) -> None:
+        """End every stream of messages, and the scans."""
+        self.stopped = True
+        self._publish()
+        if self._task is not None:
+            self._task.stop()
+
+    async def aclose(self) -> None:
+        """Stop, and close the connection to the store."""
+        self.stop()
+        if self._task is not None:
+            await self._task.wait_closed()
+
+    # ------------------------------------------------------------------ scans
+
+    async def _look(self) -> None:
+        task = self._task
+        assert task is not None
+        try:
+            with on_stop_signal(self.stop):
+                await self._scan_while_viewed(task)
+        finally:
+            self._task, self._fresh = None, False
+            self._model.paused()
+            with anyio.CancelScope(shield=True), suppress(LockError):
+                await self._store.aclose()
+
+    async def _scan_while_viewed(self, task: BackgroundTask) -> None:
+        clock = current_event_loop().clock
+        while True:
+            if not self._viewers:
+                self._fresh = False
+                self._model.paused()
+                await task.sleep_until(clock.now() + LINGER)
+                if not self._viewers:
+                    return
+            began = clock.now()
+            await self._scan(clock.now)
+            ended = clock.now()
+            await task.sleep_until(ended + pause(ended - began, self._every))
+
+    async def _scan(self, now: Callable[[], float]) -> None:
+        try:
+            found = await self._store.scan()
+        except Exception as exc:  # noqa: BLE001 - of a function of the user's, too
+            if not self._model.trouble:
+                bug = not isinstance(exc, LockError | OSError)
+                log_event(log, "board_scan_failed", error=str(exc), exc_info=bug)
+            with suppress(LockError):
+                await self._store.aclose()
+            async with self._lock:
+                self._model.failed(str(exc), now())
+                self._encoded.clear()
+        else:
+            async with self._lock:
+                await to_thread.run_sync(self._model.answered, found, now())
+                self._encoded.clear()
+        self._fresh = True
+        self._publish()
+
+    def _publish(self) -> None:
+        published, self._published = self._published, anyio.Event()
+        published.set()
+
+    async def _message(self, since: int) -> tuple[int, bytes]:
+        async with self._lock:
+            if since not in self._encoded:
+                now = current_event_loop().clock.now()
+                made = await to_thread.run_sync(self._model.encoded, since, now)
+                self._encoded[since] = made
+            return self._model.seq, self._encoded[since]

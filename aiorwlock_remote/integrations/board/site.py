@@ -1,0 +1,207 @@
+"""The responses of the live page, without a web framework."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import cast, final
+
+from aiorwlock_remote.core.text import plain, quoted
+from aiorwlock_remote.errors import ConfigurationError, LockError
+from aiorwlock_remote.integrations.board.board import (
+    MAX_VIEWERS,
+    Board,
+    BoardStore,
+    LentStore,
+    OpenedStore,
+)
+from aiorwlock_remote.integrations.board.guard import (
+    HEADERS,
+    MAX_BODY,
+    Refusal,
+    check_break,
+    check_request,
+    read_break,
+)
+from aiorwlock_remote.integrations.board.model import encode
+from aiorwlock_remote.locks.client import Locks
+from aiorwlock_remote.locks.connect import Connecting
+from aiorwlock_remote.logs import log_event
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.board")
+
+_FILES = {
+    "board.css": "text/css; charset=utf-8",
+    "board.js": "text/javascript; charset=utf-8",
+    "format.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
+EVENTS = "text/event-stream; charset=utf-8"
+
+MAX_HISTORIES = 100
+"""Rows in one request for time lines: those on a screen."""
+_NUMBERS = re.compile(r"[0-9]{1,15}(,[0-9]{1,15})*")
+_SECONDS = re.compile(r"[0-9]{1,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRequest:
+    """A request, as a framework received it.
+
+    ``path``: below the place where the page is, ``""`` or ``"events"``; ``headers``:
+    with names in lower case; ``body``: reads at most so many bytes, None if there are
+    more.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    client: str
+    body: Callable[[int], Awaitable[bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoardResponse:
+    """A response; with ``events``, followed by ``board.messages(last_event_id)``."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    events: bool = False
+
+
+@final
+class BoardSite:
+    """Answers the requests of one live page."""
+
+    def __init__(
+        self,
+        store: BoardStore | Connecting | Locks | Callable[[], Locks],
+        *,
+        title: str = "",
+        every: float = 1.0,
+        allow_break: bool = False,
+        hosts: Collection[str] = (),
+    ) -> None:
+        """Prepare the page; see ``board_app``.
+
+        ``title``: names the store on the page.
+        """
+        if isinstance(hosts, str):
+            raise ConfigurationError(what="hosts is a list of names", hint='["name"]')
+        self.board: Board = Board(_store(store), every=every)
+        self._title = plain(title)
+        self._allow_break = allow_break
+        self._hosts = hosts
+        self._token = secrets.token_urlsafe(24)
+
+    async def respond(self, request: BoardRequest) -> BoardResponse:
+        """Return the response to a request."""
+        refusal = check_request(request.headers, self._hosts)
+        if refusal is not None:
+            return _refused(refusal)
+        if request.path == "break":
+            return await self._break(request)
+        if request.method not in ("GET", "HEAD"):
+            return _refused(Refusal(405, "only GET"))
+        match request.path:
+            case "":
+                return _response(200, self._page(), "text/html; charset=utf-8")
+            case "events":
+                return self._events(head=request.method == "HEAD")
+            case "history":
+                rows, seconds = (request.query.get(n, "") for n in ("rows", "seconds"))
+                return await self._history(rows, seconds)
+            case name if name in _FILES:
+                return _response(200, page_file(name), _FILES[name])
+            case _:
+                return _refused(Refusal(404, "no such page"))
+
+    def _page(self) -> bytes:
+        values = {
+            "TOKEN": self._token if self._allow_break else "",
+            "TITLE": self._title,
+            "BREAK": "yes" if self._allow_break else "no",
+        }
+        text = page_file("index.html").decode()
+        for name, value in values.items():
+            text = text.replace(f"%{name}%", escape(value))
+        return text.encode()
+
+    def _events(self, *, head: bool) -> BoardResponse:
+        if self.board.stopped or self.board.viewers >= MAX_VIEWERS:
+            return _refused(Refusal(503, "the board is ending, or has many viewers"))
+        # Proxies are told not to keep events back.
+        more = {"content-type": EVENTS, "x-accel-buffering": "no"}
+        return BoardResponse(200, b"", {**HEADERS, **more}, events=not head)
+
+    async def _history(self, rows: str, seconds: str) -> BoardResponse:
+        fits = _NUMBERS.fullmatch(rows) and _SECONDS.fullmatch(seconds)
+        if not fits or rows.count(",") >= MAX_HISTORIES:
+            return _refused(Refusal(400, "rows=1,2,3&seconds=60"))
+        numbers = [int(number) for number in rows.split(",")]
+        found = await self.board.history(numbers, float(seconds))
+        return _response(200, found, _JSON)
+
+    async def _break(self, request: BoardRequest) -> BoardResponse:
+        if request.method != "POST":
+            return _refused(Refusal(405, "only POST"))
+        if not self._allow_break:
+            return _refused(Refusal(403, "this board only shows; see allow_break"))
+        refusal = check_break(request.headers, self._token)
+        if refusal is not None:
+            return _refused(refusal)
+        body = await request.body(MAX_BODY)
+        if body is None:
+            return _refused(Refusal(413, "too long"))
+        try:
+            wanted = read_break(body)
+            reason = f"{wanted.reason} (on the board, from {request.client})"
+            ended = await self.board.end_grant(
+                wanted.row, wanted.holder, wanted.fence, reason
+            )
+        except ConfigurationError as exc:
+            return _refused(Refusal(400, str(exc)))
+        except LockError as exc:
+            log_event(log, "board_break_failed", error=str(exc))
+            return _refused(Refusal(503, str(exc)))
+        return _response(200, encode({"broken": ended}), _JSON)
+
+
+def _store(given: object) -> BoardStore:
+    if isinstance(given, Connecting):
+        return OpenedStore(given)
+    if isinstance(given, Locks):
+        return LentStore(lambda: given)
+    if isinstance(given, BoardStore):
+        return given
+    if callable(given):
+        return LentStore(cast("Callable[[], Locks]", given))
+    raise ConfigurationError(
+        what=f"no locks can be shown of {quoted(given)}",
+        hint="pass connect(…), or a function that returns the open Locks",
+    )
+
+
+@cache
+def page_file(name: str) -> bytes:
+    """Return a file of the page; the names are those of this module only."""
+    return (
+        resources.files("aiorwlock_remote.integrations.board") / "page" / name
+    ).read_bytes()
+
+
+def _response(status: int, body: bytes, content_type: str) -> BoardResponse:
+    return BoardResponse(status, body, {**HEADERS, "content-type": content_type})
+
+
+def _refused(refusal: Refusal) -> BoardResponse:
+    return _response(refusal.status, plain(refusal.why).encode(), _TEXT)

@@ -1,0 +1,131 @@
+"""The pictures of the documentation are what their scripts draw, and tell no lies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from rich.cells import cell_len
+
+from aiorwlock_remote.cli.format import RESOURCE_HEAD
+from aiorwlock_remote.ports import Capability
+from aiorwlock_remote.registry import _BUILT_IN
+from docs.pictures import fair_queue, layers, mutex_life, paused_holder, which_store
+from docs.pictures.svg import DARK, FOLDER, LIGHT, WIDTH, Picture
+from tests.docs.test_tables import STORES
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+DRAWN: dict[str, Callable[[], Picture]] = {
+    "paused-holder.svg": paused_holder.picture,
+    "mutex-life.svg": mutex_life.picture,
+    "which-store.svg": which_store.picture,
+    "layers.svg": layers.picture,
+    "fair-queue.svg": lambda: fair_queue.picture(
+        json.loads(fair_queue.DATA.read_text("utf-8"))
+    ),
+}
+RECORDED = ("watch.svg", "../demo.svg")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_picture_is_what_its_script_draws(name: str) -> None:
+    module = DRAWN[name].__module__
+    drawn = DRAWN[name]().text()
+    assert (FOLDER / name).read_text("utf-8") == drawn, f"run python -m {module}"
+
+
+@pytest.mark.parametrize("name", [*DRAWN, *RECORDED])
+def test_a_picture_is_light_and_dark_and_says_what_it_shows(name: str) -> None:
+    text = (FOLDER / name).read_text("utf-8")
+    light, dark = text.split("@media (prefers-color-scheme:dark)")
+    assert LIGHT["text"] in light
+    assert DARK["text"] in dark
+    picture = ET.fromstring(text)  # noqa: S314 - a file of our own
+    assert picture.get("role") == "img"
+    assert picture.get("aria-label") == picture.findtext(f"{SVG}title")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_words_are_large_and_inside_of_the_picture(name: str) -> None:
+    picture = ET.parse(FOLDER / name).getroot()  # noqa: S314 - a file of our own
+    assert picture.get("viewBox", "").startswith(f"0 0 {WIDTH} ")
+    height = float(picture.get("viewBox", "").split()[3])
+    for text in picture.iter(f"{SVG}text"):
+        size, words = float(text.get("font-size", 0)), text.text or ""
+        # A letter is seldom wider than six tenths of its height.
+        width = 0.56 * size * cell_len(words)
+        x, y = float(text.get("x", 0)), float(text.get("y", 0))
+        left = {"end": x - width, "middle": x - width / 2}.get(
+            text.get("text-anchor", "start"), x
+        )
+        assert size >= 12, words
+        assert left >= 0, words
+        assert left + width <= WIDTH, words
+        assert y <= height, words
+
+
+def test_the_life_of_a_mutex_is_complete() -> None:
+    for push in (False, True):
+        known = mutex_life.edges(push=push)
+        further = mutex_life.edges(push=push, depth=mutex_life.DEPTH + 4)
+        assert {edge for edge in further if edge[0] != edge[2]} <= known
+    states = {
+        state
+        for push in (False, True)
+        for before, _, after in mutex_life.edges(push=push)
+        for state in (before, after)
+    }
+    assert states == set(mutex_life.STATES)
+
+
+def test_each_step_of_the_life_has_a_colour() -> None:
+    drawn = {what for _, _, steps in mutex_life.CAUSES for what in steps}
+    steps = mutex_life.edges(push=False) | mutex_life.edges(push=True)
+    assert {what for before, what, after in steps if before != after} == drawn
+
+
+def test_which_store_says_what_the_stores_say() -> None:
+    asked = []
+    for _, urls, word in which_store.QUESTIONS:
+        for scheme in re.findall(r"(\w+)://", urls):
+            store = getattr(
+                import_module(_BUILT_IN[scheme].partition(":")[0]), STORES[scheme]
+            )
+            asked.append(scheme)
+            capabilities = store.capabilities
+            notifies = Capability.NOTIFIES in capabilities
+            if word in {"wakes waiters", "waiters poll"}:
+                assert notifies == (word == "wakes waiters")
+                assert Capability.MANY_HOSTS in capabilities
+    assert len({STORES[scheme] for scheme in asked} | {"FileStore"}) == len(
+        set(_BUILT_IN.values())
+    )
+
+
+def test_the_measured_figures_say_how_they_were_made() -> None:
+    data = json.loads(fair_queue.DATA.read_text("utf-8"))
+    assert len(data["queue"]) == len(data["polling"]) == data["clients"]
+    assert data["made by"].startswith("python -m docs.pictures.fair_queue")
+    assert max(data["queue"]) - min(data["queue"]) <= 2
+
+
+def test_the_recorded_watch_has_the_columns_of_the_command() -> None:
+    shown = (FOLDER / "watch.svg").read_text("utf-8")
+    for column in set(RESOURCE_HEAD) - {"FENCE", "WHO"}:
+        assert f">{column}</text>" in shown
+    for change in ("granted", "ended", "queue", "free"):
+        assert f">{change}</text>" in shown
+
+
+def test_every_picture_is_on_a_page() -> None:
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    unused = [
+        path.name for path in FOLDER.glob("*.svg") if f"/{path.name}" not in pages
+    ]
+    assert unused == []

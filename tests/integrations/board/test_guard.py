@@ -1,0 +1,137 @@
+"""Which requests the live page answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aiorwlock_remote.errors import ConfigurationError
+from aiorwlock_remote.integrations.board.guard import (
+    HEADERS,
+    BreakRequest,
+    Refusal,
+    check_break,
+    check_request,
+    read_break,
+)
+
+TOKEN = "t" * 32
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "known"),
+    [
+        ("127.0.0.1:8765", (), True),
+        ("localhost:8765", (), True),
+        ("LocalHost", (), True),
+        ("board.localhost:1", (), True),
+        ("[::1]:8765", (), True),
+        ("10.1.2.3:8765", (), True),
+        ("ops.example", (), False),
+        ("ops.example:443", ("ops.example",), True),
+        ("OPS.example.", ("ops.Example",), True),
+        ("ops.example.evil.test", ("ops.example",), False),
+        ("localhost.evil.test", (), False),
+        ("127.0.0.1.evil.test", (), False),
+        ("127.0.0.1@evil.test", (), False),
+        ("evil.test", ("*",), True),
+        ("", ("*",), False),
+        ("", (), False),
+        ("[::1", (), False),
+    ],
+)
+def test_hosts(host: str, hosts: tuple[str, ...], known: bool) -> None:
+    refusal = check_request({"host": host}, hosts)
+    assert (refusal is None) is known
+    assert known or refusal == Refusal(421, refusal.why if refusal else "")
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "answered"),
+    [
+        ("same-origin", "cors", True),
+        ("none", "navigate", True),
+        ("cross-site", "navigate", True),  # a link
+        ("cross-site", "no-cors", False),
+        ("same-site", "cors", False),
+    ],
+)
+def test_other_sites_read_nothing(site: str, mode: str, answered: bool) -> None:
+    headers = {"host": "localhost", "sec-fetch-site": site, "sec-fetch-mode": mode}
+    assert (check_request(headers, ()) is None) is answered
+
+
+PAGE = {
+    "host": "localhost:8765",
+    "origin": "http://localhost:8765",
+    "x-rwlock-board": TOKEN,
+    "content-type": "application/json",
+}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"origin": "https://localhost:8765"}, None),  # a proxy with TLS
+        ({"content-type": "application/json; charset=utf-8"}, None),
+        ({"origin": "http://evil.test"}, 403),
+        ({"origin": "http://localhost:1"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
+        ({"origin": "localhost:8765"}, 403),
+        ({"origin": ""}, 403),
+        ({"x-rwlock-board": ""}, 403),
+        ({"x-rwlock-board": "x" * 32}, 403),
+        ({"x-rwlock-board": "é"}, 403),
+        ({"content-type": "text/plain"}, 415),
+    ],
+)
+def test_only_the_page_ends_grants(headers: dict[str, str], status: int | None) -> None:
+    refusal = check_break(PAGE | headers, TOKEN)
+    assert (refusal and refusal.status) == status
+
+
+def test_what_ends_a_grant() -> None:
+    body = {"row": 3, "holder": "a" * 12, "fence": None, "reason": " db-2 is down "}
+    wanted = BreakRequest(3, "a" * 12, None, "db-2 is down")
+    assert read_break(json.dumps(body).encode()) == wanted
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"row": "3"},
+        {"row": True},
+        {"row": None},
+        {"holder": 7},
+        {"fence": 7},
+        {"reason": ""},
+        {"reason": " "},
+        {"reason": "x" * 1001},
+        {"reason": None},
+    ],
+)
+def test_what_ends_nothing(change: dict[str, object]) -> None:
+    body = {"row": 3, "holder": "a" * 12, "fence": "7", "reason": "down"} | change
+    with pytest.raises(ConfigurationError):
+        read_break(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b"1"])
+def test_what_is_no_request(body: bytes) -> None:
+    with pytest.raises(ConfigurationError):
+        read_break(body)
+
+
+def test_the_policy_lets_nothing_in() -> None:
+    policy = dict(
+        part.strip().split(" ", 1)
+        for part in HEADERS["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert "unsafe" not in HEADERS["content-security-policy"]
+    assert HEADERS["x-frame-options"] == "DENY"

@@ -1,0 +1,90 @@
+"""What must hold of every run: judged from what the holders saw, when it is over.
+
+The times are the world's. A holder believes in its grant at the moments when
+``held.check()`` did not raise; so from its first to its last such moment nobody else
+may have believed in a grant that excludes it, and an access with a smaller fence than
+an earlier one is an error, whoever makes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from aiorwlock_remote import Held
+from tests.simulation.world import BEGIN
+
+
+@dataclass(eq=False)
+class Visit:
+    """One grant as its holder saw it. ``seen``: the times at which it was valid."""
+
+    resource: str
+    mode: str
+    fence: int
+    who: str
+    limit: int
+    seen: list[float] = field(default_factory=list)
+
+
+class Judge:
+    def __init__(self) -> None:
+        self.visits: list[Visit] = []
+        self._touches: dict[str, list[tuple[float, int, Visit]]] = defaultdict(list)
+
+    def enters(self, held: Held, who: str, time: float, limit: int = 1) -> Visit:
+        visit = Visit(held.resource, held.mode, held.fence, who, limit)
+        self.visits.append(visit)
+        self.touches(visit, time)
+        return visit
+
+    def touches(self, visit: Visit, time: float) -> None:
+        """The holder has just checked its grant, and uses the resource."""
+        visit.seen.append(time)
+        touches = self._touches[visit.resource]
+        touches.append((time, len(touches), visit))
+
+    def violations(self) -> list[str]:
+        found: list[str] = []
+        for resource, touches in self._touches.items():
+            touches.sort(key=lambda touch: touch[:2])
+            found += _fences_fall(resource, touches)
+            found += _too_many(resource, [visit for _, _, visit in touches])
+        return found
+
+
+def _fences_fall(resource: str, touches: list[tuple[float, int, Visit]]) -> list[str]:
+    if touches[0][2].mode == "permit":  # permits are used side by side
+        return []
+    highest = touches[0][2]
+    for _, _, visit in touches:
+        other = visit is not highest
+        shared = visit.mode == highest.mode == "read"
+        if visit.fence < highest.fence or (
+            other and visit.fence == highest.fence and not shared
+        ):
+            now = f"{visit.who} uses fence {visit.fence}"
+            return [f"{resource}: {now} after {highest.who} used {highest.fence}"]
+        highest = visit
+    return []
+
+
+def _too_many(resource: str, visits: list[Visit]) -> list[str]:
+    moments: list[tuple[float, int, Visit]] = []
+    for visit in dict.fromkeys(visits):
+        # At one moment the one that leaves comes before the one that enters.
+        if visit.seen[-1] > visit.seen[0]:
+            moments += [(visit.seen[0], 1, visit), (visit.seen[-1], 0, visit)]
+    moments.sort(key=lambda moment: moment[:2])
+    inside: dict[Visit, None] = {}
+    for time, enters, visit in moments:
+        if not enters:
+            del inside[visit]
+            continue
+        inside[visit] = None
+        readers = sum(one.mode == "read" for one in inside)
+        limit = min(one.limit for one in inside)
+        if len(inside) > limit and readers < len(inside):
+            who = ", ".join(f"{one.who} ({one.mode})" for one in inside)
+            return [f"{resource}: {who} are inside at {time - BEGIN:.6f}"]
+    return []

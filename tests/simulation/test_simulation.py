@@ -1,0 +1,80 @@
+"""2,000 runs of the library under virtual time, and faults planted to be found.
+
+``python -m tests.simulation --seed N`` tells the story of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.planted import IN_TABLES, PLANTED, Planted
+from tests.simulation.scenario import Run, simulate
+
+SEEDS = {"core": 1700, "tables": 300}
+PARTS = 20
+MAX_SEEDS_TO_FIND = 200
+
+
+def parts() -> Iterator[tuple[str, range]]:
+    for kind, seeds in SEEDS.items():
+        for part in range(PARTS):
+            yield kind, range(part, seeds, PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seeds"), list(parts()), ids=str)
+def test_every_seed_keeps_the_promises(kind: str, seeds: range) -> None:
+    cycles = 0
+    for seed in seeds:
+        run = simulate(seed, kind)
+        assert not run.world.failures, told(run)
+        cycles += run.cycles
+    assert cycles > 3 * len(seeds), "the processes hardly got to their work"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", PLANTED.values(), ids=PLANTED)
+def test_a_planted_fault_is_found(make: Planted) -> None:
+    assert_is_found(make, "core")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", IN_TABLES.values(), ids=IN_TABLES)
+def test_a_fault_planted_in_the_tables_is_found(make: Planted) -> None:
+    assert_is_found(make, "tables")
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_seed_is_always_the_same_story(kind: str) -> None:
+    stories = [simulate(14, kind).world.story for _ in range(2)]
+    assert len(stories[0]) > 20
+    assert stories[0] == stories[1]
+
+
+def test_faults_happen() -> None:
+    """The runs would prove little if nothing ever went wrong in them."""
+    story = "\n".join(line for seed in range(60) for line in simulate(seed).world.story)
+    for event in (
+        *("is cut", "is back", "is killed", "is stopped", "stalls for", "hangs"),
+        *("is cancelled", "is blocked", "is lost", "forges", "late request"),
+        *("LockLost", "LockTimeout", "BackendUnavailable", "AcquireUncertain"),
+        *("closes its locks", "asks for both", "(read)", "(permit)", "heals"),
+    ):
+        assert event in story
+
+
+def assert_is_found(make: Planted, kind: str) -> None:
+    with make():
+        found = any(
+            simulate(seed, kind).world.failures for seed in range(MAX_SEEDS_TO_FIND)
+        )
+    assert found
+
+
+def told(run: Run) -> str:
+    """Return the story of a run, for a person who looks for the fault."""
+    kind = "" if run.kind == "core" else f" --kind {run.kind}"
+    again = f"python -m tests.simulation --seed {run.seed}{kind}"
+    return "\n".join([f"seed {run.seed}: {run.plan}", *run.world.story, again])
