@@ -7,13 +7,15 @@ import os
 import shutil
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 nox.needs_version = ">=2026.8.10"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -58,11 +60,11 @@ WORKING_COPY = "-e .[all]"
 # An assertion on the text of an error, in which a fence may stand by chance.
 OF_A_TEXT = "ionError: Regex"
 GRAVE = "[Vv]iolation|[Oo]verlap|[Ee]xclusion|[Ff]ence"
-# A shared machine may stand still for seconds in the middle of a test. So a few
-# failures are run again, and shown in any case; never those of pure code, nor those
+# A shared machine may stand still for seconds in the middle of a test. So two failures
+# of a run are run again, and named in its summary; never those of pure code, nor those
 # that say that two holders overlapped or a fence went back.
 SECOND_LOOK = (
-    *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "8"),
+    *("--reruns", "1", "--reruns-delay", "5", "--max-suite-reruns", "2"),
     f"--rerun-except=(?s)^Assert(?!{OF_A_TEXT}).*({GRAVE})",
     *("--rerun-exclude-path", "tests/core", "--rerun-exclude-path", "tests/testing"),
     *("--rerun-exclude-path", "tests/faults/test_redis_cancels.py"),
@@ -115,7 +117,8 @@ def layers(session: nox.Session) -> None:
 def typecheck(session: nox.Session) -> None:
     """Check types as the author (mypy, pyright) and as a user (--verifytypes)."""
     install(session, "type", "test", package=WORKING_COPY)
-    run_typecheck(session)
+    run_mypy(session)
+    run_pyright(session)
 
 
 @nox.session
@@ -128,13 +131,18 @@ def ci(session: nox.Session) -> None:
     install(session, *groups, package=WORKING_COPY)
     run_lint(session)
     run_layers(session)
-    run_typecheck(session)
-    run_docs(session, "-q")
+    # Each of them has work for one core.
+    side_by_side(
+        partial(run_mypy, session),
+        partial(run_pyright, session),
+        partial(run_docs, session, "-q"),
+    )
     # Nox would add its own summary after pytest's; the exit code says it all.
     logging.getLogger("nox").setLevel(logging.CRITICAL)
-    # One of them has the crowds, and mostly waits; so do the others half of the time.
+    # One of them has the crowds, and mostly waits; the others wait for servers, leases
+    # and processes for two thirds of the time, so two cores have room for five.
     session.run(
-        *("pytest", "-n", "4", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
+        *("pytest", "-n", "5", "--dist", "worksteal", *SECOND_LOOK), *session.posargs
     )
 
 
@@ -377,6 +385,14 @@ def pins(session: nox.Session) -> None:
 # ------------------------------------------------------- steps of sessions
 
 
+def side_by_side(*steps: Callable[[], object]) -> None:
+    """Run steps at the same time; if one fails, raise its error when all have ended."""
+    with ThreadPoolExecutor(len(steps)) as pool:
+        running = [pool.submit(step) for step in steps]
+    for step in running:
+        step.result()
+
+
 def run_lint(session: nox.Session) -> None:
     """Check style, format and spelling."""
     session.run("ruff", "check", ".")
@@ -389,9 +405,13 @@ def run_layers(session: nox.Session) -> None:
     session.run("lint-imports", "--no-cache")
 
 
-def run_typecheck(session: nox.Session) -> None:
-    """Check types inside the package, and of what the package shows to its users."""
+def run_mypy(session: nox.Session) -> None:
+    """Check types as the author."""
     session.run("mypy")
+
+
+def run_pyright(session: nox.Session) -> None:
+    """Check types as the author, and of what the package shows to its users."""
     session.run("pyright")
     session.run("pyright", "--verifytypes", PACKAGE, "--ignoreexternal")
 

@@ -17,6 +17,21 @@ IN_TURN = ("asyncio", "trio")
 ALL_IN_TURN = ("asyncio", "uvloop", "trio")
 ON_ALL = ("Cancellation",)
 """Parts of the names of cases that each loop must show for every store."""
+SLEEPING = (
+    "test_a_blocked_loop_keeps_its_locks",
+    "test_a_foreign_release_lets_us_in",
+    "test_a_holder_is_kept",
+    "test_a_killed_holder",
+    "test_a_killed_waiter",
+    "test_adopted_is_kept",
+    "test_an_awaited_grant_is_kept",
+    "test_nothing_is_counted_twice",
+    "test_policy_writer",
+    "test_two_processes_exclude_each_other",
+    "test_waiters_survive_a_deleted_seat",
+    "test_who_does_not_come_blocks_nobody",
+)
+"""Cases that wait for leases, polls and processes, of every store."""
 ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
 """Nobody takes turns: each case on both, at each of the servers that share them."""
 
@@ -42,6 +57,14 @@ def turn_of(cases: str, test: str, loops: tuple[str, ...] = IN_TURN) -> frozense
     if ALL_TURNS or any(part in cases for part in ON_ALL):
         return frozenset(loops)
     return frozenset({loops[crc32(f"{cases}::{test}".encode()) % len(loops)]})
+
+
+def is_sleeper(cases: str, test: str) -> bool:
+    """Whether a store that is marked so runs this case on one loop.
+
+    A loop that stands still is another matter on trio: there the driver has a thread.
+    """
+    return test in SLEEPING and cases != "TestBlockedLoop"
 
 
 def is_in_share(cases: str, test: str, share: tuple[int, int]) -> bool:

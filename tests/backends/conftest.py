@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aiorwlock_remote.cas import server_time
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,3 +13,11 @@ def _nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "aiorwlock_remote._util.purge.randrange", lambda every: every - 1
     )
+
+
+@pytest.fixture
+def patient_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what counts requests: on a machine that stands still, a step comes to the
+    server later than it may, and is sent again.
+    """
+    monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)

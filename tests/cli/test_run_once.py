@@ -14,20 +14,14 @@ import pytest
 from aiorwlock_remote import connect
 from tests.cli.fix_cli import RWLOCK, TIMEOUT, environment, line
 from tests.servers.clock import off_by
-from tests.servers.redis import RedisServer
+from tests.servers.store_url import STORES, store_url
 
 DAY = "86400"
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+@pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/locks.db"
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("fresh_redis")
-        return server.url
-    tables: str = request.getfixturevalue("tables")
-    return tables
+    return store_url(request, tmp_path)
 
 
 def rwlock(

@@ -65,7 +65,15 @@ from tests.conformance.test_redis_rights import TestRedisRights as RedisRights
 from tests.conformance.test_redis_tls import TestRedisTls as RedisTls
 from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
-from tests.loops import ALL_IN_TURN, IN_TURN, LOOPS, is_in_share, turn_of
+from tests.loops import (
+    ALL_IN_TURN,
+    IN_TURN,
+    LOOPS,
+    SLEEPING,
+    is_in_share,
+    is_sleeper,
+    turn_of,
+)
 
 ROOT = Path(__file__).parents[2]
 EVERYWHERE = {
@@ -129,6 +137,12 @@ TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
     **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), IN_TURN),
     **dict.fromkeys((RedisTls, Sentinel), IN_TURN),
     **dict.fromkeys((Mariadb, Mysql), ALL_IN_TURN),
+}
+# The same, for the cases that wait for seconds.
+SLEEPERS_TURNS: dict[type[ConformanceSuite], tuple[str, ...]] = {
+    Postgresql: IN_TURN,
+    Sqlite: IN_TURN[::-1],
+    Redis: ALL_IN_TURN,
 }
 # They share the cases.
 SHARES: dict[type[ConformanceSuite], tuple[int, int]] = {
@@ -227,6 +241,24 @@ def test_every_combination_is_collected() -> None:
     assert set(collected) == expected
 
 
+def test_sleepers_are_run_on_both_loops() -> None:
+    """By two stores whose steps are the same."""
+    names = [
+        (f"Test{kind}", cases, name)
+        for kind, cases in classes(Sqlite).items()
+        for name in methods(cases)
+        if is_sleeper(f"Test{kind}", name)
+    ]
+    assert {name for _, _, name in names} >= set(SLEEPING) - {
+        "test_a_blocked_loop_keeps_its_locks"
+    }
+    for kind, cases, name in names:
+        one, other = (
+            _loops(suite, cases, kind, name) for suite in (Postgresql, Sqlite)
+        )
+        assert one | other == {"asyncio", "trio"}
+
+
 def _loops(
     suite: type[ConformanceSuite], cases: type[Cases], kind: str, name: str
 ) -> set[str]:
@@ -234,9 +266,10 @@ def _loops(
     loops = RUN_ON[suite] - ({"trio"} if native else set())
     if suite in SHARES and not is_in_share(kind, name, SHARES[suite]):
         return set()
-    if suite not in TURNS:
-        return loops
-    return loops & turn_of(kind, name, TURNS[suite])
+    turns = TURNS.get(suite)
+    if is_sleeper(kind, name):
+        turns = turns or SLEEPERS_TURNS.get(suite)
+    return loops if turns is None else loops & turn_of(kind, name, turns)
 
 
 def _collected() -> Iterator[tuple[str, str, str, str]]:

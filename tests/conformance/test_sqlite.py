@@ -6,8 +6,14 @@ import pytest
 
 from aiorwlock_remote.testing.conformance import ConformanceSuite
 from tests.conformance.stores.sqlite import SqliteHarness
+from tests.loops import IN_TURN
 
-pytestmark = pytest.mark.no_uvloop("its threads are those of asyncio")
+pytestmark = [
+    pytest.mark.sleepers_in_turn(
+        "test_postgresql.py has the other loop", IN_TURN[::-1]
+    ),
+    pytest.mark.no_uvloop("its threads are those of asyncio"),
+]
 
 
 class TestSqlite(ConformanceSuite):

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -20,21 +19,16 @@ from aiorwlock_remote.sync import connect
 from tests.examples.fix_site import EXAMPLES, environment
 from tests.servers.process import free_port, takes_connections, until
 from tests.servers.redis import RedisServer
+from tests.servers.store_url import STORES, store_url
 
 pytestmark = pytest.mark.slow
 
 REQUESTS = 24
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+@pytest.fixture(params=STORES)
 def locks_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/locks.db"
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        return f"{server.url}?prefix={uuid4().hex}-"
-    tables: str = request.getfixturevalue("tables")
-    return tables
+    return store_url(request, tmp_path)
 
 
 @contextmanager

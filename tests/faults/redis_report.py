@@ -17,7 +17,7 @@ class Report:
     swallowed: int = 0
     overlaps: int = 0
     left: list[dict[str, Left]] = field(default_factory=list)
-    connections: int = 0  # beyond the first of each Locks
+    connections: int = 0  # that ended before their Locks was closed
 
     @property
     def cancels(self) -> int:

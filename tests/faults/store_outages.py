@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.servers.proxy import Proxy
-from tests.servers.redis import RedisServer
+from tests.servers.store_url import STORES, store_url
 
 Outage = Callable[[], AbstractContextManager[None]]
 
@@ -37,21 +38,17 @@ def busy(path: Path) -> Iterator[None]:
             other.execute("ROLLBACK")
 
 
-@pytest.fixture(params=["sqlite", "redis", "postgresql"])
+@pytest.fixture(params=STORES)
 def site(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[str, Outage]]:
     """The URL of a store, and its outage."""
+    url = store_url(request, tmp_path)
     if request.param == "sqlite":
-        path = tmp_path / "locks.db"
-        yield f"sqlite:///{path}", lambda: busy(path)
+        yield url, lambda: busy(tmp_path / "locks.db")
         return
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("fresh_redis")
-        url, port = server.url, server.port
-    else:
-        url = request.getfixturevalue("tables")
-        port = int(url.rpartition(":")[2].partition("/")[0])
+    port = urlsplit(url).port
+    assert port is not None
     with Proxy(port) as proxy:
         through = url.replace(f":{port}/", f":{proxy.port}/")
         yield through, lambda: unreachable(proxy)

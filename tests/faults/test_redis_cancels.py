@@ -22,9 +22,14 @@ from aiorwlock_remote.ports import (
     StoreSettings,
     WakeCallback,
 )
+from aiorwlock_remote.runtime import lease
 from tests.faults import redis_cancels
+from tests.faults.redis_cancels import Probe
+from tests.faults.redis_seats import Plain
 from tests.faults.redis_turns import Attempt
+from tests.faults.test_redis_cuts import entered
 from tests.loops import LOOPS
+from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -114,3 +119,41 @@ async def test_the_probe_sees_what_is_swallowed(
     monkeypatch.setattr(redis_cancels, "PATIENCE", 0.2)
     report = await redis_cancels.probe(redis_server, 100, SEED, native=True)
     assert report.swallowed > 0
+
+
+@pytest.mark.only_on("trio", "how connections are counted is no matter of loops")
+async def test_the_probe_sees_a_lost_connection(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a server that ends all connections when the probe is done."""
+    run = Probe.run
+
+    async def killed(self: Probe, cancels: int, plain: Plain) -> None:
+        await run(self, cancels, plain)
+        plain.client_kill_filter(_type="pubsub")
+        for locks in self.all_locks:
+            await entered(locks.mutex("after", 1))  # over the next connection
+
+    monkeypatch.setattr(Probe, "run", killed)
+    report = await redis_cancels.probe(redis_server, 20, SEED, native=False)
+    assert report.faults() == [f"connections lost: {redis_cancels.LOCKS}"]
+
+
+@pytest.mark.only_on("asyncio", "how connections are counted is no matter of loops")
+async def test_a_connection_of_the_keeper_is_none_that_was_lost(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow machine the keeper renews a grant by message, if it is not confirmed
+    in time: over a connection of its own.
+    """
+    monkeypatch.setattr(lease, "RENEWALS_PER_LEASE", 10_000)
+    lines: list[Proxy] = []
+
+    def noted(*args: int, **options: Any) -> Proxy:  # noqa: ANN401 - passed on
+        lines.append(Proxy(*args, **options))
+        return lines[-1]
+
+    monkeypatch.setattr(redis_cancels, "Proxy", noted)
+    report = await redis_cancels.probe(redis_server, 100, SEED, native=False)
+    assert sum(line.connections for line in lines) > redis_cancels.LOCKS
+    assert report.faults() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import uvicorn
@@ -16,6 +17,12 @@ from aiorwlock_remote.integrations import aiohttp as in_aiohttp
 from aiorwlock_remote.integrations import fastapi as in_fastapi
 
 NAME, WAIT = "order:{id:int}", 300.0
+
+
+async def done(until: str) -> None:
+    """The work: it ends when there is a file of this name."""
+    while not Path(until).exists():  # noqa: ASYNC110, ASYNC240 - it gives no event
+        await asyncio.sleep(0.01)
 
 
 def counts(locks: Locks) -> str:
@@ -31,9 +38,9 @@ def with_fastapi() -> FastAPI:
 
     @app.get("/orders/{id}")
     async def work(
-        held: Annotated[Held, in_fastapi.hold(NAME, timeout=WAIT)], seconds: float
+        held: Annotated[Held, in_fastapi.hold(NAME, timeout=WAIT)], until: str
     ) -> str:
-        await asyncio.sleep(seconds)
+        await done(until)
         return held.resource
 
     @app.get("/waiting")
@@ -49,7 +56,7 @@ def with_aiohttp() -> web.Application:
 
     @in_aiohttp.hold(NAME, timeout=WAIT)
     async def work(request: web.Request) -> web.Response:
-        await asyncio.sleep(float(request.query["seconds"]))
+        await done(request.query["until"])
         return web.json_response(in_aiohttp.get_held(request).resource)
 
     async def waiting(request: web.Request) -> web.Response:

@@ -67,8 +67,10 @@ async def process(server: str) -> AsyncIterator[tuple[subprocess.Popen[str], str
     ],
 )
 async def test_a_real_server_sends_its_waiters_away(
-    server: str, number: signal.Signals
+    server: str, number: signal.Signals, tmp_path: Path
 ) -> None:
+    file = tmp_path / "done"
+    order = f"/orders/7?until={file}"
     async with (
         process(server) as (running, url),
         httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
@@ -84,17 +86,16 @@ async def test_a_real_server_sends_its_waiters_away(
             await until(are)
 
         await reached(0, 0)
-        holder = asyncio.create_task(http.get("/orders/7?seconds=1"))
+        holder = asyncio.create_task(http.get(order))
         await reached(1, 0)
-        waiters = [
-            asyncio.create_task(http.get("/orders/7?seconds=0")) for _ in range(WAITERS)
-        ]
+        waiters = [asyncio.create_task(http.get(order)) for _ in range(WAITERS)]
         await reached(1, WAITERS)
         running.send_signal(number)
         done = await asyncio.wait_for(asyncio.gather(*waiters), 30)
         assert {answer.status_code for answer in done} == {503}
         assert {answer.headers["retry-after"] for answer in done} == {"1"}
         # Work that had begun is done to its end.
+        file.touch()
         assert (await holder).json() == "order/7"
         code = await asyncio.to_thread(running.wait, 30)
         assert code in (0, -number)

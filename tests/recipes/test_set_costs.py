@@ -63,6 +63,7 @@ async def test_any_among_10000(fresh_redis: RedisServer) -> None:
 LOGARITHMIC = {"ZADD", "ZCARD", "ZCOUNT", "ZSCORE"}
 
 
+@pytest.mark.only_on("asyncio", "the server counts")
 async def test_waiting_costs_one_request_a_second(start_redis: StartRedis) -> None:
     """20 tasks for any and for two names, in one process; with events of others."""
     server = start_redis(config={"notify-keyspace-events": "Kz"})

@@ -12,6 +12,7 @@ from anyio.lowlevel import checkpoint
 from aiorwlock_remote import BackendUnavailable, LockError
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.core.mutex_set import Taken, TakeReplies, TakeRequest
+from aiorwlock_remote.locks import recipe_factories
 from aiorwlock_remote.ports.recipes import MutexSetMembers
 from aiorwlock_remote.recipes import MutexSet
 from tests.recipes.fix_sets import proxies
@@ -85,7 +86,13 @@ async def test_nothing_is_held_by_no_one(
     *,
     late: bool,
 ) -> None:
-    async with proxies(fresh_redis, "a") as pool, proxies(fresh_redis) as other:
+    # Each answer that is lost costs a poll.
+    soon = 0.25
+    monkeypatch.setattr(recipe_factories, "REVALIDATE", soon)
+    async with (
+        proxies(fresh_redis, "a", revalidate_seconds=soon) as pool,
+        proxies(fresh_redis, revalidate_seconds=soon) as other,
+    ):
         members = pool._acquirer.members
         link = Unheard(members)
         monkeypatch.setattr(members, "ask", link.ask)

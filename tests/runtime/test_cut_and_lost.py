@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from aiorwlock_remote import LockError
+from aiorwlock_remote.backends.memory import MemoryStore
 from aiorwlock_remote.core.commands import Command, Release, Withdraw
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from aiorwlock_remote.testing.memory import FaultyMemory
@@ -28,6 +30,8 @@ pytestmark = [
 
 TRIALS = 80
 PATIENCE, LEASE = 20.0, 60.0
+PACE = replace(MemoryStore.pace, claim_window=0.05)
+"""A grant by message that nobody hears of costs a claim window."""
 
 
 class Fates:
@@ -111,7 +115,7 @@ async def test_nothing_is_held_by_no_one(
     name: str, cut: Cut, ends: Fate, *, heard: bool, late: bool
 ) -> None:
     story, in_the_way = STORIES[name]
-    store = FaultyMemory()
+    store = FaultyMemory(pace=PACE)
     async with store.connect(lease=LEASE) as locks, store.connect_rival() as near:
         for k in range(1, TRIALS):
             async with somebody(near, in_the_way) as free:

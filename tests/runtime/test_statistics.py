@@ -12,6 +12,7 @@ import pytest
 
 from aiorwlock_remote import Locks, Statistics, connect
 from aiorwlock_remote.core.commands import Command
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 from tests.backends.redis.connections import eventually
 from tests.servers.redis import RedisServer
@@ -44,9 +45,12 @@ async def test_holders_and_waiters_by_mode(locks: Locks, near: Locks) -> None:
             async with lock:  # type: ignore[attr-defined]
                 pass
 
+        async def both_queue() -> bool:
+            return len((await near.rwlock("order", 1).info()).queue) == 2
+
         tasks.start_soon(wait, rw.reader)
         tasks.start_soon(wait, rw.writer)
-        await anyio.sleep(0.02)
+        await wait_until(both_queue, 60.0)
         seen = locks.statistics()
         assert seen.waiting == {"read": 1, "write": 1, "permit": 0}
         assert seen.held == {"read": 0, "write": 0, "permit": 0}

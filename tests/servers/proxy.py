@@ -20,7 +20,8 @@ class Proxy:
     """Stands before ``127.0.0.1:port``; used from any loop or thread.
 
     ``chunks`` counts what clients sent, one for each piece that arrived here: with a
-    write of the client at a time, its writes.
+    write of the client at a time, its writes. ``ended`` counts the connections that one
+    of their two sides has ended; ``connections``, all that were made.
     """
 
     def __init__(self, port: int, *, delay: float = 0.0, seed: int = 0) -> None:
@@ -37,6 +38,7 @@ class Proxy:
         self._closed = False
         self.chunks: list[bytes] = []
         self.connections: int = 0
+        self.ended: int = 0
         self.orphans: int = 0
         self._listener: socket.socket | None = None
         self.port: int = 0
@@ -169,6 +171,7 @@ class Proxy:
                             pass
                 with self._lock:
                     self._pairs.discard(server)
+                    self.ended += 1
 
     def _passed(self, selector: selectors.BaseSelector) -> bool:
         for key, _ in selector.select():

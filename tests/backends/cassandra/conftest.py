@@ -63,7 +63,8 @@ def furnished(
 
 def options_at(keyspace: Keyspace) -> Options:
     """Of the table there, which need not be there yet."""
-    return replace(options_of(parse(keyspace.url)), connect_timeout=20.0)
+    usual = options_of(parse(keyspace.url))
+    return replace(usual, connect_timeout=20.0, request_timeout=20.0)
 
 
 def furnish(keyspace: Keyspace, layout: str) -> Keyspace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,8 @@ from tests.backends.cassandra.fake_loop import FakeLoop
 
 PATIENCE = 60.0
 """Seconds for what other threads than the test's own have to do."""
+SOON = 0.01
+"""Seconds until a timer is due that is cancelled at once."""
 HEADER = 9
 ANSWER = 0x84, 0x06
 """A response of version 4; SUPPORTED."""
@@ -141,7 +144,9 @@ class ReaderStateMachine:
         """By number, which is used again when it has been answered."""
         self._everybody: list[Ask] = []
         self._saying: Ask | None = None
-        self._later: list[object] = []
+        self._cancelled: list[list[object]] = []
+        """What each timer did that was cancelled before it was due."""
+        self._due = 0.0
         self._threads: list[threading.Thread] = []
 
     # ----------------------------------------------------------- who asks
@@ -215,7 +220,13 @@ class ReaderStateMachine:
         assert all(told), "called late, and its answer lay there"
 
     def cancelled_in_time(self) -> None:
-        self.reader.later(0.0, partial(self._later.append, "late")).cancel()
+        """Unless this thread stood still meanwhile, and it was due before."""
+        did: list[object] = []
+        due = time.monotonic() + SOON
+        self.reader.later(SOON, partial(did.append, "called")).cancel()
+        if time.monotonic() < due:
+            self._cancelled.append(did)
+            self._due = due + SOON
 
     def server_hangs_up(self) -> None:
         self.server.hangs_up()
@@ -275,7 +286,9 @@ class ReaderStateMachine:
                 assert isinstance(told, ConnectionShutdown)
         assert not self.loop.readers
         assert self.near._socket.fileno() == -1
-        assert not self._later
+        if self._cancelled:
+            time.sleep(max(0.0, self._due - time.monotonic()))
+        assert not any(self._cancelled)
 
     def leave(self) -> None:
         """Nothing of it is left, however it went."""

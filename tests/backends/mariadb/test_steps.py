@@ -6,7 +6,6 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
@@ -19,15 +18,10 @@ from tests.servers.plain_mariadb import PlainMariadb
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
+    pytest.mark.usefixtures("patient_steps"),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 one_loop = pytest.mark.only_on("asyncio", "what the server does is the same on both")
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that stalls a step may be late, and then costs another request."""
-    monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)
 
 
 async def test_a_step_is_one_request(db_tables: str, db_server: MariadbServer) -> None:

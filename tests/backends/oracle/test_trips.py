@@ -6,20 +6,17 @@ import anyio
 import pytest
 
 from aiorwlock_remote import connect
-from aiorwlock_remote.cas import server_time
 from aiorwlock_remote.core.commands import Granted
 from aiorwlock_remote.core.doorman import Grant
 from aiorwlock_remote.ports import Renewal
 from tests.cas.open_stores import LEASE, acquire, opened, orders
 from tests.servers.oracle.client import OracleUser
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_uvloop("counts are counts")]
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine that stalls a step may be late, and then costs another trip."""
-    monkeypatch.setattr(server_time, "MIN_SLACK", 5_000_000)
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.no_uvloop("counts are counts"),
+    pytest.mark.usefixtures("patient_steps"),
+]
 
 
 def trips(user: OracleUser) -> int:

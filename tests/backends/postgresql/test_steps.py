@@ -19,6 +19,7 @@ from tests.servers.postgresql import Postgresql
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
+    pytest.mark.usefixtures("patient_steps"),
     pytest.mark.no_uvloop("the driver leaves the loop to asyncio"),
 ]
 

@@ -234,7 +234,7 @@ async def test_loading(start_redis: StartRedis) -> None:
     """It answers LOADING while it reads its data, here for the second time."""
     slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = start_redis(config={"enable-debug-command": "yes"} | slow)
-    server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(80)])
+    server.ask_all(*[("SET", f"filler{n}", "x" * 1024) for n in range(250)])
     async with connect(server.url) as locks:
         held = await locks.mutex("kept", 1).acquire()
         async with anyio.create_task_group() as group:
@@ -243,6 +243,7 @@ async def test_loading(start_redis: StartRedis) -> None:
             with pytest.raises(LockTimeout) as caught:
                 await locks.mutex("new", 1).acquire(timeout=0.01)
             assert caught.value.unanswered
+            await run_sync(server.ask, "CONFIG", "SET", "key-load-delay", "0")
             async with locks.mutex("new", 1).acquire(timeout=30):
                 pass
         await still_works(server, locks, held)

@@ -33,7 +33,8 @@ class CassandraHarness(Harness):
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Return rows of its own."""
         prefix = f"{uuid4().hex}:"
-        url = f"{self.keyspace.url}?clock_skew=0"  # all processes have one clock
+        # All processes have one clock, and a machine that may stand still.
+        url = f"{self.keyspace.url}?clock_skew=0&request_timeout=20"
         return StoreLocation(url, prefix, PlainCassandra(self.keyspace, prefix))
 
 

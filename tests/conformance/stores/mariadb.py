@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance import Harness, StoreLocation
+from tests.conformance.stores.postgresql import unhurried
 from tests.servers.plain_mariadb import PlainMariadb
 
 
@@ -30,4 +31,5 @@ class MariadbHarness(Harness):
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Return rows of its own."""
         prefix = f"{uuid4().hex}:"
-        return StoreLocation(self.url, prefix, PlainMariadb(self.url, prefix))
+        plain = PlainMariadb(self.url, prefix)
+        return StoreLocation(unhurried(self.url), prefix, plain)

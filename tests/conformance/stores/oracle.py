@@ -18,6 +18,7 @@ from aiorwlock_remote.ports import (
     WakeCallback,
 )
 from aiorwlock_remote.testing.conformance import Harness, StoreLocation
+from tests.conformance.stores.postgresql import unhurried
 from tests.servers.oracle.client import OracleUser
 from tests.servers.plain_oracle import PlainOracle
 from tests.servers.real_oracle import OracleDatabase
@@ -43,7 +44,7 @@ class OracleHarness(Harness):
     def fresh(self, folder: Path) -> StoreLocation:  # noqa: ARG002 - it needs no file
         """Return rows of its own."""
         prefix, user = f"{uuid4().hex}:", self.user.at(self.profile)
-        return StoreLocation(user.url, prefix, PlainOracle(user, prefix))
+        return StoreLocation(unhurried(user.url), prefix, PlainOracle(user, prefix))
 
 
 class Oracle122Harness(OracleHarness):
