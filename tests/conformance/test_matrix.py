@@ -115,9 +115,10 @@ MATRIX: dict[type[ConformanceSuite], set[str]] = {
     Mariadb: EVERYWHERE - {"Waking"} | {"Process"},
     Mysql: EVERYWHERE - {"Waking"} | {"Process"},
     **dict.fromkeys(
-        (HintedCassandra, HintedMariadb, HintedOracle), EVERYWHERE | {"Process"}
+        (HintedCassandra, HintedOracle, CutCassandra, CutOracle),
+        EVERYWHERE | {"Process"},
     ),
-    **dict.fromkeys((CutCassandra, CutMariadb, CutOracle), EVERYWHERE | {"Process"}),
+    **dict.fromkeys((HintedMariadb, CutMariadb), EVERYWHERE | {"Process", "Pushed"}),
     PooledPostgresql: EVERYWHERE | {"Process", "Pushed"},
     OraclePool: EVERYWHERE - {"Waking", "BlockedLoop"} | {"Process"},
     Redis: EVERYWHERE | {"Process", "Pushed"},

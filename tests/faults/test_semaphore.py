@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,13 +63,25 @@ def test_never_more_holders_than_permits(
     with Fleet(url, tmp_path, "tests.faults.permit_holder") as fleet:
         crowd = Crowd(fleet)
 
-        def others_enter(but: str = "") -> None:
+        def others_enter(but: str = "", seconds: float = PATIENCE) -> None:
             since = now()
             until(
                 lambda: any(g.process != but for g in crowd.granted(since)),
                 "a permit is given out",
-                PATIENCE,
+                seconds,
             )
+
+        def stop_past_its_lease(name: str) -> None:
+            # A process that is stopped within a transaction of SQLite locks everybody
+            # out for as long. It is stopped at another moment then.
+            for _ in range(4 if url.startswith("sqlite") else 0):
+                with fleet.paused(name), suppress(TimeoutError):
+                    time.sleep(1.5 * LEASE)
+                    others_enter(name, 10.0)
+                    return
+            with fleet.paused(name):
+                time.sleep(1.5 * LEASE)
+                others_enter(name)
 
         for loop in LOOPS:
             fleet.start(loop=loop, lease=LEASE, limit=LIMIT)
@@ -76,10 +89,7 @@ def test_never_more_holders_than_permits(
             others_enter()
             fleet.kill(fleet.names[0])
             fleet.start(lease=LEASE, limit=LIMIT)
-            stopped = fleet.names[1]
-            with fleet.paused(stopped):
-                time.sleep(1.5 * LEASE)
-                others_enter(but=stopped)
+            stop_past_its_lease(fleet.names[1])
             with outage():
                 time.sleep(0.5 * LEASE)
         others_enter()
