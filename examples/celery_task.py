@@ -1,7 +1,8 @@
 """Celery tasks that exclude each other on all workers.
 
 ``celery -A celery_task worker``: the module is loaded once, and the worker's child
-processes are forked from it; each opens a connection of its own.
+processes are forked from it; each opens a connection of its own. A Redis broker needs
+``celery[redis]``.
 """
 
 from __future__ import annotations
@@ -35,4 +36,6 @@ def pay(self: Task, order: int) -> None:
             held.check()
             ledger.write_text(str(paid + 1))
     except LockTimeout as exc:
-        raise self.retry(exc=exc, countdown=exc.retry_after or 1) from exc
+        # Not `exc.retry_after`: that is the rest of the holder's lease, and only a
+        # holder that died keeps the lock for so long.
+        raise self.retry(exc=exc, countdown=1) from exc

@@ -28,7 +28,7 @@ class Ledger:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute(
                 "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY,"
-                " paid INTEGER NOT NULL DEFAULT 0, fence INTEGER NOT NULL DEFAULT 0)"
+                " paid INTEGER NOT NULL DEFAULT 0, fence BIGINT NOT NULL DEFAULT 0)"
             )
 
     async def paid(self, order: int, fence: int) -> int:

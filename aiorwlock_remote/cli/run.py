@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -53,14 +55,18 @@ from aiorwlock_remote.recipes.once import (
     OnceArgs,
     OnceTerms,
     PeriodMark,
+    obtain_in_outages,
     once_terms,
 )
+from aiorwlock_remote.recipes.outage import Outage, may_pass
 
 _IGNORED_BY_PYTHON = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)
 )
 
 _SHELL = "/bin/sh"
+
+log: logging.Logger = logging.getLogger("aiorwlock_remote.once")
 
 
 class ChildProcess:
@@ -178,15 +184,10 @@ class LockedCommand:
             # (test_signal_while_waiting_leaves_the_queue).
             with anyio.CancelScope() as waiting:
                 self.signals.start(lambda number, _: self._end_wait(number, waiting))
-                opening = connect(url, on_lost=self._on_lost)
-                locks = await stack.enter_async_context(opening)
-                lock = self._lock(locks, target)
-                try:
-                    held = await lock.acquire(self.timeout, reason=reason)
-                except LockTimeout as exc:
-                    # The usual case on all machines but one: nothing that cron mails.
-                    if self.once is None:
-                        print_message(str(exc))
+                locks = await self._connected(url)
+                await stack.enter_async_context(locks)
+                held = await self._obtain(locks, target, reason)
+                if held is None:
                     return self.conflict_exit_code
                 mark = self._mark(locks, target)
                 if mark is not None and not await mark.begin():
@@ -198,6 +199,39 @@ class LockedCommand:
                 return exit_codes.SIGNAL + self._ended_by
             return await self._hold(held, mark)
         raise AssertionError("waiting was cancelled by a signal")
+
+    async def _connected(self, url: str) -> Locks:
+        """Connect. A command that runs once in a period waits for its store: else a
+        server that is restarted at three o'clock would cost the night.
+        """
+        outage = Outage(log, "once_waits_for_store", "/".join(check_whole(self.target)))
+        until = time.monotonic() + (0.0 if self.once is None else self.once.patience)
+        while True:
+            try:
+                return await connect(url, on_lost=self._on_lost)
+            except LockError as exc:
+                if not may_pass(exc) or time.monotonic() >= until:
+                    raise
+                await outage.pause(exc)
+
+    async def _obtain(
+        self, locks: Locks, target: tuple[str, str], reason: str
+    ) -> Held | None:
+        lock = self._lock(locks, target)
+        if self.once is not None:
+            # The usual case on all machines but one: nothing that cron mails.
+            least = self.timeout or 0.0
+            return await obtain_in_outages(
+                session_of(locks),
+                lock.resource,
+                self.once,
+                lambda timeout: lock.acquire(max(timeout, least), reason=reason),
+            )
+        try:
+            return await lock.acquire(self.timeout, reason=reason)
+        except LockTimeout as exc:
+            print_message(str(exc))
+            return None
 
     def _lock(
         self, locks: Locks, target: tuple[str, str]

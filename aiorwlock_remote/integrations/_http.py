@@ -442,12 +442,14 @@ def answer(
         seconds = _retry_after(error, seen)
         headers["Retry-After"] = str(seconds)
         refused = status == HTTPStatus.LOCKED
+        where: str = getattr(error, "resource", "")
         log_event(
             log,
             "refused" if refused else "unavailable",
             logging.INFO if refused else level,
             error=str(error),
             retry_after=seconds,
+            **({"resource": where} if where else {}),
         )
     # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase

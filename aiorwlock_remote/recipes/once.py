@@ -187,7 +187,9 @@ class PeriodMark:
         acquire = partial(
             self._lock.acquire, reason=MARKED, lease=self._terms.first_mark
         )
-        held = await obtain_in_outages(self._session, self._lock, self._terms, acquire)
+        held = await obtain_in_outages(
+            self._session, self._lock.resource, self._terms, acquire
+        )
         if held is None:
             return False
         self._ticket = held.detach()
@@ -262,7 +264,7 @@ class PeriodMark:
 
 async def obtain_in_outages(
     session: Session,
-    lock: Mutex,
+    resource: str,
     terms: OnceTerms,
     acquire: Callable[[float], Awaitable[T]],
 ) -> T | None:
@@ -272,7 +274,7 @@ async def obtain_in_outages(
     is not waited for; except after an attempt that may have been granted, as the lock
     is then ours until that attempt is withdrawn, and no sign that another machine runs.
     """
-    outage = Outage(log, "once_waits_for_store", lock.resource)
+    outage = Outage(log, "once_waits_for_store", resource)
     until = session.loop.clock.now() + terms.patience
     uncertain = False
     while True:
@@ -339,7 +341,7 @@ class Once:
     async def __aenter__(self) -> Held | None:
         with self._inside:
             entered = await obtain_in_outages(
-                self._session, self._lock, self._terms, self._enter
+                self._session, self._lock.resource, self._terms, self._enter
             )
             if entered is None:
                 return None

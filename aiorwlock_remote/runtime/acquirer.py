@@ -122,6 +122,16 @@ class LockAcquirer:
         that prevented it, ``retry_after`` is in how many microseconds the first of them
         ends (None: not known). ``unanswered``: the store never replied.
         """
+        if log.isEnabledFor(logging.DEBUG):
+            log_event(
+                log,
+                "timed_out",
+                logging.DEBUG,
+                resource=request.resource.label,
+                mode=request.mode,
+                timeout=request.timeout,
+                holders="; ".join(holders),
+            )
         return LockTimeout(
             resource=request.resource.label,
             mode=str(request.mode),

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 from aiorwlock_remote import connect
 from tests.cli.fix_cli import RWLOCK, TIMEOUT, environment, line
 from tests.servers.clock import off_by
+from tests.servers.redis import RedisServer
 from tests.servers.store_url import STORES, store_url
 
 DAY = "86400"
@@ -147,6 +149,24 @@ def test_a_holder_that_is_killed_or_paused(url: str, number: signal.Signals) -> 
             process.kill()
     lost_or_killed = 76 if number is signal.SIGSTOP else -signal.SIGKILL
     assert process.returncode == lost_or_killed
+
+
+def test_a_store_that_is_restarted_at_the_time(tmp_path: Path) -> None:
+    with closing(RedisServer(tmp_path)) as server:
+        server.stop()
+        with subprocess.Popen(
+            [*RWLOCK, "run", "--once-per", DAY, "job/report", "--", "echo", "ran"],
+            env=environment(RWLOCK_URL=server.url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            waits = process.stderr.readline()
+            server.start()
+            told, rest = process.communicate(timeout=TIMEOUT)
+    assert waits.startswith("once_waits_for_store resource=job/report ")
+    assert (process.returncode, told, rest) == (0, "ran\n", "")
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
