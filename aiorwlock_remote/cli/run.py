@@ -204,14 +204,20 @@ class LockedCommand:
         """Connect. A command that runs once in a period waits for its store: else a
         server that is restarted at three o'clock would cost the night.
         """
-        outage = Outage(log, "once_waits_for_store", "/".join(check_whole(self.target)))
-        until = time.monotonic() + (0.0 if self.once is None else self.once.patience)
+        outage = Outage(log, "once_waits_for_store", "/".join(self.target))
+        patience = 0.0 if self.once is None else self.once.patience
+        until, told = time.monotonic() + patience, False
         while True:
             try:
                 return await connect(url, on_lost=self._on_lost)
             except LockError as exc:
                 if not may_pass(exc) or time.monotonic() >= until:
                     raise
+                if not told:
+                    print_message(
+                        f"waiting for the store, {patience:g} s at most: {exc}"
+                    )
+                told = True
                 await outage.pause(exc)
 
     async def _obtain(

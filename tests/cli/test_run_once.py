@@ -165,7 +165,7 @@ def test_a_store_that_is_restarted_at_the_time(tmp_path: Path) -> None:
             waits = process.stderr.readline()
             server.start()
             told, rest = process.communicate(timeout=TIMEOUT)
-    assert waits.startswith("once_waits_for_store resource=job/report ")
+    assert "waiting for the store, 60 s at most" in waits
     assert (process.returncode, told, rest) == (0, "ran\n", "")
 
 
