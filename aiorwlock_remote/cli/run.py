@@ -186,9 +186,10 @@ class LockedCommand:
                 self.signals.start(lambda number, _: self._end_wait(number, waiting))
                 locks = await self._connected(url)
                 await stack.enter_async_context(locks)
-                held = await self._obtain(locks, target, reason)
-                if held is None:
+                obtained = await self._obtain(locks, target, reason)
+                if obtained is None:
                     return self.conflict_exit_code
+                held = obtained
                 mark = self._mark(locks, target)
                 if mark is not None and not await mark.begin():
                     await held.release()

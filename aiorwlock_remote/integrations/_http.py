@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from statistics import median
-from typing import cast, get_args
+from typing import Any, cast, get_args
 from uuid import UUID
 
 from aiorwlock_remote.core.names import ResourceId, resource
@@ -442,15 +442,11 @@ def answer(
         seconds = _retry_after(error, seen)
         headers["Retry-After"] = str(seconds)
         refused = status == HTTPStatus.LOCKED
-        where: str = getattr(error, "resource", "")
-        log_event(
-            log,
-            "refused" if refused else "unavailable",
-            logging.INFO if refused else level,
-            error=str(error),
-            retry_after=seconds,
-            **({"resource": where} if where else {}),
-        )
+        told: dict[str, Any] = {"error": str(error), "retry_after": seconds}
+        if where := getattr(error, "resource", ""):
+            told["resource"] = where
+        event = "refused" if refused else "unavailable"
+        log_event(log, event, logging.INFO if refused else level, **told)
     # RFC 9457: a problem about which its status says everything.
     title = HTTPStatus(status).phrase
     body: dict[str, object] = {"type": "about:blank", "title": title, "status": status}
