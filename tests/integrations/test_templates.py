@@ -203,7 +203,7 @@ def test_who_holds_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert refused.levelname == "INFO"
     assert refused.getMessage() == (
         "refused error=order/7 (write) not obtained in 0 s, held by write 4f1c… "
-        "web-3/71: refund retry_after=1"
+        "web-3/71: refund retry_after=1 resource=order/7"
     )
     assert unavailable.levelname == "WARNING"
     assert unavailable.getMessage() == "unavailable error=down retry_after=5"
