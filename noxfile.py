@@ -84,7 +84,7 @@ def fast(session: nox.Session) -> None:
     """Run the tests that are not slow: the developer's loop, under a minute."""
     install(session, "test", package=WORKING_COPY)
     session.run(
-        *("pytest", "-n", "3", "--dist", "worksteal", "-m", "not slow"),
+        *("pytest", "-n", "4", "--dist", "worksteal", "-m", "not slow"),
         *session.posargs,
     )
 

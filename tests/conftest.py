@@ -150,6 +150,7 @@ SLOW = (
     "tests/integrations/test_requests.py",
     "tests/integrations/test_sqlalchemy_row_",
     "tests/locks/test_raising.py",
+    "tests/recipes/test_once.py",
     "tests/recipes/test_occupancy.py",
     "tests/recipes/test_occupancy_",
     "tests/recipes/test_row_lock",
