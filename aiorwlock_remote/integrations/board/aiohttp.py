@@ -63,7 +63,7 @@ def board_app(
                 {name.lower(): value for name, value in request.headers.items()},
                 request.query,
                 request.remote or "",
-                lambda most: _body(request, most),
+                request.content.iter_any(),
             )
         )
         if response.events:
@@ -85,15 +85,6 @@ def board_app(
     app.on_shutdown.append(stop)
     app.on_cleanup.append(close)
     return app
-
-
-async def _body(request: web.Request, most: int) -> bytes | None:
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > most:
-            return None
-    return bytes(body)
 
 
 async def _stream(

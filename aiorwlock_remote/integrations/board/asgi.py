@@ -72,7 +72,7 @@ def asgi_app(site: BoardSite) -> Starlette:
                 request.headers,
                 request.query_params,
                 request.client.host if request.client else "",
-                lambda most: _body(request, most),
+                request.stream(),
             )
         )
         if response.events:
@@ -86,15 +86,6 @@ def asgi_app(site: BoardSite) -> Starlette:
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
     return Starlette(routes=[Route("/{path:path}", endpoint, methods=methods)])
-
-
-async def _body(request: Request, most: int) -> bytes | None:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            return None
-    return bytes(body)
 
 
 class _Events(Response):

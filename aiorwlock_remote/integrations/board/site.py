@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -56,8 +56,7 @@ class BoardRequest:
     """A request, as a framework received it.
 
     ``path``: below the place where the page is, ``""`` or ``"events"``; ``headers``:
-    with names in lower case; ``body``: reads at most so many bytes, None if there are
-    more.
+    with names in lower case; ``body``: in the parts in which it comes.
     """
 
     method: str
@@ -65,7 +64,7 @@ class BoardRequest:
     headers: Mapping[str, str]
     query: Mapping[str, str]
     client: str
-    body: Callable[[int], Awaitable[bytes | None]]
+    body: AsyncIterable[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class BoardSite:
         refusal = check_break(request.headers, self._token)
         if refusal is not None:
             return _refused(refusal)
-        body = await request.body(MAX_BODY)
+        body = await _read(request.body, MAX_BODY)
         if body is None:
             return _refused(Refusal(413, "too long"))
         try:
@@ -174,6 +173,16 @@ class BoardSite:
             log_event(log, "board_break_failed", error=str(exc))
             return _refused(Refusal(503, str(exc)))
         return _response(200, encode({"broken": ended}), _JSON)
+
+
+async def _read(parts: AsyncIterable[bytes], most: int) -> bytes | None:
+    """Return the joined parts; None if they are longer than ``most`` bytes."""
+    body = bytearray()
+    async for part in parts:
+        body += part
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def _store(given: object) -> BoardStore:
