@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote.cas.table_cas import StoredRow, Values, micros_of, time_text
@@ -52,10 +52,16 @@ class Watch:
         return 5.0 * self.now()
 
 
+class HasTime(Protocol):
+    """A world, as far as the tables need one. ``now``: seconds."""
+
+    now: float
+
+
 class Tables:
     """What the blocks do, in Python; the server's clock is ``ahead`` of the world's."""
 
-    def __init__(self, world: World, ahead: float = 1_700_000_000.0) -> None:
+    def __init__(self, world: HasTime, ahead: float = 1_700_000_000.0) -> None:
         self._world = world
         self._ahead = ahead
         self.seats: dict[Any, tuple[Any, Any]] = {}

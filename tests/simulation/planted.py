@@ -6,7 +6,7 @@ Each is a context manager that breaks one rule of the library while it is active
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -102,12 +102,10 @@ def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:
-    with patch.object(modules[0], name, broken):
-        if len(modules) == 1:
-            yield
-        else:
-            with _in_all(name, broken, *modules[1:]):
-                yield
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(patch.object(module, name, broken))
+        yield
 
 
 # -------------------------------------------------------------------- the semaphore

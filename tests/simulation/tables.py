@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, cast
 
 import anyio
 
@@ -35,7 +34,7 @@ class TableServer(SimulatedServer):
 
     def __init__(self, world: World) -> None:
         super().__init__(world, 1.0)
-        self.tables = tables.Tables(cast(Any, world), self.ahead)
+        self.tables = tables.Tables(world, self.ahead)
 
     def now(self) -> int:
         return micros_of(self.tables.now())

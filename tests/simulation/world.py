@@ -123,7 +123,6 @@ class SimulatedProcess:
         self.was_cut = False
         self.haunted = False
         """Whether a request of its was carried out after it was given up."""
-        self.threads: list[SimulatedThread] = []
         self.interrupt: Callable[[], object] = lambda: None
         """Cancels one of its tasks."""
         self._free_at = 0.0
@@ -279,7 +278,6 @@ class SimulatedThread:
         self._alive = True
         self._greenlet = greenlet(self._run_all)
         self._function = run
-        process.threads.append(self)
         process.run_soon(self._go_on)
 
     def is_alive(self) -> bool:
@@ -386,16 +384,12 @@ class SimulatedQueue(Generic[T]):
 
     def get(self, timeout: float | None = None) -> T:
         thread = current_thread()
-        if not self._items:
+        while not self._items:
             self._waiting.append(thread)
             thread.wait(timeout)
             self._waiting.remove(thread)
-        while not self._items:
-            if timeout is not None:
+            if timeout is not None and not self._items:
                 raise Empty
-            self._waiting.append(thread)
-            thread.wait()
-            self._waiting.remove(thread)
         return self._items.popleft()
 
     def empty(self) -> bool:
