@@ -83,6 +83,8 @@ class Background:
     - A call that is interrupted is cancelled in the loop. Its result, if it has one
       already, is dropped there, and a grant that is dropped is given back.
     - A call is never cancelled before its first step: a release is sent.
+    - The next call of a thread begins when the one that was interrupted has ended: the
+      thread holds nothing of it any more (test_who_was_interrupted_may_ask_again).
     - A forked child process uses nothing of its parent's loop.
     - A call is queued before the loop is woken, and the loop notes that it is awake
       before it looks into the queue: so one wake-up serves many calls, and no call
@@ -96,6 +98,9 @@ class Background:
         self._woken = False
         # The loop keeps only weak references to its tasks.
         self._running: set[_Call[Any]] = set()
+        # By thread: its call that was interrupted, and may not have ended yet.
+        self._interrupted: weakref.WeakKeyDictionary[threading.Thread, _Call[Any]]
+        self._interrupted = weakref.WeakKeyDictionary()
 
     def run(
         self,
@@ -174,6 +179,8 @@ class Background:
         self._loop.end()
 
     def _wait(self, call: _Call[T], limit: float | None) -> T:
+        if self._interrupted:
+            call.before = self._interrupted.pop(call.thread, None)
         try:
             self.start(call)
             checks = 0
@@ -182,6 +189,7 @@ class Background:
                 self._check(checks * CHECK_INTERVAL, limit)
         except BaseException:
             self.run_soon(call.abandon)
+            self._interrupted[call.thread] = call
             raise
         return call.result()
 
@@ -229,16 +237,22 @@ class _Call(Generic[T]):
         self._function = function
         self._args = args
         self._kwargs = kwargs
-        self._thread = threading.current_thread()
+        self.thread: threading.Thread = threading.current_thread()
+        self.before: _Call[Any] | None = None
+        """The call of the same thread that was interrupted."""
+        self._dropped: asyncio.Event = asyncio.Event()
         self._task: asyncio.Task[Any] | None = None
         self._results: list[T] = []
         self._error: BaseException | None = None
 
     async def run(self, running: set[_Call[Any]]) -> None:
         """Make the call; remove it from ``running`` when it has ended."""
-        _calling_thread.set(self._thread)
+        _calling_thread.set(self.thread)
         self._task = asyncio.current_task()
+        before, self.before = self.before, None
         try:
+            if before is not None:
+                await before.abandoned()
             self._results.append(await self._function(*self._args, **self._kwargs))
         except asyncio.CancelledError:
             self._error = Closed()
@@ -257,10 +271,19 @@ class _Call(Generic[T]):
         else:
             self._cancel()
 
+    async def abandoned(self) -> None:
+        """Wait until ``abandon`` has ended the call, and what it got is given back."""
+        await self._dropped.wait()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        # The destructor of a grant has queued its release, which begins in this turn.
+        await asyncio.sleep(0)
+
     def _cancel(self) -> None:
         if self._task is not None:  # else the thread was interrupted before the call
             self._task.cancel()
         self._results.clear()
+        self._dropped.set()
 
     def result(self) -> T:
         """Return the result of the call, or raise its error; called once."""

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import aiorwlock_remote as aio
-from aiorwlock_remote.errors import Closed, NotOwner
+from aiorwlock_remote.errors import Closed, LockLost, NotOwner
 from aiorwlock_remote.locks.acquisition import SingleEntry
 from aiorwlock_remote.locks.connect import open_in
 from aiorwlock_remote.locks.held import state_of
@@ -378,7 +378,14 @@ class SyncGrant(Calls, Generic[A]):
 
     def __enter__(self) -> Self:
         with self._inside:
-            self.check()
+            try:
+                self.check()
+            except LockLost:
+                # There will be no `__exit__`, and the store may still count it as held
+                # (test_what_is_lost_before_its_body_is_given_back).
+                self._left = True
+                self._loop.spawn(partial(self._leave, self._twin, quietly=True))
+                raise
         return self
 
     def __exit__(

@@ -51,7 +51,17 @@ def a_message_takes_the_place_of_a_reply() -> AbstractContextManager[Any]:
     return patch.object(RespProtocol, "_pushed", broken)
 
 
+@plant("redis")
+def forgotten_scripts_are_not_loaded() -> AbstractContextManager[Any]:
+    return patch.object(NoScriptRetries, "keeps", lambda *_: False)
+
+
 # ----------------------------------------------------------------------- the routes
+
+
+@plant("cluster")
+def a_call_does_not_follow_its_slot() -> AbstractContextManager[Any]:
+    return patch.object(ClusterClient, "redirected", lambda *_: False)
 
 
 # -------------------------------------------------------------------- the Sentinels

@@ -51,6 +51,7 @@ class RedisServers(SimulatedServer):
         """Which process a client id belongs to."""
         self.failovers: list[tuple[float, float]] = []
         """When what the new primary knows was so, and when it was promoted."""
+        self._silenced: list[Wire] = []
         self.away: dict[SimulatedProcess, float] = {}
         """Until when the network between a process and all servers is away."""
         self.nodes: dict[Server, Node] = {
@@ -126,6 +127,8 @@ class RedisServers(SimulatedServer):
     def heal(self) -> None:
         super().heal()
         self.away.clear()
+        for wire in self._silenced:
+            wire.break_down("it was silent")
 
     def ends_in_trouble(self, process: SimulatedProcess) -> None:
         # It waited for its last replies, but not for long.
@@ -158,7 +161,9 @@ class RedisServers(SimulatedServer):
 
     def _silence(self, random: Random) -> None:
         if wires := self._wires():
-            random.choice(wires).go_silent()
+            wire = random.choice(wires)
+            wire.go_silent()
+            self._silenced.append(wire)
 
     def _part(self, random: Random) -> None:
         # The network between a process and the servers is away.

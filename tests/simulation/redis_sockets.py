@@ -206,7 +206,7 @@ def simulated_sockets(servers: RedisServers) -> Iterator[None]:
                 told = "set_exception", exc
             process.in_loop(partial(tell, *told))
 
-        SimulatedThread(process, run)
+        SimulatedThread(process, run, "search")
         found: T = await done
         return found
 

@@ -13,28 +13,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from types import MethodType
-from typing import Any, cast
+from typing import cast
 from unittest.mock import patch
 
-from aiorwlock_remote import (
-    BackendError,
-    Held,
-    LockLost,
-    Locks,
-    LockTimeout,
-    NotOwner,
-    connect,
-)
 from aiorwlock_remote.cas import renewer
-from aiorwlock_remote.errors import AcquireUncertain, Closed, UpgradeConflict
-from aiorwlock_remote.locks.connect import open_in
-from aiorwlock_remote.locks.lock import AnyLock, Semaphore
 from aiorwlock_remote.runtime import lease_keeper, store_client
-from aiorwlock_remote.runtime.event_loop import current_event_loop
-from tests.simulation.judge import Judge, Visit
+from tests.simulation.judge import Judge
 from tests.simulation.redis import REDIS_KINDS
 from tests.simulation.store import SimulatedServer
 from tests.simulation.tables import TableServer
+from tests.simulation.threads import ThreadsWorking, simulated_background
+from tests.simulation.work import Plan, Working
 from tests.simulation.world import (
     BEGIN,
     SimulatedCondition,
@@ -44,41 +33,13 @@ from tests.simulation.world import (
     World,
 )
 
-KINDS = "core", "tables", *REDIS_KINDS
+KINDS = "core", "sync", "tables", *REDIS_KINDS
 SPEED_ERRORS = {"tables": 0.0002}
 """Of kinds of stores that allow for less than others."""
 SPEED_ERROR = 0.002
 """By how much a clock is too fast or slow; each kind of store allows for more."""
 FAULTY_SECONDS = 12.0
-HEALING_SECONDS = 60.0
-PERMITS = 2
-
-
-@dataclass
-class Plan:
-    """What a seed wants: drawn before the run, so that a fault does not change it."""
-
-    processes: int
-    tasks: int
-    rounds: int
-    leases: list[float]
-    kinds: list[str]
-    calm: bool
-    """Nothing fails: then no grant may be lost, and no request fail."""
-
-    @classmethod
-    def of(cls, random: Random) -> Plan:
-        kinds = random.choice(
-            [["mutex"], ["mutex", "rwlock"], ["rwlock"], ["semaphore", "rwlock"]]
-        )
-        return cls(
-            processes=random.randint(2, 4),
-            tasks=random.randint(1, 3),
-            rounds=random.randint(3, 6),
-            leases=random.choice([[1.0], [3.0], [1.0, 30.0], [30.0]]),
-            kinds=kinds,
-            calm=random.random() < 0.2,
-        )
+HEALING_SECONDS = 90.0
 
 
 @dataclass
@@ -117,10 +78,11 @@ class Run:
         name = f"p{self._names}"
         process = SimulatedProcess(self.world, name, self._speed())
         self.processes.append(process)
-        working = Working(self, process)
+        kind = ThreadsWorking if self.kind == "sync" else Working
+        working = kind(self, process)
         self.working.add(working)
         process.interrupt = partial(working.cancel_one, self.world.random)
-        working.main = process.start(working.work(), f"{name} main")
+        working.begin()
 
     def _speed(self) -> float:
         return 1.0 + self.world.random.uniform(-self.error, self.error)
@@ -148,172 +110,6 @@ class Run:
         self.world.tell(f"{process.name} is killed")
         process.kill()
         self.working = {one for one in self.working if one.process is not process}
-
-
-@dataclass(eq=False)
-class Working:
-    """One process at work: several tasks, each with some locks to take."""
-
-    run: Run
-    process: SimulatedProcess
-    main: asyncio.Task[Any] = field(init=False, repr=False)
-    tasks: list[asyncio.Task[Any]] = field(default_factory=list, repr=False)
-
-    def __post_init__(self) -> None:
-        random = self.run.world.random
-        self.stays = random.random() < 0.7
-        early = random.random() < 0.15
-        self.closes_after = random.uniform(0.1, 6.0) if early else None
-        self.closing = False
-
-    async def work(self) -> None:
-        run, plan = self.run, self.run.plan
-        locks = await self._connect()
-        async with locks:
-            names = [f"{self.process.name}.{n}" for n in range(plan.tasks)]
-            self.tasks = [
-                asyncio.create_task(self._one_task(locks, name), name=name)
-                for name in names
-            ]
-            await asyncio.wait(self.tasks, timeout=self.closes_after)
-            self.closing = not all(task.done() for task in self.tasks)
-            if self.closing:
-                run.world.tell(f"{self.process.name} closes its locks")
-                await locks.aclose()
-                self._note_trouble()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
-            for task in self.tasks:
-                if not task.cancelled() and task.exception() is not None:
-                    run.world.fail(f"{task.get_name()}: {task.exception()!r}")
-            if self.stays:
-                # Who stays until all is well has to leave nothing behind.
-                await asyncio.sleep(run.until_calm(self.process))
-        run.world.tell(f"{self.process.name} ends")
-        self._note_trouble()
-        run.working.discard(self)
-
-    def _note_trouble(self) -> None:
-        if self.run.may_fail(self.process):
-            self.run.server.ends_in_trouble(self.process)
-
-    def cancel_one(self, random: Random) -> None:
-        tasks = [task for task in self.tasks if not task.done()]
-        if tasks:
-            task = random.choice(tasks)
-            self._tell(f"{task.get_name()} is cancelled")
-            task.cancel()
-
-    async def _connect(self) -> Locks:
-        backend = self.run.server.backend(self.process)
-        while True:
-            try:
-                loop = current_event_loop(self.process.clock)
-                return await open_in(loop, connect(backend))
-            except BackendError:
-                await asyncio.sleep(0.1)
-
-    async def _one_task(self, locks: Locks, name: str) -> None:
-        random = Random(f"{self.run.seed} {name}")
-        for _ in range(self.run.plan.rounds):
-            try:
-                if random.random() < 0.1:
-                    await self._both(locks, name, random)
-                else:
-                    await self._one_cycle(locks, name, random)
-            except Closed:
-                if not self.closing:
-                    raise
-                return
-            except asyncio.CancelledError:
-                # A handler that was cancelled; the next request comes.
-                task = asyncio.current_task()
-                assert task is not None
-                task.uncancel()
-                self._tell(f"{name} was cancelled")
-            await asyncio.sleep(random.expovariate(10.0))
-
-    async def _one_cycle(self, locks: Locks, name: str, random: Random) -> None:
-        lock, limit = self._lock(locks, random)
-        timeout = random.choice([None, None, 0.0, 0.3, 2.0])
-        self._tell(f"{name} asks for {lock.resource} ({lock.mode}, {timeout})")
-        with self._outcome(name):
-            async with lock.acquire(timeout) as held:
-                await self._inside(held, name, random, limit)
-
-    async def _both(self, locks: Locks, name: str, random: Random) -> None:
-        lease = random.choice(self.run.plan.leases)
-        wanted = locks.mutex("a", 1, lease=lease), locks.rwlock("b", 1, lease=lease)
-        timeout = random.choice([None, 0.0, 1.0])
-        self._tell(f"{name} asks for both ({timeout})")
-        with self._outcome(name):
-            async with locks.multi(
-                wanted[0], wanted[1].writer, timeout=timeout
-            ) as held:
-                for one in held:
-                    one.check()
-                visits = [self._enters(one, name) for one in held]
-                await self._pass_time(random)
-                for one, visit in zip(held, visits, strict=True):
-                    self._touch(one, visit)
-
-    @contextmanager
-    def _outcome(self, name: str) -> Iterator[None]:
-        run, may_fail = self.run, self.run.may_fail(self.process)
-        try:
-            yield
-        except (LockTimeout, UpgradeConflict) as exc:
-            self._tell(f"{name}: {type(exc).__name__}")
-        except (LockLost, NotOwner, BackendError, AcquireUncertain) as exc:
-            self._tell(f"{name}: {type(exc).__name__}: {exc}")
-            if not may_fail:
-                run.world.fail(f"{name}: nothing failed, but {exc!r}")
-        else:
-            self._tell(f"{name} has left")
-            run.cycles += 1
-
-    def _lock(self, locks: Locks, random: Random) -> tuple[AnyLock | Semaphore, int]:
-        kind = random.choice(self.run.plan.kinds)
-        lease = random.choice(self.run.plan.leases)
-        if kind == "mutex":
-            return locks.mutex("a", 1, lease=lease), 1
-        if kind == "semaphore":
-            return locks.semaphore("s", 1, PERMITS, lease=lease), PERMITS
-        lock = locks.rwlock("b", 1, lease=lease)
-        return (lock.writer if random.random() < 0.4 else lock.reader), 1
-
-    async def _inside(self, held: Held, name: str, random: Random, limit: int) -> None:
-        visit = self._enters(held, name, limit)
-        for _ in range(random.randint(0, 4)):
-            await self._pass_time(random)
-            self._touch(held, visit)
-            if random.random() < 0.1:
-                await held.extend()
-                self._touch(held, visit)
-        if held.mode != "permit" and random.random() < 0.15:
-            reads = held.mode == "read"
-            moved = await (held.upgrade(1.0) if reads else held.downgrade())
-            visit = self._enters(moved, name)
-            await self._pass_time(random)
-            self._touch(moved, visit)
-
-    def _enters(self, held: Held, name: str, limit: int = 1) -> Visit:
-        held.check()
-        self._tell(f"{name} has {held.resource} ({held.mode}), fence {held.fence}")
-        return self.run.judge.enters(held, name, self.process.time, limit)
-
-    def _touch(self, held: Held, visit: Visit) -> None:
-        held.check()
-        self.run.judge.touches(visit, self.process.time)
-
-    async def _pass_time(self, random: Random) -> None:
-        seconds = random.choice([0.0, 0.005, 0.05, 0.5, 1.2])
-        if self.run.faulty and random.random() < 0.02:
-            self._tell("the loop is blocked")
-            self.process.loop.block(random.uniform(0.1, 2.5))
-        await asyncio.sleep(seconds)
-
-    def _tell(self, text: str) -> None:
-        self.run.world.tell(text)
 
 
 class Faults:
@@ -397,9 +193,7 @@ def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
         Condition = SimulatedCondition
 
     def start_thread(function: Callable[[], object], name: str) -> SimulatedThread:
-        del name
-        assert world.current is not None
-        return SimulatedThread(world.current, function)
+        return SimulatedThread(world.running_process(), function, name)
 
     async def run_blocking(join: MethodType) -> None:
         # The library only joins threads so.
@@ -419,6 +213,7 @@ def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
     try:
         with (
             server.patches(),
+            simulated_background(world),
             patch.object(lease_keeper, "threading", Threading),
             patch.object(lease_keeper, "SimpleQueue", SimulatedQueue),
             patch.object(renewer, "SimpleQueue", SimulatedQueue),

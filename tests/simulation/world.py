@@ -283,8 +283,12 @@ def running(loop: ProcessLoop) -> Iterator[None]:
 class SimulatedThread:
     """A thread of a process: it runs until it waits, and goes on when it is woken."""
 
-    def __init__(self, process: SimulatedProcess, run: Callable[[], object]) -> None:
+    def __init__(
+        self, process: SimulatedProcess, run: Callable[[], object], name: str
+    ) -> None:
+        self.name = name
         self._process = process
+        self._interrupt: BaseException | None = None
         self._ended: list[Callable[[], object]] = []
         self._wake_number = 0
         self._alive = True
@@ -319,6 +323,14 @@ class SimulatedThread:
         hub = self._greenlet.parent
         assert hub is not None
         hub.switch()
+        if self._interrupt is not None:
+            error, self._interrupt = self._interrupt, None
+            raise error
+
+    def interrupt(self, error: BaseException) -> None:
+        """Raise ``error`` where the thread waits, as a signal handler does."""
+        self._interrupt = error
+        self.wake()
 
     def wake(self) -> None:
         """Let the thread go on, if it waits; callable from anywhere in its process."""
@@ -355,6 +367,10 @@ class SimulatedThread:
 
 
 _threads: dict[Any, SimulatedThread] = {}
+
+
+def in_thread() -> bool:
+    return getcurrent() in _threads
 
 
 def current_thread() -> SimulatedThread:
@@ -410,11 +426,16 @@ class SimulatedLock:
         self._taken = False
         self._waiting: deque[SimulatedThread] = deque()
 
-    def acquire(self, *, blocking: bool = True) -> bool:
+    def acquire(self, *, blocking: bool = True, timeout: float | None = None) -> bool:
         while self._taken and blocking:
             thread = current_thread()
             self._waiting.append(thread)
-            thread.wait()
+            try:
+                thread.wait(timeout)
+            finally:
+                if thread in self._waiting:
+                    self._waiting.remove(thread)
+            blocking = timeout is None
         if self._taken:
             return False
         self._taken = True

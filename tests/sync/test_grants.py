@@ -15,6 +15,7 @@ import psycopg
 import pytest
 import trio
 
+from aiorwlock_remote.locks.held import state_of
 from aiorwlock_remote.sync import (
     Closed,
     ConfigurationError,
@@ -306,3 +307,15 @@ def test_row_locks(tables: str) -> None:
             assert row.look().readers == 1
             assert len(row.grants()) == 1
         assert row.grants() == ()
+
+
+def test_what_is_lost_before_its_body_is_given_back(locks: Locks) -> None:
+    """The store may still count it as held, and no body will leave it."""
+    lock = locks.mutex("order", 1, lease=300)
+    held = lock.acquire()
+    lease = state_of(held._twin).lease
+    sync_background.background().run_soon(lease.gone, "expired")
+    until(lambda: not held.valid, "it is lost")
+    with pytest.raises(LockLost), held:
+        raise AssertionError("inside")
+    until(lambda: not lock.locked(), "it is given back")

@@ -206,6 +206,27 @@ def test_an_interrupted_release_is_carried_out(
         assert held.release() is False
 
 
+def test_who_was_interrupted_may_ask_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: its grant that came in the last moment is given back before."""
+    start = background.Background.start
+
+    def interrupted(self: background.Background, call: background._Call[Any]) -> None:
+        monkeypatch.setattr(background.Background, "start", start)
+        start(self, call)
+        until(lambda: bool(call._results), "it is granted")
+        raise KeyboardInterrupt
+
+    with connect(url, lease=300) as locks:
+        lock = locks.mutex("order", 1)
+        monkeypatch.setattr(background.Background, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+        with lock.acquire(timeout=10) as held:
+            assert held.valid
+
+
 def test_an_interrupted_close_is_carried_out(url: str) -> None:
     with connect(url) as others:
         locks = connect(url, lease=300)

@@ -1,0 +1,196 @@
+"""Processes whose threads use the synchronous API, under the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from aiorwlock_remote import sync
+from aiorwlock_remote.errors import BackendError, Closed
+from aiorwlock_remote.sync import background, twins
+from tests.simulation.judge import Visit
+from tests.simulation.work import PERMITS, Working
+from tests.simulation.world import (
+    SimulatedLock,
+    SimulatedProcess,
+    SimulatedThread,
+    World,
+    current_thread,
+    in_thread,
+)
+
+if TYPE_CHECKING:
+    from aiorwlock_remote.sync.api import Held, Locks, Semaphore
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises in a thread that waits."""
+
+
+class ThreadsWorking(Working):
+    """One process at work: several threads, each with some locks to take."""
+
+    def begin(self) -> None:
+        self.threads: list[SimulatedThread] = []
+        name = f"{self.process.name} main"
+        SimulatedThread(self.process, self._work, name)
+
+    def cancel_one(self, random: Random) -> None:
+        threads = [thread for thread in self.threads if thread.is_alive()]
+        if threads:
+            thread = random.choice(threads)
+            self._tell(f"{thread.name} is interrupted")
+            thread.interrupt(Interrupted())
+
+    def _work(self) -> None:
+        run, names = self.run, range(self.run.plan.tasks)
+        locks = self._open()
+        self.threads = [
+            SimulatedThread(
+                self.process,
+                partial(self._one_thread, locks, f"{self.process.name}.{n}"),
+                f"{self.process.name}.{n}",
+            )
+            for n in names
+        ]
+        if self.closes_after is not None:
+            self.threads[0].join(self.closes_after)
+            self.closing = True
+            run.world.tell(f"{self.process.name} closes its locks")
+            locks.close()
+            self._note_trouble()
+        for thread in self.threads:
+            thread.join()
+        if self.stays:
+            current_thread().wait(run.until_calm(self.process))
+        locks.close()
+        self._ends()
+
+    def _open(self) -> Locks:
+        backend: Any = self.run.server.backend(self.process)
+        while True:
+            try:
+                return sync.connect(backend)
+            except BackendError:
+                current_thread().wait(0.1)
+
+    def _one_thread(self, locks: Locks, name: str) -> None:
+        random = Random(f"{self.run.seed} {name}")
+        for _ in range(self.run.plan.rounds):
+            try:
+                self._one_turn(locks, name, random)
+                current_thread().wait(random.expovariate(10.0))
+            except Closed:
+                if not self.closing:
+                    raise
+                return
+            except Interrupted:
+                self._tell(f"{name} was interrupted")
+
+    def _one_turn(self, locks: Locks, name: str, random: Random) -> None:
+        lock, limit = self._sync_lock(locks, random)
+        timeout = random.choice([None, None, 0.0, 0.3, 2.0])
+        self._tell(f"{name} asks for {lock.resource} ({timeout})")
+        with self._outcome(name), lock.acquire(timeout) as held:
+            visit = self._enters(held, name, limit)
+            for _ in range(random.randint(0, 4)):
+                self._pass_blocking(random)
+                self._touch(held, visit)
+            if held.mode != "permit" and random.random() < 0.15:
+                self._move(held, name, random)
+
+    def _move(self, held: Held, name: str, random: Random) -> Visit:
+        moved = held.upgrade(1.0) if held.mode == "read" else held.downgrade()
+        visit = self._enters(moved, name)
+        self._pass_blocking(random)
+        self._touch(moved, visit)
+        return visit
+
+    def _sync_lock(self, locks: Locks, random: Random) -> tuple[Any, int]:
+        kind = random.choice(self.run.plan.kinds)
+        lease = random.choice(self.run.plan.leases)
+        if kind == "mutex":
+            return locks.mutex("a", 1, lease=lease), 1
+        if kind == "semaphore":
+            semaphore: Semaphore = locks.semaphore("s", 1, PERMITS, lease=lease)
+            return semaphore, PERMITS
+        lock = locks.rwlock("b", 1, lease=lease)
+        return (lock.writer if random.random() < 0.4 else lock.reader), 1
+
+    def _pass_blocking(self, random: Random) -> None:
+        current_thread().wait(random.choice([0.0, 0.005, 0.05, 0.5, 1.2]))
+
+
+class _LoopsThread:
+    """The thread of a background loop, in which destructors may run."""
+
+    name = "loop"
+
+    def is_alive(self) -> bool:
+        return True
+
+
+class _Loop:
+    """``BackgroundLoop``: the loop of the process that asks for it."""
+
+    def __init__(self, process: SimulatedProcess) -> None:
+        self._process = process
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        self._process.in_loop(partial(function, *args))
+
+    def is_alive(self) -> bool:
+        return not self._process.world.over
+
+
+class _Local:
+    """``threading.local`` for simulated threads."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_of", {})
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        found: dict[str, Any] = self._of.setdefault(current_thread(), {})
+        return found
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever was kept
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@contextmanager
+def simulated_background(world: World) -> Iterator[None]:
+    """Context manager: each simulated process has a background loop of its own."""
+    found: dict[SimulatedProcess, background.Background] = {}
+    of_loops = _LoopsThread()
+
+    def calling_thread() -> SimulatedThread | _LoopsThread:
+        return current_thread() if in_thread() else of_loops
+
+    class Threading:
+        Lock = SimulatedLock
+        Thread = SimulatedThread
+        local = _Local
+        current_thread = staticmethod(calling_thread)
+
+    def of_process() -> background.Background:
+        process = world.running_process()
+        if process not in found:
+            with patch.object(background, "BackgroundLoop", lambda _: _Loop(process)):
+                found[process] = background.Background()
+        return found[process]
+
+    with (
+        patch.object(background, "threading", Threading),
+        patch.object(twins, "threading", Threading),
+        patch.object(twins, "background", of_process),
+        patch.object(twins, "SystemClock", lambda: world.running_process().clock),
+    ):
+        yield
