@@ -20,6 +20,7 @@ from aiorwlock_remote.backends.redis.errors import (
     from_reply,
     not_redis,
 )
+from aiorwlock_remote.backends.redis.hiredis_reader import MORE, Push, new_reader
 from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
@@ -50,8 +51,6 @@ REDIRECTIONS: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDO
 """First words of the errors with which a cluster node refuses a call for its slot."""
 
 _MESSAGES = {b"message", b"smessage"}
-_MORE = object()
-_Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
 
 
@@ -311,7 +310,7 @@ class RespProtocol:
         self._where = where
         self._scripts = scripts
         self._handler = handler
-        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._reader = new_reader()
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._unflushed: list[bytes] = []
         self._no_script = NoScriptRetries()
@@ -385,9 +384,9 @@ class RespProtocol:
         gets = reader.gets
         try:
             reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
-            while (reply := gets()) is not _MORE:
+            while (reply := gets()) is not MORE:
                 kind = type(reply)  # pyright: ignore[reportUnknownVariableType]
-                if kind is _Push:
+                if kind is Push:
                     self._pushed(reply)
                 elif kind is _Error:
                     self._refused(in_flight.popleft(), str(reply))
