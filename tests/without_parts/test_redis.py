@@ -79,5 +79,5 @@ async def test_nothing_is_granted_by_such_a_hiredis(
     fresh_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hiredis_reader, "Push", SimpleNamespace)
-    with pytest.raises(Unsupported, match=r"hiredis 3\.0 to"):
+    with pytest.raises(Unsupported, match=r"hiredis 3\.2 to"):
         await connect(fresh_redis.url)

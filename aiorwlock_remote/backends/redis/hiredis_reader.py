@@ -25,7 +25,7 @@ def new_reader() -> hiredis.Reader:
             the wrong call.
     """
     if not tells_pushes():
-        raise no_public_way("hiredis", "PushNotification", "hiredis 3.0 to 3.5")
+        raise no_public_way("hiredis", "PushNotification", "hiredis 3.2 to 3.5")
     return hiredis.Reader(notEnoughData=MORE)
 
 
