@@ -380,14 +380,21 @@ class RespProtocol:
         # The keeper's thread may learn of the failover before the loop can hang up.
         if self._is_current is not None and self.leave_former_primary():
             return
-        reader, in_flight = self._reader, self.in_flight
+        reader, in_flight, unflushed = self._reader, self.in_flight, self._unflushed
         gets = reader.gets
+        if unflushed:
+            self.flush()
         try:
             reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
             while (reply := gets()) is not MORE:
                 kind = type(reply)  # pyright: ignore[reportUnknownVariableType]
                 if kind is Push:
                     self._pushed(reply)
+                elif unflushed and len(in_flight) <= len(unflushed):
+                    # It is of no call: what is left was made by a callback just now
+                    # (test_a_reply_to_a_call_that_was_not_sent_answers_nothing).
+                    self.drop(not_redis(self._where))
+                    return
                 elif kind is _Error:
                     self._refused(in_flight.popleft(), str(reply))
                 else:
@@ -435,7 +442,9 @@ class RespProtocol:
             self.transport.abort()
 
     def _pushed(self, push: list[Any]) -> None:
-        verb, first = push[0], self.in_flight[0] if self.in_flight else None
+        verb, first = push[0], None
+        if len(self.in_flight) > len(self._unflushed):  # it was sent
+            first = self.in_flight[0]
         try:
             if verb in _MESSAGES:
                 self._handler.message_received(push[1], push[2])
