@@ -6,6 +6,8 @@ that is not documented, by a grant that damage has made, or by work without boun
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -32,6 +34,11 @@ from aiorwlock_remote.backends.redis.connection.protocol import (
     RespProtocol,
     Script,
     SubscribeCall,
+)
+from aiorwlock_remote.backends.redis.hiredis_reader import (
+    MORE,
+    new_reader,
+    next_reply,
 )
 from aiorwlock_remote.backends.redis.keys import resource_of
 from aiorwlock_remote.backends.redis.recipes import _contenders, _user
@@ -77,6 +84,7 @@ from aiorwlock_remote.errors import (
     LockError,
 )
 from aiorwlock_remote.fencing.header import read_fence
+from aiorwlock_remote.locks import tickets
 from aiorwlock_remote.locks.info import lock_info
 from aiorwlock_remote.ports import Snapshot
 
@@ -227,8 +235,14 @@ class Listening(ProtocolHandler):
 SCRIPT = Script("enter", "return 1")
 
 
+LARGE = re.compile(rb"[*%~>|][0-9]{7}")
+"""A list of so many items that hiredis takes memory for all of them at once."""
+
+
 def resp(data: bytes) -> None:
     """What a server sends on a connection with calls of each kind under way."""
+    if LARGE.search(data):
+        return
     for size in (len(data) or 1, 7):
         protocol = RespProtocol("h:1", (SCRIPT,), Listening())
         protocol.transport = Wire()
@@ -267,11 +281,11 @@ def decode_look_of(raw: object) -> Snapshot:
 
 
 def parsed(data: bytes) -> list[Any]:
-    reader = hiredis.Reader(notEnoughData=parsed)
+    reader = new_reader()
     reader.feed(data)
     found: list[Any] = []
     try:
-        while (item := reader.gets()) is not parsed:
+        while (item := next_reply(reader)) is not MORE:
             found.append(item)
     except hiredis.ProtocolError:
         pass
@@ -280,7 +294,7 @@ def parsed(data: bytes) -> list[Any]:
 
 def replies(data: bytes) -> None:
     """Answers of scripts, and of the cluster and Sentinel, as hiredis parses them."""
-    found = parsed(data)
+    found = [] if LARGE.search(data) else parsed(data)
     slots = SlotMap([("h", 1)])
     for raw in found:
         for read in (
@@ -456,8 +470,14 @@ def fence_header(data: bytes) -> None:
 
 
 def ticket(data: bytes) -> None:
-    """A ticket or token that a user brings."""
+    """A ticket or token that a user brings, and the text of ``detach``."""
     holder_of(text_of(data))
+    body = base64.urlsafe_b64encode(data).decode()
+    for text in (text_of(data), tickets._MARK + text_of(data), tickets._MARK + body):
+        try:
+            tickets.read(text)
+        except ConfigurationError as exc:
+            check_shown(text, exc)
     try:
         check_ticket(text_of(data))
     except ConfigurationError:

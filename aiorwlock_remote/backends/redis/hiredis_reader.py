@@ -17,6 +17,23 @@ Push: Any = getattr(hiredis, "PushNotification", None)
 """Class of the pushes of RESP3, which the documentation of hiredis does not name."""
 
 
+PARSE_FAILURES = hiredis.ProtocolError, MemoryError, TypeError
+"""What ``gets()`` raises for what no server sends: ``TypeError`` for a map whose key is
+a map, ``MemoryError`` for a list of four thousand million items."""
+
+
+def next_reply(reader: hiredis.Reader) -> Any:  # noqa: ANN401 - not decoded
+    """Return the next reply, or ``MORE``.
+
+    Raises:
+        ProtocolError: what was read is not RESP.
+    """
+    try:
+        return reader.gets()
+    except PARSE_FAILURES as exc:
+        raise hiredis.ProtocolError(str(exc)) from exc
+
+
 def new_reader() -> hiredis.Reader:
     """Return a parser.
 

@@ -39,7 +39,7 @@ from aiorwlock_remote.backends.redis.errors import (
     lasting,
     not_redis,
 )
-from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader
+from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader, next_reply
 from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
@@ -433,7 +433,7 @@ class SentinelQuery:
                 raise EOFError
             try:
                 reader.feed(data)
-                while (answer := reader.gets()) is not MORE:
+                while (answer := next_reply(reader)) is not MORE:
                     answers.append(answer)
             except hiredis.ProtocolError as exc:
                 raise not_redis(self.where) from exc

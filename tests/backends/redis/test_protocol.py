@@ -110,7 +110,14 @@ def test_pushes_of_other_kinds_take_nobodys_answer(talk: Talk) -> None:
     assert call.result() == b"PONG"
 
 
-@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"+unasked\r\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"+unasked\r\n",
+        b"%1\r\n%1\r\n+a\r\n:1\r\n:1\r\n",  # a map as the key of a map
+    ],
+)
 def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
     call = talk.say("PING")
     if data.startswith(b"+"):

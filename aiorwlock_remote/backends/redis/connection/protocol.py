@@ -20,7 +20,12 @@ from aiorwlock_remote.backends.redis.errors import (
     from_reply,
     not_redis,
 )
-from aiorwlock_remote.backends.redis.hiredis_reader import MORE, Push, new_reader
+from aiorwlock_remote.backends.redis.hiredis_reader import (
+    MORE,
+    PARSE_FAILURES,
+    Push,
+    new_reader,
+)
 from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
@@ -406,7 +411,7 @@ class RespProtocol:
                             continue
                         self._fail_overtaken(call)
                     call.answered(reply)
-        except (hiredis.ProtocolError, IndexError):  # IndexError: a reply to no call
+        except (*PARSE_FAILURES, IndexError):  # IndexError: a reply to no call
             self.drop(not_redis(self._where))
             return
         if not in_flight:

@@ -35,7 +35,7 @@ from aiorwlock_remote.backends.redis.errors import (
     not_redis,
     not_sent,
 )
-from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader
+from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader, next_reply
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
@@ -246,7 +246,7 @@ class BlockingConnection:
         sock.settimeout(self._left(deadline))
         sock.sendall(b"".join(commands))
         while len(replies) < len(commands):
-            reply = reader.gets()
+            reply = next_reply(reader)
             if reply is not MORE:
                 replies.append(reply)
                 continue
