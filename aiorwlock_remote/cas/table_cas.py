@@ -77,8 +77,8 @@ MAX_READERS_BYTES = 4_000
 MAX_RECORD_BYTES = 32_767
 """Size limit of a stored record; a larger one is refused before it is sent."""
 MAX_UNPACKED_BYTES = 1 << 25
-"""Bytes of a record that is not compressed any more. What may be stored unpacks to less,
-so a longer one is damage (tests/fuzz/test_damage.py)."""
+"""Bytes of a record that is not compressed any more. What may be stored unpacks to
+less, so a longer one is damage (tests/fuzz/test_damage.py)."""
 MAX_RECORD_BYTES_TO_ENTER = MAX_RECORD_BYTES * 3 // 4
 """Size from which on a record gets no more holders or waiters.
 

@@ -1,7 +1,7 @@
 """Runs the targets under atheris: ``python -m tests.fuzz SECONDS [TARGET …]``.
 
-Each target has a process of its own, which begins with the files of its corpus. An input
-that breaks a promise is kept in ``corpus/TARGET`` and shown.
+Each target has a process of its own, which begins with the files of its corpus. An
+input that breaks a promise is kept in ``corpus/TARGET`` and shown.
 """
 
 from __future__ import annotations

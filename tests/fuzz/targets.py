@@ -1,7 +1,7 @@
 """The readers of foreign bytes, each as a function of bytes that a fuzzer can call.
 
-A target returns whatever the bytes are. It raises only if a promise is broken: by an error
-that is not documented, by a grant that damage has made, or by work without bound.
+A target returns whatever the bytes are. It raises only if a promise is broken: by an
+error that is not documented, by a grant that damage has made, or by work without bound.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,7 +50,6 @@ from aiorwlock_remote.cas.table_cas import (
     StoredRow,
     doorman_columns,
     dump_record,
-    load_record,
     pushed_state,
     state_of,
 )
@@ -181,10 +181,8 @@ def use(found: Doorman) -> None:
 
 def file_slot(data: bytes) -> None:
     """A slot of a record's file, and what a slot holds."""
-    try:
+    with suppress(BadRecord):
         _decode_slot(data)
-    except BadRecord:
-        pass
     try:
         stored = unpack_record(data)
     except BadRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -55,7 +56,7 @@ def test_what_a_later_version_added_is_not_nested_deeper_than_can_be_written() -
     assert refused == [51, 100, 500, 900]
 
 
-def within(depth: int, function: Any) -> Any:
+def within(depth: int, function: Callable[[], str]) -> str:
     """Call a function from a deeper stack than the one that has read."""
     return function() if depth == 0 else within(depth - 1, function)
 
@@ -82,7 +83,7 @@ def test_a_notification_with_a_number_that_is_none(number: str) -> None:
         [[0, 5, [b"h", -1]]],
     ],
 )
-def test_a_slot_map_of_more_slots_than_there_are(reply: Any) -> None:
+def test_a_slot_map_of_more_slots_than_there_are(reply: list[object]) -> None:
     slots = SlotMap([("seed", 1)])
     with pytest.raises(Unsupported, match="CLUSTER SLOTS"):
         slots.learn(reply, ("h", 1))

@@ -1,4 +1,4 @@
-"""Each reader of foreign bytes, with what the fuzzers kept, and with variations of it."""
+"""Each reader of foreign bytes, with what was kept, and with variations of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ EXAMPLES = 60
 """Examples of a target in CI; `nox -s fuzz` runs millions."""
 PIECES = (
     *(b'"', b",", b"[", b"{", b"}", b"]", b":", b"null", b"-1", b"1e999", b"\\ud800"),
-    *(b"\0", b"\r\n", b"\xff", b"%00", b"%~", b"99999999999999999999", b"*", b"$", b">"),
+    *(b"\0", b"\r\n", b"\xff", b"%00", b"%~", b"99999999999999999999"),
+    *(b"*", b"$", b">"),
 )
 
 

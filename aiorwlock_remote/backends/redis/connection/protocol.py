@@ -387,8 +387,7 @@ class RespProtocol:
             return
         reader, in_flight, unflushed = self._reader, self.in_flight, self._unflushed
         gets = reader.gets
-        if unflushed:
-            self.flush()
+        self.flush()
         try:
             reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
             while (reply := gets()) is not MORE:
