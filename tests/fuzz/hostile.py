@@ -1,4 +1,4 @@
-"""Texts that mean something to a store, a shell, a terminal, a page or a file system."""
+"""Texts with a meaning to a store, a shell, a terminal, a page or a file system."""
 
 from __future__ import annotations
 
