@@ -395,9 +395,12 @@ def woken(found: StoredRow | None, pushed: PushedGrant | None) -> None:
 def hint(data: bytes) -> None:
     """A hint of another client: which resource to look at."""
     seen: list[object] = []
-    store = SimpleNamespace(
-        _watcher=SimpleNamespace(look_now=lambda one: seen.append(one) or True)
-    )
+
+    def look_now(one: object) -> bool:
+        seen.append(one)
+        return True
+
+    store = SimpleNamespace(_watcher=SimpleNamespace(look_now=look_now))
     for payload in (data, text_of(data)):
         CasLockStore.hinted(cast("Any", store), payload)
     for one in seen:

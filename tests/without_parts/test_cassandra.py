@@ -18,7 +18,7 @@ from tests.servers.fix_cassandra import SharedNode, fresh_keyspace
 from tests.without_parts.locking import differing, exclude_and_hand_over
 
 
-class Longer(SegmentCodec):
+class Longer(SegmentCodec):  # type: ignore[misc] # it has no types
     """A codec of another driver."""
 
     def encode(self, buffer: BytesIO, msg: bytes) -> None:

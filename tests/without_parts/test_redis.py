@@ -24,11 +24,11 @@ async def test_a_connection_without_streams(
 ) -> None:
     class Renamed(Connection):
         async def connect(self) -> None:
-            await super().connect()
+            await super().connect()  # type: ignore[no-untyped-call]
             self.renamed = getattr(self, part)
             setattr(self, part, None)
 
-        async def disconnect(
+        async def disconnect(  # type: ignore[override] # theirs has more by name
             self,
             nowait: bool = False,
             **more: Any,  # noqa: ANN401 - theirs
@@ -51,6 +51,8 @@ async def test_the_address_that_a_client_forces_is_used_without_its_name() -> No
     """A copy has every setting, whatever it is called."""
 
     class Named(Sentinel):
+        forced = ""
+
         async def discover_master(self, service_name: str) -> tuple[str, int]:
             (sentinel,) = self.sentinels
             assert sentinel is not original.sentinels[0]
@@ -60,9 +62,10 @@ async def test_the_address_that_a_client_forces_is_used_without_its_name() -> No
             assert service_name == "primary"
             return self.forced, 6379
 
-    original = Named([("127.0.0.1", 9)], sentinel_kwargs={"password": "x"})
+    servers, settings = [("127.0.0.1", 9)], {"password": "x"}
+    original = Named(servers, sentinel_kwargs=settings)  # type: ignore[no-untyped-call]
     original.forced = "10.0.0.9"
-    pool = SentinelConnectionPool("primary", original)
+    pool = SentinelConnectionPool("primary", original)  # type: ignore[no-untyped-call]
     assert await _primary_of(pool) == ("10.0.0.9", 6379)
 
 
