@@ -259,15 +259,16 @@ def _check_depth(fields: Extra) -> None:
     # the middle (tests/fuzz/test_damage.py).
     level: list[Any] = [value for _, value in fields]
     for _ in range(MAX_DEPTH):
-        inner = [value for value in level if isinstance(value, dict | list)]
-        level = [each for value in inner for each in _values(value)]
+        level = [inner for value in level for inner in _inside(value)]
         if not level:
             return
     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _values(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
