@@ -20,6 +20,8 @@ from aiorwlock_remote.cas.table_cas import decompress
 from aiorwlock_remote.core.codec import dumps, loads
 from aiorwlock_remote.core.doorman import Doorman
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.row import WRITE_LOCK, RowState
+from aiorwlock_remote.core.row_grants import load_row_grants
 from aiorwlock_remote.errors import BackendError, BadRecord, Unsupported
 from tests.backends.redis.protocols import Talk
 from tests.fuzz.targets import COMMANDS, ORDER, notify
@@ -59,6 +61,21 @@ def test_what_a_later_version_added_is_not_nested_deeper_than_can_be_written() -
 def within(depth: int, function: Callable[[], str]) -> str:
     """Call a function from a deeper stack than the one that has read."""
     return function() if depth == 0 else within(depth - 1, function)
+
+
+@pytest.mark.parametrize(
+    "grants",
+    [
+        ["t1,read,9999999999999999,5", "t2,write,1,4"],
+        ["t1,write,9999999999999999,5", "t2,write,1,4"],
+        ["t1,write,9999999999999999,5", "t1,write,1,4"],
+        ["t1,permit,9999999999999999,5"],
+    ],
+)
+def test_a_row_whose_list_has_a_writer_beside_others(grants: list[str]) -> None:
+    """When the one that has ended is taken out, the row would count as free."""
+    text = ";".join(["1", "nonce", "5", "", *grants])
+    assert load_row_grants(RowState(WRITE_LOCK, 0), text) is None
 
 
 @pytest.mark.parametrize("name", ["\ud800", "\udcff\ud800", "a\udfff,b"])
