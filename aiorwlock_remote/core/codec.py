@@ -268,7 +268,7 @@ def _check_depth(fields: Extra) -> None:
 def _inside(value: object) -> Iterable[Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
+    return cast("Iterable[Any]", value) if isinstance(value, list) else ()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
