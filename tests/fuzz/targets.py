@@ -500,15 +500,12 @@ def url(data: bytes) -> None:
     text = text_of(data)
     try:
         address = parse(text)
-    except ConfigurationError as exc:
-        check_shown(text, exc)
+    except ConfigurationError:
         return
     str(address)
     for read in OPTIONS:
-        try:
+        with suppress(ConfigurationError, LockError):
             read(address)
-        except (ConfigurationError, LockError) as exc:
-            check_shown(text, exc)
 
 
 def check_shown(text: str, error: Exception) -> None:
