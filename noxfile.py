@@ -232,6 +232,17 @@ def simulate(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Run the readers of foreign bytes under atheris, each for so many seconds.
+
+    `-- SECONDS TARGET …` for others than a minute of each. What breaks a promise is
+    kept in tests/fuzz/corpus, which the tests replay.
+    """
+    install(session, "fuzz", package=WORKING_COPY)
+    session.run("python", "-m", "tests.fuzz", *session.posargs)
+
+
+@nox.session
 def failovers(session: nox.Session) -> None:
     """Plan failovers of a Redis primary under load; takes twenty minutes.
 

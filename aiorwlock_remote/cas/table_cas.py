@@ -76,6 +76,9 @@ MAX_READERS_BYTES = 4_000
 
 MAX_RECORD_BYTES = 32_767
 """Size limit of a stored record; a larger one is refused before it is sent."""
+MAX_UNPACKED_BYTES = 1 << 25
+"""Bytes of a record that is not compressed any more. What may be stored unpacks to
+less, so a longer one is damage (tests/fuzz/test_damage.py)."""
 MAX_RECORD_BYTES_TO_ENTER = MAX_RECORD_BYTES * 3 // 4
 """Size from which on a record gets no more holders or waiters.
 
@@ -255,8 +258,12 @@ def decompress(text: str) -> str:
     if not text.startswith(COMPRESSED_PREFIX):
         return text
     packed = text.removeprefix(COMPRESSED_PREFIX)
+    unpacker = zlib.decompressobj()
     try:
-        return zlib.decompress(base64.b64decode(packed)).decode()
+        data = unpacker.decompress(base64.b64decode(packed), MAX_UNPACKED_BYTES)
+        if not unpacker.eof:
+            raise BadRecord(what="the stored record is cut off, or too long")
+        return data.decode()
     except (binascii.Error, zlib.error, ValueError) as exc:
         raise BadRecord(what="the stored record cannot be decompressed") from exc
 

@@ -8,7 +8,7 @@ refused: guessing could let two holders in.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
 from aiorwlock_remote.core.doorman import (
@@ -24,6 +24,9 @@ from aiorwlock_remote.core.ticket import Mode
 from aiorwlock_remote.errors import BadRecord, LossReason
 
 VERSION = 1
+
+MAX_DEPTH = 50
+"""Levels of lists and objects in a field that a newer version has added."""
 
 T = TypeVar("T")
 
@@ -245,7 +248,27 @@ def _load_who(fields: Fields) -> Requester:
 
 
 def _extra(data: Fields, known: set[str]) -> Extra:
-    return tuple((name, value) for name, value in data.items() if name not in known)
+    extra = tuple((name, value) for name, value in data.items() if name not in known)
+    if extra:
+        _check_depth(extra)
+    return extra
+
+
+def _check_depth(fields: Extra) -> None:
+    # What can be read may be nested too deep to be written again: a step would fail in
+    # the middle (tests/fuzz/test_damage.py).
+    level: list[Any] = [value for _, value in fields]
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level for inner in _inside(value)]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def _inside(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("Iterable[Any]", value) if isinstance(value, list) else ()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

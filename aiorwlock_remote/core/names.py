@@ -196,10 +196,14 @@ def decode(name: str) -> str:
     """Return an encoded name as the user wrote it.
 
     If the name was cut, the result ends in eight digits of its hash. Invalid UTF-8, as
-    in a file's name, becomes replacement characters.
+    in a file's name, becomes replacement characters; half a surrogate pair, as in a
+    message of another program, becomes a question mark.
     """
     head, mark, digest = name.partition("%~")
-    raw = head.encode(errors="surrogateescape")
+    try:
+        raw = head.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raw = head.encode(errors="replace")
     plain = _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), raw)
     return plain.decode(errors="replace") + ("…" + digest[:8] if mark else "")
 

@@ -14,7 +14,7 @@ changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from aiorwlock_remote.core.row import READ_LOCK, UNLOCK, WRITE_LOCK, RowState
@@ -193,6 +193,13 @@ def dump_row_grants(ledger: RowGrants, nonce: str) -> str:
     return ";".join((VERSION, nonce, str(ledger.last), wrote, *grants))
 
 
+def _may_be_together(grants: Sequence[RowGrant]) -> bool:
+    # If one of them had ended, a step would count the row as free, whoever else has it
+    # (tests/fuzz/test_damage.py).
+    modes = [grant.mode for grant in grants]
+    return modes == [Mode.WRITE] or all(mode is Mode.READ for mode in modes)
+
+
 def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
     """Return a row with the grants listed in ``text``, the value of its grants column.
 
@@ -208,6 +215,8 @@ def load_row_grants(state: RowState, text: str | None) -> RowGrants | None:
         for grant in grants:
             ticket, mode, expires, fence = grant.split(",")
             listed.append(RowGrant(ticket, Mode(mode), int(expires), int(fence)))
+        if not _may_be_together(listed):
+            return None
         reason = bytes.fromhex(wrote).decode()
         return RowGrants(state, tuple(listed), int(last), reason, nonce)
     except ValueError:

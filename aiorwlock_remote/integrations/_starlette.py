@@ -18,6 +18,7 @@ from starlette.status import WS_1008_POLICY_VIOLATION, WS_1013_TRY_AGAIN_LATER
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.text import quoted
 from aiorwlock_remote.errors import ConfigurationError, LockError
 from aiorwlock_remote.integrations._app_locks import AppLocks, no_locks, on_stop_signal
@@ -250,7 +251,21 @@ def _mounted(route: Any) -> ASGIApp | None:  # noqa: ANN401 - a route of any kin
     original = getattr(route, "original_route", route)
     if not isinstance(original, Mount | Host):
         return None
-    app: ASGIApp = getattr(original, "_base_app", original.app)
+    if isinstance(original, Mount):
+        return _base_app_of(original)
+    return original.app
+
+
+def _base_app_of(mount: Mount) -> ASGIApp:
+    # The application itself: ``app`` is what its middlewares have made of it.
+    found: ASGIApp | None = getattr(mount, "_base_app", None)
+    if found is not None:
+        return found
+    report_differing("starlette", "Mount._base_app", "its app, under its middlewares")
+    inner: Any = mount.app
+    while not hasattr(inner, "routes") and hasattr(inner, "app"):
+        inner = inner.app
+    app: ASGIApp = inner
     return app
 
 

@@ -40,6 +40,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 
+from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.core.ticket import LockModeName
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.fencing.header import HEADER, fence_header, read_fence
@@ -299,8 +300,8 @@ def _openapi(app: FastAPI, inner: Callable[[], dict[str, Any]]) -> dict[str, Any
     schema = inner()
     paths = schema.get("paths", {})
     for route in _flat_routes(app.routes):
-        dependant = getattr(route, "dependant", None)
-        if not isinstance(dependant, Dependant) or not _specs(dependant):
+        dependant = _dependant_of(route)
+        if dependant is None or not _specs(dependant):
             continue
         operations = paths.get(getattr(route, "path_format", ""), {})
         for method in getattr(route, "methods", None) or ():
@@ -320,8 +321,8 @@ def _check_route(at: Route) -> None:
     route, mounted, kinds = at
     if isinstance(mounted, FastAPI):
         _document(mounted)
-    dependant = getattr(route, "dependant", None)
-    if mounted is not None or not isinstance(dependant, Dependant):
+    dependant = _dependant_of(route)
+    if mounted is not None or dependant is None:
         return
     for node in _dependants(dependant):
         if node.call is not None and node.call in _hold_specs:
@@ -333,6 +334,17 @@ def _check_route(at: Route) -> None:
                 kinds[field.alias] = field.field_info.annotation
     for each in _specs(dependant):
         each.check(route.path, kinds)
+
+
+def _dependant_of(route: Any) -> Dependant | None:  # noqa: ANN401 - a route of any kind
+    found: object = getattr(route, "dependant", None)
+    if isinstance(found, Dependant):
+        return found
+    original = getattr(route, "original_route", route)
+    if isinstance(original, routing.APIRoute | routing.APIWebSocketRoute):
+        instead = "holds are not compared with their paths, nor shown in the schema"
+        report_differing("fastapi", "APIRoute.dependant", instead)
+    return None
 
 
 def _dependants(dependant: Dependant) -> Iterator[Dependant]:

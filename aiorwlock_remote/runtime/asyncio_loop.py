@@ -14,7 +14,7 @@ import anyio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.event_loop import log, run_logged
+from aiorwlock_remote.runtime.event_loop import log, run_logged, scope_class
 
 
 class _UncancelledStart(Coroutine[Any, Any, None]):
@@ -48,9 +48,7 @@ class AsyncioEventLoop:
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        # ``anyio.CancelScope()`` looks for the running library at each call: a
-        # microsecond for each ``async with`` of a lock.
-        self._scope = type(anyio.CancelScope())
+        self._scope = scope_class()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         try:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import anyio
 
+from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.errors import ConfigurationError
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock, EventLoop, SocketEventLoop
@@ -66,6 +67,22 @@ async def run_logged(function: Callable[[], Awaitable[None]]) -> None:
         await function()
     except Exception:  # noqa: BLE001 - it is logged
         log_event(log, "background_task_failed", logging.ERROR, exc_info=True)
+
+
+def scope_class() -> Callable[[], anyio.CancelScope]:
+    """Return what makes cancel scopes in the running loop; called in that loop."""
+    # ``anyio.CancelScope()`` looks for the running library at each call: a microsecond
+    # for each ``async with`` of a lock. That it returns an object of another class,
+    # which can be called as well, is not documented.
+    made: type[anyio.CancelScope] = type(anyio.CancelScope())
+    try:
+        usable = isinstance(made(), anyio.CancelScope)
+    except Exception:  # noqa: BLE001 - whatever a class says that is not to be called
+        usable = False
+    if usable:
+        return made
+    report_differing("anyio", "type(CancelScope())", "anyio.CancelScope(), slower")
+    return anyio.CancelScope
 
 
 def current_event_loop(clock: Clock | None = None) -> TaskEventLoop:

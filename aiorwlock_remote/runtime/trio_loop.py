@@ -12,7 +12,7 @@ import trio
 
 from aiorwlock_remote.logs import log_event
 from aiorwlock_remote.ports import Clock
-from aiorwlock_remote.runtime.event_loop import log, run_logged
+from aiorwlock_remote.runtime.event_loop import log, run_logged, scope_class
 
 
 class TrioEventLoop:
@@ -21,8 +21,7 @@ class TrioEventLoop:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._token = trio.lowlevel.current_trio_token()
-        # As in ``AsyncioEventLoop``: ``anyio.CancelScope()`` is slower.
-        self._scope = type(anyio.CancelScope())
+        self._scope = scope_class()
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         try:

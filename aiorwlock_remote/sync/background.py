@@ -420,9 +420,11 @@ def refuse_event_loop() -> None:
     """Raise ``ConfigurationError`` if an event loop runs in this thread."""
     trio = sys.modules.get("trio")
     in_trio = trio is not None and trio.lowlevel.in_trio_run()
-    # `get_running_loop` raises if there is none, which would cost each call more.
-    if not in_trio and asyncio._get_running_loop() is None:  # noqa: SLF001
-        return
+    if not in_trio:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
     raise ConfigurationError(
         what="aiorwlock_remote.sync would block the event loop of this thread",
         hint="here use aiorwlock_remote.connect, and the same names with `await`",

@@ -18,6 +18,7 @@ from aiorwlock_remote.backends.cassandra.driver import (
     SegmentCodec,
     SegmentHeader,
 )
+from aiorwlock_remote.backends.cassandra.driver_parts import codec_fits
 from aiorwlock_remote.backends.cassandra.socket_reader import (
     TURN_GRACE,
     SocketReader,
@@ -47,7 +48,7 @@ class ReadConnection(Connection):
     sends it at once.
 
     Methods that the driver calls have the driver's names; see the driver's own
-    reactors.
+    reactors. ``driver_parts.py`` checks that the driver still has what this class uses.
 
     Invariants, with the test that fails without each (test_connection.py):
 
@@ -177,7 +178,8 @@ class ReadConnection(Connection):
 
     def _enable_checksumming(self) -> None:
         super()._enable_checksumming()
-        self._segment_codec = CACHED_SEGMENTS
+        if codec_fits(CACHED_SEGMENTS):
+            self._segment_codec = CACHED_SEGMENTS
 
     def _turn_ended(self) -> None:
         self._gathering = False

@@ -10,7 +10,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Any
 
 import cassandra
-from cassandra import auth, cluster, connection, policies, protocol, query, segment
+from cassandra import auth, cluster, connection, policies, protocol, query
 
 # Objects of the driver. Where one stands in a signature, its name says which.
 Session = Any
@@ -39,6 +39,7 @@ IsBootstrapping: type[Exception] = protocol.IsBootstrappingErrorMessage
 NoHostAvailable: type[Exception] = cluster.NoHostAvailable
 OperationTimedOut: type[Exception] = cassandra.OperationTimedOut
 Overloaded: type[Exception] = protocol.OverloadedErrorMessage
+OptionsMessage: Any = protocol.OptionsMessage
 ReadTimeout: type[Exception] = cassandra.ReadTimeout
 SyntaxException: type[Exception] = protocol.SyntaxException
 Unauthorized: type[Exception] = cassandra.Unauthorized
@@ -98,13 +99,25 @@ if TYPE_CHECKING:
 
 else:
     Connection = connection.Connection
-    SegmentCodec = segment.SegmentCodec
-    SegmentHeader = segment.SegmentHeader
+    try:
+        from cassandra.segment import SegmentCodec, SegmentHeader
+    except ImportError:  # the driver's own codec is used then, see `driver_parts.py`
+        SegmentCodec = SegmentHeader = object
 
 
-def is_legacy(of: Any) -> bool:  # noqa: ANN401 - a Cluster
-    """Return True if the driver Cluster ``of`` has legacy settings, not profiles."""
-    # The driver has no public way to ask for it.
-    modes: Any = getattr(cluster, "_ConfigMode")  # noqa: B009 - private to pyright
-    mode: object = getattr(of, "_config_mode")  # noqa: B009
-    return bool(mode == modes.LEGACY)
+def is_legacy(session: Session, timeout: float) -> bool:
+    """Return True if a session has legacy settings, not profiles. Blocks.
+
+    Raise the driver's error if the session does not answer in ``timeout`` seconds.
+    """
+    # The driver tells it only by refusing a profile, before it sends anything.
+    profile = session.execution_profile_clone_update(
+        EXEC_PROFILE_DEFAULT, row_factory=dict_factory
+    )
+    try:
+        session.execute(
+            "SELECT key FROM system.local", execution_profile=profile, timeout=timeout
+        )
+    except ValueError:
+        return True
+    return False

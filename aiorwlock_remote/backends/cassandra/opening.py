@@ -15,6 +15,7 @@ from aiorwlock_remote._util.pending import Pending
 from aiorwlock_remote._util.threads import start_thread
 from aiorwlock_remote.backends.cassandra import driver, errors
 from aiorwlock_remote.backends.cassandra.connection import connection_class
+from aiorwlock_remote.backends.cassandra.driver_parts import PROTOCOL, reactor_fits
 from aiorwlock_remote.backends.cassandra.options import Options
 from aiorwlock_remote.backends.cassandra.session_client import (
     SessionClient,
@@ -40,9 +41,6 @@ NODE_TIMEOUT = 2.0
 # of the driver grows to ten minutes: locks would stay away long after an outage.
 RETRY_INTERVALS = (0.5, 2.0)
 
-# Cassandra 4.0 and later have it. Negotiation would take the driver three connections.
-PROTOCOL = 5
-
 
 async def connect(options: Options, loop: EventLoop) -> Table:
     """Connect a new session, and return the lock table after checking it.
@@ -53,7 +51,8 @@ async def connect(options: Options, loop: EventLoop) -> Table:
     """
     context = options.tls_context()
     until = loop.clock.now() + options.connect_timeout
-    reads, thread = socket_loop(loop), threading.get_ident()
+    reads = socket_loop(loop) if reactor_fits() else None
+    thread = threading.get_ident()
 
     def opened() -> Table:
         while True:
@@ -110,7 +109,7 @@ async def use_session(
         )
 
     def opened() -> Table:
-        if driver.is_legacy(session.cluster):
+        if driver.is_legacy(session, options.request_timeout):
             own = session.cluster.connect()
             own.row_factory = driver.dict_factory
             client = SessionClient(own, None, options)
@@ -195,6 +194,7 @@ def _cluster(
     return driver.Cluster(
         options.hosts,
         port=options.port,
+        # Cassandra 4.0 and later have it. Negotiation would take three connections.
         protocol_version=PROTOCOL,
         compression=False,  # requests are small
         execution_profiles={

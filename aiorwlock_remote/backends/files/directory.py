@@ -285,7 +285,7 @@ class LockDirectory:
                 read_small_file(self.at(MARK), _MAX_SMALL_FILE_BYTES)
             )
             version, clock = mark["v"], mark["clock"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BadRecord(
                 what=f"{self.at(MARK)} is damaged, or another program's",
                 hint="remove it while no process uses the directory",

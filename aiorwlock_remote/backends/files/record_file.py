@@ -149,7 +149,7 @@ def unpack_record(content: bytes) -> StoredRecord:
         first, record, _ = content.decode().split("\n")
         head: Any = json.loads(first)
         key, boot, before = head["key"], head["boot"], head.get("before")
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise BadRecord(what=f"the stored record is damaged ({exc!r})") from exc
     if not all(isinstance(text, str) for text in (key, boot, before or "")):
         raise BadRecord(what="the stored record is damaged")

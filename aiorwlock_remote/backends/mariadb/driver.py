@@ -1,6 +1,7 @@
 """Adapters of asyncmy: its connections, its pool, and users' transactions over it.
 
-asyncmy has few types; everything that we use of it is in this module and ``errors.py``.
+asyncmy has few types; everything that we use of it is in this module, ``errors.py``
+and ``private_parts.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncmy
 from asyncmy import connection as connections
 from asyncmy import cursors, pool
 
-from aiorwlock_remote.backends.mariadb import errors
+from aiorwlock_remote.backends.mariadb import errors, private_parts
 from aiorwlock_remote.backends.mariadb.dialect import (
     MARIADB,
     MYSQL,
@@ -109,15 +110,10 @@ class MariadbDriver(Driver[Connection]):
         await connection.ensure_closed()
 
     def abort(self, connection: Connection) -> None:
-        # asyncmy's ``close`` alone would wait for a TLS peer to say goodbye
-        # (test_silence.py). There is no other way to the transport.
-        transport = connection._transport  # noqa: SLF001
-        connection.close()
-        if transport is not None:
-            transport.abort()
+        private_parts.abort(connection)
 
     def is_healthy(self, connection: Connection) -> bool:
-        return connection.connected and not connection._stream_broken  # noqa: SLF001
+        return connection.connected and not private_parts.is_broken(connection)
 
     def is_broken(self, error: BaseException) -> bool:
         return errors.is_unusable(error)
@@ -212,10 +208,7 @@ async def _results(
             results.append(MariadbResult(cursor.rowcount, cursor.lastrowid, rows))
             if not await cursor.nextset():
                 break
-        # asyncmy takes a status of 0 (no autocommit, no transaction) for none at all
-        # and keeps the one before, of an open transaction. Its pool closes such a
-        # connection: each request would open another one (test_pool.py).
-        connection.server_status = cursor._result.server_status  # noqa: SLF001
+        private_parts.set_status(connection, cursor)
     return results
 
 

@@ -259,7 +259,7 @@ class Listener:
                 pushed = _pushed_grant(*news[:-ROW_FIELDS])
             if len(news) >= ROW_FIELDS and news[-2] is not None:
                 found = _stored_row(*news[-ROW_FIELDS:])
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             # Any session may send anything on the channel.
             return
         if not isinstance(kind, str) or not isinstance(number, int):

@@ -57,7 +57,7 @@ from aiorwlock_remote.errors import BackendError, LossReason
 _NOTIFIED = -9
 _LIVE, _WAITING, _REFUSED, _NOT_HELD, _CONFLICT, _RELEASED = 0, -1, -2, -3, -4, -5
 
-PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError)
+PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions that are raised by reading an answer of an unexpected shape."""
 
 WRITE, PERMIT = Mode.WRITE, Mode.PERMIT

@@ -39,6 +39,7 @@ from aiorwlock_remote.backends.redis.errors import (
     lasting,
     not_redis,
 )
+from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader, next_reply
 from aiorwlock_remote.backends.redis.log import log_redis
 from aiorwlock_remote.core.url import Address
 from aiorwlock_remote.errors import (
@@ -67,7 +68,6 @@ PrimaryAnswer = tuple[int, Server]
 UNKNOWN_EPOCH = -1
 """Epoch in the answer of a Sentinel that refuses the user ``SENTINEL MASTER``."""
 
-_MORE = object()
 _Steps = Generator[int, None, PrimaryAnswer]
 
 
@@ -421,7 +421,7 @@ class SentinelQuery:
                 yield EVENT_WRITE
 
     def _answers(self, count: int) -> Generator[int, None, list[Any]]:
-        reader = hiredis.Reader(notEnoughData=_MORE)
+        reader = new_reader()
         answers: list[Any] = []
         while len(answers) < count:
             try:
@@ -433,7 +433,7 @@ class SentinelQuery:
                 raise EOFError
             try:
                 reader.feed(data)
-                while (answer := reader.gets()) is not _MORE:
+                while (answer := next_reply(reader)) is not MORE:
                     answers.append(answer)
             except hiredis.ProtocolError as exc:
                 raise not_redis(self.where) from exc

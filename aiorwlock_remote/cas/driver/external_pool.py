@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard, TypeVar
 
 from aiorwlock_remote._util.driver_loop import check_asyncio
+from aiorwlock_remote._util.private_parts import report_differing
 from aiorwlock_remote.cas.driver.options import ConnectionOptions
 from aiorwlock_remote.cas.driver.pool import (
     Driver,
@@ -277,13 +278,7 @@ class SaEnginePool(Generic[C]):
 
     @property
     def most(self) -> int | None:
-        # Of SQLAlchemy's pools only ``QueuePool`` and its kin have a limit.
-        pool = self._engine.pool
-        more: int | None = getattr(pool, "_max_overflow", None)
-        if more is None or more < 0:
-            return None
-        size: int = pool.size()
-        return size + more if size else None
+        return limit_of(self._engine.pool)
 
     async def borrow(self) -> C:
         from sqlalchemy import exc as sa  # noqa: PLC0415 - there is an engine of it
@@ -315,6 +310,24 @@ class SaEnginePool(Generic[C]):
         # The engine forgets the connection and opens another when it needs to.
         self._lent.pop(connection).sync_connection.detach()
         self._driver.abort(connection)
+
+
+def limit_of(pool: Any) -> int | None:  # noqa: ANN401 - SQLAlchemy's, an extra
+    """Return the most connections of a SQLAlchemy pool; None if it has no limit."""
+    # Only ``QueuePool`` and its kin have one, and a size of 0 is none. What they open
+    # beyond their size is private.
+    from sqlalchemy.pool import QueuePool  # noqa: PLC0415 - there is an engine of it
+
+    if not isinstance(pool, QueuePool):
+        return None
+    size = pool.size()
+    more: object = getattr(pool, "_max_overflow", None)
+    if not isinstance(more, int):
+        # Not ``None``: more requests than connections would keep renewals waiting.
+        instead = "no more connections than the pool's size are borrowed at once"
+        report_differing("sqlalchemy", "QueuePool._max_overflow", instead)
+        return size or None
+    return size + more if size and more >= 0 else None
 
 
 def is_engine(given: object) -> TypeGuard[SaEngine]:

@@ -110,7 +110,14 @@ def test_pushes_of_other_kinds_take_nobodys_answer(talk: Talk) -> None:
     assert call.result() == b"PONG"
 
 
-@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"+unasked\r\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"+unasked\r\n",
+        b"%1\r\n%1\r\n+a\r\n:1\r\n:1\r\n",  # a map as the key of a map
+    ],
+)
 def test_what_is_not_redis_ends_it(talk: Talk, data: bytes) -> None:
     call = talk.say("PING")
     if data.startswith(b"+"):
@@ -188,3 +195,32 @@ def test_an_answer_of_a_shape_that_nobody_expects(talk: Talk, answer: bytes) -> 
     talk.talk.received(answer)
     assert type(call.error) is BackendError
     assert isinstance(call.error.__cause__, TypeError | ValueError)
+
+
+@pytest.mark.parametrize("surplus", [b"+OK\r\n", b"-ERR x\r\n"])
+def test_a_reply_to_a_call_that_was_not_sent_answers_nothing(
+    talk: Talk, surplus: bytes
+) -> None:
+    """Made while replies are read, it is not on its way yet."""
+    made: list[Call[Any]] = []
+    sent, last = talk.say("A"), talk.say("B")
+    sent.add_done_callback(lambda _: made.append(talk.say("C")))
+    talk.talk.received(b"+OK\r\n+OK\r\n" + surplus)
+    assert sent.result() == last.result() == b"OK"
+    assert not made[0].done()
+    assert talk.told.unsent == made
+    assert isinstance(talk.told.error, Unsupported)
+    assert talk.wire.hung_up
+
+
+def test_a_subscription_that_was_not_sent_is_not_confirmed(talk: Talk) -> None:
+    subscribe = SubscribeCall("SUBSCRIBE", b"c")
+    sent, last = talk.say("A"), talk.say("B")
+    sent.add_done_callback(lambda _: talk.send(subscribe))
+    confirmed = b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"
+    talk.talk.received(b"+OK\r\n+OK\r\n" + confirmed)
+    assert last.result() == b"OK"
+    assert not subscribe.done()
+    talk.talk.flush()
+    talk.talk.received(confirmed)
+    assert subscribe.done()

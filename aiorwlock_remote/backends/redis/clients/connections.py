@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -371,19 +372,17 @@ def _is_theirs(kind: type, *names: str) -> bool:
 
 async def _primary_of(pool: ClientObject) -> tuple[str, int]:
     theirs = pool.sentinel_manager
-    more: Kwargs = {}
-    if getattr(theirs, "_force_master_ip", None) is not None:
-        more["force_master_ip"] = theirs._force_master_ip  # noqa: SLF001 - nowhere else
-    addresses = [
-        (known.connection_pool.connection_kwargs[name] for name in ("host", "port"))
+    # A copy keeps every setting, ``force_master_ip`` too, which has no public name. Its
+    # clients of the Sentinels belong to this loop.
+    sentinel = copy(theirs)
+    sentinel.sentinels = [
+        type(known)(
+            host=known.connection_pool.connection_kwargs["host"],
+            port=known.connection_pool.connection_kwargs["port"],
+            **theirs.sentinel_kwargs,
+        )
         for known in theirs.sentinels
     ]
-    sentinel = type(theirs)(
-        [tuple(address) for address in addresses],
-        min_other_sentinels=theirs.min_other_sentinels,
-        sentinel_kwargs=theirs.sentinel_kwargs,
-        **more,
-    )
     try:
         host, port = await sentinel.discover_master(pool.service_name)
     finally:

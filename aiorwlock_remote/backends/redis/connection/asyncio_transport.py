@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from aiorwlock_remote._util.private_parts import version_of
 from aiorwlock_remote.backends.redis.addresses import (
     Server,
     SocketAddress,
@@ -29,6 +30,10 @@ _Lookup: TypeAlias = "asyncio.Task[list[SocketAddress]]"
 _Lookups: TypeAlias = dict[Server, _Lookup]
 
 _lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+
+
+WITH_STREAMS = "redis-py 6.0 to 8.1 or valkey-py 6.1 to 6.2"
+"""Versions of the libraries whose connections are known to have their two streams."""
 
 
 class AsyncioTransportBase:
@@ -159,9 +164,11 @@ def take_over(
             return StreamTransport(protocol, connection, reader, writer)
         case _:
             kind = type(connection).__name__
+            library = type(connection).__module__.partition(".")[0]
+            made = f"{kind} of {library} {version_of(library)}"
             raise Unsupported(
-                what=f"{where}: the client's {kind} is not a stream of asyncio",
-                hint="give connect() a URL instead",
+                what=f"{where}: the client's {made} is not a stream of asyncio",
+                hint=f"give connect() a URL instead, or use {WITH_STREAMS}",
             )
 
 

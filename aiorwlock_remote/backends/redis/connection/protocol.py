@@ -20,6 +20,12 @@ from aiorwlock_remote.backends.redis.errors import (
     from_reply,
     not_redis,
 )
+from aiorwlock_remote.backends.redis.hiredis_reader import (
+    MORE,
+    PARSE_FAILURES,
+    Push,
+    new_reader,
+)
 from aiorwlock_remote.backends.redis.log import log, log_debug
 from aiorwlock_remote.errors import BackendError, BackendUnavailable
 from aiorwlock_remote.logs import log_event
@@ -50,8 +56,6 @@ REDIRECTIONS: frozenset[str] = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDO
 """First words of the errors with which a cluster node refuses a call for its slot."""
 
 _MESSAGES = {b"message", b"smessage"}
-_MORE = object()
-_Push = hiredis.PushNotification
 _Error = hiredis.ReplyError
 
 
@@ -311,7 +315,7 @@ class RespProtocol:
         self._where = where
         self._scripts = scripts
         self._handler = handler
-        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._reader = new_reader()
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._unflushed: list[bytes] = []
         self._no_script = NoScriptRetries()
@@ -381,14 +385,20 @@ class RespProtocol:
         # The keeper's thread may learn of the failover before the loop can hang up.
         if self._is_current is not None and self.leave_former_primary():
             return
-        reader, in_flight = self._reader, self.in_flight
+        reader, in_flight, unflushed = self._reader, self.in_flight, self._unflushed
         gets = reader.gets
+        self.flush()
         try:
             reader.feed(data)  # type: ignore[arg-type]  # stub: bytes; takes any buffer
-            while (reply := gets()) is not _MORE:
+            while (reply := gets()) is not MORE:
                 kind = type(reply)  # pyright: ignore[reportUnknownVariableType]
-                if kind is _Push:
+                if kind is Push:
                     self._pushed(reply)
+                elif unflushed and len(in_flight) <= len(unflushed):
+                    # It is of no call: what is left was made by a callback just now
+                    # (test_a_reply_to_a_call_that_was_not_sent_answers_nothing).
+                    self.drop(not_redis(self._where))
+                    return
                 elif kind is _Error:
                     self._refused(in_flight.popleft(), str(reply))
                 else:
@@ -400,7 +410,7 @@ class RespProtocol:
                             continue
                         self._fail_overtaken(call)
                     call.answered(reply)
-        except (hiredis.ProtocolError, IndexError):  # IndexError: a reply to no call
+        except (*PARSE_FAILURES, IndexError):  # IndexError: a reply to no call
             self.drop(not_redis(self._where))
             return
         if not in_flight:
@@ -436,7 +446,9 @@ class RespProtocol:
             self.transport.abort()
 
     def _pushed(self, push: list[Any]) -> None:
-        verb, first = push[0], self.in_flight[0] if self.in_flight else None
+        verb, first = push[0], None
+        if len(self.in_flight) > len(self._unflushed):  # it was sent
+            first = self.in_flight[0]
         try:
             if verb in _MESSAGES:
                 self._handler.message_received(push[1], push[2])

@@ -35,6 +35,7 @@ from aiorwlock_remote.backends.redis.errors import (
     not_redis,
     not_sent,
 )
+from aiorwlock_remote.backends.redis.hiredis_reader import MORE, new_reader, next_reply
 from aiorwlock_remote.backends.redis.log import log_debug
 from aiorwlock_remote.backends.redis.options import Options
 from aiorwlock_remote.backends.redis.sentinel import ATTEMPTS, PrimaryFinder
@@ -44,8 +45,6 @@ from aiorwlock_remote.ports import Clock, EventLoop
 CONFIRM_TIMEOUT = 0.5
 """Seconds for which a batch of renewals waits for the Sentinels, but at most a quarter
 of the batch's own timeout."""
-
-_MORE = object()
 
 
 class RenewalChannel(Protocol):
@@ -104,7 +103,7 @@ class BlockingConnection:
         self._scripts = tuple(scripts)
         self._resolver = DnsResolver()
         self._socket: socket.socket | None = None
-        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._reader = new_reader()
         self._given_up = False
 
     def run_many(self, batch: Sequence[Request], timeout: float) -> list[Any]:
@@ -185,7 +184,7 @@ class BlockingConnection:
             found = finder.find(self._left(deadline)).server
             options = replace(options, host=found[0], port=found[1])
         # A new parser: the old one may hold half a reply of the lost connection.
-        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._reader = new_reader()
         self._dial(options, deadline)
         handshake = Handshake(options, self._scripts)
         calls = handshake.calls
@@ -247,8 +246,8 @@ class BlockingConnection:
         sock.settimeout(self._left(deadline))
         sock.sendall(b"".join(commands))
         while len(replies) < len(commands):
-            reply = reader.gets()
-            if reply is not _MORE:
+            reply = next_reply(reader)
+            if reply is not MORE:
                 replies.append(reply)
                 continue
             sock.settimeout(self._left(deadline))
