@@ -79,6 +79,10 @@ class Proxy:
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
             listener.close()
 
+    def slow(self, seconds: float) -> None:
+        """Let each piece wait for up to so many seconds, both ways, from now on."""
+        self._delay = seconds
+
     def black_hole(self, *, on: bool) -> None:
         """Pass nothing on, no end either; what came meanwhile is lost.
 
