@@ -82,7 +82,7 @@ def until(attempt: Attempt, held: Held | SyncHeld) -> int | None:
     left = held.expires_in
     if left is None:
         return None
-    return at + int(left * 1e9) if left > 0 else attempt.until
+    return at + int(left * 1e9) if left > 0 else attempt.until or at
 
 
 class Client:
