@@ -99,15 +99,17 @@ class Fleet:
         process.communicate()
         self._nemesis.died(name)
 
-    def leave(self, name: str) -> None:
-        """SIGTERM, and wait for a proper end."""
-        process = self._running.pop(name)
-        process.terminate()
-        try:
-            process.communicate(timeout=ENDS_IN)
-        finally:
-            process.kill()
-        assert process.returncode == 0, f"{name} exited {process.returncode}"
+    def leave(self, *names: str) -> None:
+        """SIGTERM, and wait for a proper end of each."""
+        leaving = {name: self._running.pop(name) for name in names}
+        for process in leaving.values():
+            process.terminate()
+        for name, process in leaving.items():
+            try:
+                process.communicate(timeout=ENDS_IN)
+            finally:
+                process.kill()
+            assert process.returncode == 0, f"{name} exited {process.returncode}"
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:

@@ -73,7 +73,7 @@ def main() -> None:
     path = free_path(given.evidence, given.store)
     began = datetime.now(UTC)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{given.store}-"))
-    with started(given.store) as site:
+    with started(SITES[given.store]) as site:
         facts: dict[str, Any] = {
             "store": given.store,
             "date": f"{began:%Y-%m-%d}",

@@ -157,14 +157,18 @@ def network_faults(proxies: list[Proxy], lease: float) -> list[Fault]:
     if not proxies:
         return []
 
-    def of_one(strike: Callable[[Proxy, Random], AbstractContextManager[None]]) -> Strike:
+    def of_one(
+        strike: Callable[[Proxy, Random], AbstractContextManager[None]],
+    ) -> Strike:
         return lambda random: strike(random.choice(proxies), random)
 
     return [
         Fault("connections cut", of_one(lambda proxy, _: _cut(proxy)), weight=6),
         Fault(
             "connection cut in a reply",
-            of_one(lambda proxy, random: _cut_in_reply(proxy, random.randrange(1, 2000))),
+            of_one(
+                lambda proxy, random: _cut_in_reply(proxy, random.randrange(1, 2000))
+            ),
             (0.1, 0.3),
             weight=6,
         ),

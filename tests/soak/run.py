@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +31,7 @@ LOOPS = ("asyncio", "trio", "threads", "uvloop", "asyncio", "threads")
 STEADY = 3
 """The processes of the first places are never killed: their memory is measured."""
 TASKS = 12
-QUIET_EVERY = 25
+QUIET_EVERY = 40
 """Faults between two quiet spells."""
 SOMEBODY, EVERYBODY = 10.0, 30.0
 """Bounds of progress after a fault has ended, in seconds: two leases and so much, until
@@ -97,16 +95,34 @@ class Soak:
         folder: Path,
         seed: int,
         *,
+        loops: Sequence[str] = LOOPS,
+        steady: int = STEADY,
         tasks: int = TASKS,
+        quiet_every: int = QUIET_EVERY,
         save: Callable[[dict[str, Any]], None] = lambda _: None,
         broken: bool = False,
     ) -> None:
-        """``save``: is given the figures now and then; ``broken``: the control."""
+        """Make a run that has not begun.
+
+        Args:
+            site: the store.
+            folder: an empty one, for histories.
+            seed: determines which faults come, and what each client does.
+            loops: the event loop of the process at each place.
+            steady: how many processes are never killed, so that they may be measured.
+            tasks: of each process.
+            quiet_every: faults between two quiet spells.
+            save: is given the figures now and then.
+            broken: the negative control: the last process locks other names.
+        """
         self._site = site
         self._folder = folder
         self._random = Random(seed)
         self._seed = seed
+        self._loops = loops
+        self._steady = steady
         self._tasks = tasks
+        self._quiet_every = quiet_every
         self._save = save
         self._broken = broken
         self._history = folder / "history"
@@ -139,7 +155,7 @@ class Soak:
         with self._fleet, self._judging() as judge:
             try:
                 anyio.run(self._prepare)
-                for place in range(len(LOOPS)):
+                for place in range(len(self._loops)):
                     self._start(place)
                 self._all_enter()
                 self._strike_until(self._begun + seconds, operations, faults)
@@ -147,6 +163,7 @@ class Soak:
                 self._leave()
             except (Broken, TimeoutError, AssertionError) as exc:
                 self.problems.append(f"{type(exc).__name__}: {exc}")
+            self._log.close()
             (self._folder / "end").touch()
             judge.wait()
         return self._finish()
@@ -182,12 +199,12 @@ class Soak:
         name = self._fleet.start(
             self._site.url_of(place),
             place=place,
-            loop=LOOPS[place],
+            loop=self._loops[place],
             tasks=self._tasks,
             lease=self._site.lease,
             seed=self._seed + self._started,
             sets=self._site.sets,
-            broken=self._broken and place == len(LOOPS) - 1,
+            broken=self._broken and place == len(self._loops) - 1,
         )
         self._places[place] = name
 
@@ -197,8 +214,8 @@ class Soak:
         for number in range(1, sys.maxsize):
             (fault,) = self._random.choices(faults, weights)
             self._strike(fault)
-            self._pump(self._random.uniform(0.0, 0.5))
-            if number % QUIET_EVERY == 0:
+            self._pump(self._random.uniform(0.0, 0.3))
+            if number % self._quiet_every == 0:
                 self._quiet()
             enough = number >= least and operations(totals(self._history)) >= calls
             if time.monotonic() > end or enough or self._stopping:
@@ -209,7 +226,9 @@ class Soak:
         return [
             Fault("client killed", self._killed, (0.0, 0.2), 6),
             Fault("client stopped", self._stopped, (0.02, 0.5 * lease), 6),
-            Fault("client stopped past its lease", self._stopped, (lease, 2 * lease), 2),
+            Fault(
+                "client stopped past its lease", self._stopped, (lease, 2 * lease), 2
+            ),
             *self._site.faults(),
         ]
 
@@ -255,14 +274,14 @@ class Soak:
 
     @contextmanager
     def _killed(self, random: Random) -> Iterator[None]:
-        place = random.randrange(STEADY, len(LOOPS))
+        place = random.randrange(self._steady, len(self._loops))
         self._fleet.kill(self._places[place])
         yield
         self._start(place)
 
     @contextmanager
     def _stopped(self, random: Random) -> Iterator[None]:
-        name = self._places[random.randrange(len(LOOPS))]
+        name = self._places[random.randrange(len(self._loops))]
         with stopped(self._fleet.pid(name)):
             yield
 
@@ -303,7 +322,7 @@ class Soak:
         self._sampled = time.monotonic()
         if ended := self._fleet.ended():
             raise Broken(f"clients ended by themselves: {ended}")
-        for place in range(STEADY):
+        for place in range(self._steady):
             if place in self._places:
                 self._usage[place].sample(self._fleet.pid(self._places[place]))
         figures = self.figures()
@@ -317,12 +336,8 @@ class Soak:
     # ------------------------------------------------------------------- the end
 
     def _leave(self) -> None:
-        leaving = list(self._places.values())
+        self._fleet.leave(*self._places.values())
         self._places.clear()
-        for name in leaving:
-            os.kill(self._fleet.pid(name), signal.SIGTERM)
-        for name in leaving:
-            self._fleet.leave(name)
         anyio.run(self._sweep)
         time.sleep(2 * self._site.lease)
         if left := anyio.run(self._listed) + self._site.left():
@@ -379,10 +394,10 @@ class Soak:
             },
             "everybody entered after": _spread(self._everybody),
             "bounds": [2 * self._site.lease + s for s in (SOMEBODY, EVERYBODY)],
-            "processes": len(LOOPS),
+            "processes": len(self._loops),
             "tasks": self._tasks,
             "processes started": self._started,
-            "fairness bound": len(LOOPS) * self._tasks,
+            "fairness bound": len(self._loops) * self._tasks,
             "judge": json.loads(verdict.read_text()) if verdict.exists() else {},
             "usage": {place: usage.figures() for place, usage in self._usage.items()},
             "problems": self.problems,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import sqlite3
@@ -45,6 +46,7 @@ from tests.servers.redis import RedisServer
 from tests.servers.sentinel import NAME, SentinelGroup
 from tests.soak.faults import (
     Fault,
+    Strike,
     full,
     killed,
     network_faults,
@@ -72,8 +74,10 @@ class Site(ABC):
     setting: ClassVar[str] = ""
     """How the store is configured, for the evidence."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, small_disk: bool) -> None:
+        """``small_disk``: whether the folder is on a disk that may be filled."""
         self.folder = folder
+        self._small_disk = small_disk
         self.proxies: list[Proxy] = []
         self.before: tuple[str, ...] = ()
         """What goes before the command of a client."""
@@ -125,6 +129,12 @@ class Site(ABC):
             Fault("clock set forward", forward, span, 1, fence_only, grace),
             Fault("clock set back", back, span, 1, fence_only, grace),
         ]
+
+    def _disk_faults(self, strike: Strike, weight: float) -> list[Fault]:
+        """A disk that is not our own is not filled."""
+        if not self._small_disk:
+            return []
+        return [Fault("disk full", strike, (0.1, 1.5), weight)]
 
     @contextmanager
     def _clock_off(self, seconds: float) -> Iterator[None]:
@@ -403,7 +413,7 @@ class PostgresqlSite(Site):
             *network_faults(self.proxies, self.lease),
             *self._clock_faults(fence_only=True),
             Fault("all sessions ended", lambda _: at_once(self._cut), weight=3),
-            Fault("disk full", lambda _: self._disk_full(), (0.1, 1.5)),
+            *self._disk_faults(lambda _: self._disk_full(), 1),
             Fault("tables locked", lambda _: self._locked(), (0.1, self.lease), 3),
         ]
 
@@ -575,7 +585,7 @@ class Sqlite(Site):
         past = (self.lease, 1.2 * self.lease)
         return [
             *self._clock_faults(3600.0, fence_only=False),
-            Fault("disk full", lambda _: full(self._path.parent), (0.1, 1.5), 4),
+            *self._disk_faults(lambda _: full(self._path.parent), 4),
             Fault("file locked", lambda _: self._busy(), (0.05, 0.5 * self.lease), 6),
             Fault("file locked past the lease", lambda _: self._busy(), past, 1),
             Fault("old snapshot kept", lambda _: self._reading(), (0.5, 2.0), 2),
@@ -617,19 +627,22 @@ SITES: dict[str, type[Site]] = {
 
 
 @contextmanager
-def started(store: str) -> Iterator[Site]:
-    """Start a store whose files are on a small disk in memory, as root can make one."""
-    kind = SITES[store]
+def started(kind: type[Site]) -> Iterator[Site]:
+    """Start a store; its files are on a small disk in memory, if root makes one."""
     with ExitStack() as stack:
         base = Path(tempfile.mkdtemp(prefix="soak-"))
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         base.chmod(0o755)  # servers are other users
-        size = f"size={kind.disk}m,mode=755"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "soak", base], check=True)
-        stack.callback(subprocess.run, ["umount", "-l", base], check=True)
+        if small_disk := not os.geteuid():
+            size = f"size={kind.disk}m,mode=755"
+            mount = ["mount", "-t", "tmpfs", "-o", size, "soak", base]
+            subprocess.run(mount, check=True)
+            stack.callback(subprocess.run, ["umount", "-l", base], check=True)
         usual, tempfile.tempdir = tempfile.tempdir, str(base)
-        stack.callback(setattr, tempfile, "tempdir", usual)
-        site = kind(base)
+        try:
+            site = kind(base, small_disk=small_disk)
+        finally:
+            tempfile.tempdir = usual
         stack.callback(site.close)
         yield site
 
