@@ -18,9 +18,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +50,9 @@ def free_path(folder: Path, store: str) -> Path:
     """Return the path of the evidence of a run that begins now."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{store}-{datetime.now(UTC):%Y-%m-%d}"
-    tried = (folder / f"{stem}{more}.json" for more in _more())
+    endings = chain([""], (f"-{number}" for number in count(2)))
+    tried = (folder / f"{stem}{ending}.json" for ending in endings)
     return next(path for path in tried if not path.exists())
-
-
-def _more() -> Any:
-    yield ""
-    yield from (f"-{number}" for number in count(2))
 
 
 def commit() -> str:

@@ -1,8 +1,8 @@
 """A client process of the soak: ``python -m tests.soak.client URL DIR NAME PLAN``.
 
-The plan is JSON (``Plan``). Writes its history to ``DIR/NAME.jsonl`` and its counters to
-``DIR/NAME.counts``. At SIGTERM its tasks end their turns, it sweeps its own names, and
-ends.
+The plan is JSON (``Plan``). Writes its history to ``DIR/NAME.jsonl`` and its counters
+to ``DIR/NAME.counts``. At SIGTERM its tasks end their turns, it sweeps its own names,
+and ends.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 
 from aiorwlock_remote import (
     AcquireUncertain,
@@ -324,7 +325,7 @@ class Task:
             self.client.count("check")
             held.check()
             self.client.count("guard")
-            await held.guard(anyio.sleep(0))
+            await held.guard(anyio.lowlevel.checkpoint())
         finally:
             await self.client.leave(grant)
 

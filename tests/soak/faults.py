@@ -92,7 +92,7 @@ def restarted(server: Server) -> Iterator[None]:
 
 
 def server_faults(server: Server, lease: float, weight: float = 1.0) -> list[Fault]:
-    """Return what may happen to a single server that loses nothing when it is killed."""
+    """Return what may happen to a server that loses nothing when it is killed."""
     stop = lambda _: stopped(server.pid)  # noqa: E731 - it is the same for two
     return [
         Fault("server killed", lambda _: killed(server), (0, 1.5), weight),

@@ -29,7 +29,6 @@ from typing import Any
 from aiorwlock_remote.testing.checker import check_history, timelines
 from aiorwlock_remote.testing.history import (
     Access,
-    Ask,
     Died,
     Event,
     Failed,
@@ -233,12 +232,12 @@ class Judge:
         key = kind, resource, " ".join(text.split()[:2])
         if key in self.violations:
             return
-        if self._excused(kind, resource, text):
+        if self._excused(resource, text):
             self.excused[key[2]] += 1
         else:
             self.violations[key] = text
 
-    def _excused(self, kind: str, resource: str, text: str) -> bool:
+    def _excused(self, resource: str, text: str) -> bool:
         """Return whether a fault explains this that is judged by the fence only.
 
         Of two that hold at a time, who entered first may have the higher fence: their
@@ -279,7 +278,7 @@ class Judge:
 
     def _drop(self) -> None:
         horizon = self._seen_until - round(KEEP * SECOND)
-        for resource, stories in self._stories.items():
+        for stories in self._stories.values():
             settled = {h: s for h, s in stories.items() if s.settled(horizon)}
             granted = [story.granted for story in settled.values() if story.granted]
             if granted:

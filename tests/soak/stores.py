@@ -551,7 +551,8 @@ class CassandraSite(Site):
 
     def left(self) -> list[str]:
         with Visit(self._node.ip, self._node.port) as visit:
-            rows = visit.rows(f"SELECT * FROM {self._KEYSPACE}.mutex_locks")
+            visit.session.set_keyspace(self._KEYSPACE)
+            rows = visit.rows("SELECT * FROM mutex_locks")
         return [f"mutex_locks: {row}" for row in rows if row.ticket is not None]
 
     def versions(self) -> dict[str, str]:

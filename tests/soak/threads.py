@@ -127,7 +127,7 @@ class Thread:
         """Take turns; an error that is not expected ends the process."""
         try:
             self._take_turns()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - of a thread, nobody else would see it
             traceback.print_exc()
             os._exit(1)
 
