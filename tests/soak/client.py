@@ -1,17 +1,9 @@
-"""A client process of the soak: ``python -m tests.soak.client URL DIR NAME PLAN``.
-
-The plan is JSON (``Plan``). Writes its history to ``DIR/NAME.jsonl`` and its counters
-to ``DIR/NAME.counts``. At SIGTERM its tasks end their turns, it sweeps its own names,
-and ends.
-"""
+"""The tasks of a client process of the soak, on asyncio or trio."""
 
 from __future__ import annotations
 
-import json
-import logging
 import random
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
@@ -570,35 +562,19 @@ TURNS: list[tuple[Callable[[Task], Awaitable[None]], float]] = [
 ]
 
 
-async def main(url: str, folder: Path, name: str, plan: Plan) -> None:
-    """Run the client; the store may be away when it starts."""
+async def opened(url: str, plan: Plan) -> Locks:
+    """Connect; the store may be away when the process starts."""
+    for _ in range(RECONNECTS - 1):
+        with suppress(BackendError):
+            return await connect(url, lease=plan.lease)
+        await anyio.sleep(0.5)
+    return await connect(url, lease=plan.lease)
+
+
+async def run(url: str, folder: Path, name: str, plan: Plan) -> None:
+    """Take turns in all tasks until SIGTERM, then sweep."""
     counts = Counts(folder / f"{name}.counts")
     with History(folder / f"{name}.jsonl", process=name) as history:
-        for attempt in range(RECONNECTS):
-            try:
-                locks = await connect(url, lease=plan.lease)
-                break
-            except BackendError:
-                if attempt == RECONNECTS - 1:
-                    raise
-                await anyio.sleep(0.5)
-        async with locks:
+        async with await opened(url, plan) as locks:
             with closing(Client(locks, history, counts, folder, plan)) as client:
                 await client.run()
-
-
-if __name__ == "__main__":
-    url, folder, name, given = sys.argv[1:]
-    plan = Plan(**json.loads(given))
-    logging.basicConfig(filename=Path(folder) / f"{name}.log", level=logging.ERROR)
-    if plan.loop == "threads":
-        from tests.soak.threads import run
-
-        run(url, Path(folder), name, plan)
-    else:
-        uvloop = {"use_uvloop": True} if plan.loop == "uvloop" else {}
-        anyio.run(
-            *(main, url, Path(folder), name, plan),
-            backend="trio" if plan.loop == "trio" else "asyncio",
-            backend_options=uvloop,
-        )

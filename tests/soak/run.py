@@ -128,7 +128,7 @@ class Soak:
         self._history = folder / "history"
         (self._history / "tickets").mkdir(parents=True)
         self._log = (folder / "faults.jsonl").open("ab", buffering=0)
-        self._fleet = Fleet(site.url, self._history, "tests.soak.client", site.before)
+        self._fleet = Fleet(site.url, self._history, "tests.soak.process", site.before)
         self._tail = HistoryTail(self._history)
         self._places: dict[int, str] = {}
         self._started = 0

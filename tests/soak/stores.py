@@ -18,10 +18,11 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import anyio
 import hiredis
@@ -214,7 +215,7 @@ class Redis(Site):
     def left(self) -> list[str]:
         with closing(client(self._server.url)) as plain:
             found = [f"{name}: {what}" for name, what in left(plain).items()]
-            taken = plain.zrangebyscore(SET, 1, "+inf")
+            taken = cast("list[str]", plain.zrangebyscore(SET, 1, "+inf"))
             return found + [f"mutex of the set: {name}" for name in taken]
 
     def versions(self) -> dict[str, str]:
@@ -245,13 +246,14 @@ class RedisSentinel(Site):
         return f"{self._group.url}?command_timeout=1"
 
     def faults(self) -> list[Fault]:
-        lost = {"fence_only": True, "grace": 10.0}
+        # What no replica has is lost.
+        failover = partial(Fault, fence_only=True, grace=10.0)
         return [
-            Fault("planned failover", lambda _: self._planned(), weight=3, **lost),
-            Fault("primary killed", lambda _: self._struck(kill=True), **lost),
-            Fault("primary stopped", lambda _: self._struck(kill=False), **lost),
+            failover("planned failover", lambda _: self._planned(), weight=3),
+            failover("primary killed", lambda _: self._struck(kill=True)),
+            failover("primary stopped", lambda _: self._struck(kill=False)),
             Fault("replica killed", lambda _: self._replica_killed(), (0, 1)),
-            Fault("Sentinel killed", lambda _: self._sentinel_killed(), (0, 1)),
+            Fault("Sentinel stopped", lambda _: self._sentinel_stopped(), (0, 1)),
         ]
 
     @contextmanager
@@ -286,7 +288,7 @@ class RedisSentinel(Site):
         self._await_replicas()
 
     @contextmanager
-    def _sentinel_killed(self) -> Iterator[None]:
+    def _sentinel_stopped(self) -> Iterator[None]:
         with stopped(self._group.sentinels[1].pid):
             yield
 
@@ -636,9 +638,10 @@ def started(kind: type[Site]) -> Iterator[Site]:
         base.chmod(0o755)  # servers are other users
         if small_disk := not os.geteuid():
             size = f"size={kind.disk}m,mode=755"
-            mount = ["mount", "-t", "tmpfs", "-o", size, "soak", base]
+            mount = ["mount", "-t", "tmpfs", "-o", size, "soak", str(base)]
             subprocess.run(mount, check=True)
-            stack.callback(subprocess.run, ["umount", "-l", base], check=True)
+            unmount = ["umount", "-l", str(base)]
+            stack.callback(partial(subprocess.run, unmount, check=True))
         usual, tempfile.tempdir = tempfile.tempdir, str(base)
         try:
             site = kind(base, small_disk=small_disk)

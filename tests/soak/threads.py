@@ -1,4 +1,4 @@
-"""A client process whose threads use the synchronous API; see ``tests.soak.client``."""
+"""A client process whose threads use the synchronous API; see ``process``."""
 
 from __future__ import annotations
 
