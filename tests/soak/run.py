@@ -33,7 +33,7 @@ STEADY = 3
 TASKS = 12
 QUIET_EVERY = 40
 """Faults between two quiet spells."""
-SOMEBODY, EVERYBODY = 10.0, 30.0
+SOMEBODY, EVERYBODY = 10.0, 60.0
 """Bounds of progress after a fault has ended, in seconds: two leases and so much, until
 a hot name is entered; until each hot name, and each process, has entered."""
 GLANCE = 0.05
