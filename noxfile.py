@@ -201,7 +201,19 @@ def spec(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Kill holders of a lock again and again, then cancel on Redis; takes minutes.
+    """Let client processes use a store for hours while everything fails, as root.
+
+    `-- STORE HOURS [--seed N] [--operations N] [--faults N]` with redis, postgresql,
+    mariadb, cassandra, sqlite and others; writes docs/evidence and its page.
+    """
+    install(session, "test", package=WORKING_COPY)
+    session.run("python", "-m", "tests.soak", *session.posargs)
+    session.run("python", "-m", "tests.soak.page")
+
+
+@nox.session
+def kills_and_cancels(session: nox.Session) -> None:
+    """Kill holders on SQLite again and again, then cancel on Redis; takes minutes.
 
     `-- KILLS CANCELS` for other numbers than 200, and 10000 on each loop.
     """

@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
-from tests.faults.workers import Fleet
+from tests.faults.workers import Fleet, HistoryTail
 from tests.servers.fix_postgresql import make_tables
 from tests.servers.postgresql import Postgresql
 from tests.servers.redis import RedisServer
@@ -32,26 +32,6 @@ LONGEST_PAUSE = 2.0
 """Seconds between two blows at the processes, at most."""
 
 
-class Grants:
-    """Counts the grants in the histories of a folder, which grow."""
-
-    def __init__(self, folder: Path) -> None:
-        self.count = 0
-        self._folder = folder
-        self._read: Counter[Path] = Counter()
-
-    def update(self) -> int:
-        """Read what was written since the last time; return the number of grants."""
-        for path in self._folder.glob("*.jsonl"):
-            with path.open("rb") as file:
-                file.seek(self._read[path])
-                text = file.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            self._read[path] += len(whole)
-            self.count += whole.count(b'"e":"granted"')
-        return self.count
-
-
 def hammer(
     url: str, folder: Path, grants: int, *, gullible: bool = False
 ) -> tuple[Verdict, Counter[str]]:
@@ -60,11 +40,12 @@ def hammer(
     ``gullible``: the control, processes that believe any message.
     """
     done: Counter[str] = Counter()
-    seen, plan = Grants(folder), {**PLAN, "gullible": gullible}
+    granted, tail, plan = 0, HistoryTail(folder), {**PLAN, "gullible": gullible}
     with Fleet(url, folder, program="tests.faults.messy_worker") as fleet:
         for _ in range(PROCESSES):
             fleet.start(**plan)
-        while seen.update() < grants:
+        while granted < grants:
+            granted += sum(b'"e":"granted"' in line for line in tail.lines())
             time.sleep(random.uniform(0.0, LONGEST_PAUSE))
             name = random.choice(fleet.names)
             blow = random.choices(["nothing", "stopped", "killed"], [60, 37, 3])[0]

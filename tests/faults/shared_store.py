@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from operator import attrgetter
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from aiorwlock_remote.testing.checker import Verdict, check_history
 from aiorwlock_remote.testing.history import Event, Granted, decode_event, now
-from tests.faults.workers import Fleet
+from tests.faults.workers import Fleet, HistoryTail
 from tests.judge.fix_judge import GoJudge
 from tests.servers.process import until
 from tests.servers.server import Server
@@ -37,7 +36,7 @@ class Crowd:
         self.fleet = fleet
         self.gaps: dict[str, float] = {}
         self._granted: list[Granted] = []
-        self._read: Counter[Path] = Counter()
+        self._tail = HistoryTail(fleet.folder)
         self.plan: dict[str, float] = {
             "tasks": 8,
             "hardy": True,
@@ -96,16 +95,8 @@ class Crowd:
 
     def _read_on(self) -> None:
         """What was written since the last time: a history is long."""
-        for path in self.fleet.folder.glob("*.jsonl"):
-            with path.open("rb") as file:
-                file.seek(self._read[path])
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read[path] += len(line)
-                    event = decode_event(line)
-                    if isinstance(event, Granted):
-                        self._granted.append(event)
+        events = map(decode_event, self._tail.lines())
+        self._granted += [event for event in events if isinstance(event, Granted)]
         self._granted.sort(key=attrgetter("at"))
 
     def end(self) -> list[Event]:

@@ -77,7 +77,7 @@ def test_two_hundred_tasks_in_each_of_four_processes(url: str, tmp_path: Path) -
 def test_killed_holders(url: str, tmp_path: Path, go_judge: GoJudge) -> None:
     """SIGKILL at random moments: the store stays usable, somebody enters each time.
 
-    How soon is measured by the soak (``nox -s soak``).
+    How soon is measured by the soak (``nox -s kills_and_cancels``).
     """
     count = {"sqlite": 20, "redis": 8}[store_of(url)]
     _, gaps = kills.run(url, tmp_path, kills=count, seed=1)

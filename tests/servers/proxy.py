@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import selectors
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Literal, Self
 Side = Literal["server", "client"]
 
 CHUNK = 65536
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
@@ -79,6 +81,10 @@ class Proxy:
                 listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
             listener.close()
 
+    def slow(self, seconds: float) -> None:
+        """Let each piece wait for up to so many seconds, both ways, from now on."""
+        self._delay = seconds
+
     def black_hole(self, *, on: bool) -> None:
         """Pass nothing on, no end either; what came meanwhile is lost.
 
@@ -115,13 +121,19 @@ class Proxy:
         with self._lock:
             self._cut = (to, count)
 
-    def cut(self) -> None:
-        """Cut all connections now. New ones are not mute."""
+    def cut(self, *, reset: bool = False) -> None:
+        """Cut all connections now. New ones are not mute.
+
+        ``reset``: nobody can write to them any more, as if a peer that has not read
+        everything was killed.
+        """
         with self._lock:
             pairs = list(self._pairs)
             self._mute = False
         for sock in pairs:
             with suppress(OSError):
+                if reset:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

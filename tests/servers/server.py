@@ -33,6 +33,8 @@ class Server(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder: Path = folder
+        self.before: Sequence[str] = ()
+        """What goes before its command from the next start on; see ``clock``."""
         self._process: ServerProcess | None = None
 
     @abstractmethod
@@ -75,7 +77,7 @@ class Server(ABC):
     def launch(self) -> None:
         """On the same ports and data; see ``wait``."""
         (self.folder / self.log_name).unlink(missing_ok=True)
-        self._process = ServerProcess(*self.command())
+        self._process = ServerProcess(*self.before, *self.command())
 
     def wait(self) -> None:
         """Until it answers."""

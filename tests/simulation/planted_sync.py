@@ -14,7 +14,11 @@ from tests.simulation.planted import plant
 @plant("sync")
 def an_interrupted_call_goes_on() -> AbstractContextManager[Any]:
     kept: list[background._Call[Any]] = []
-    return patch.object(background._Call, "abandon", lambda self: kept.append(self))
+
+    def broken(self: background._Call[Any]) -> None:
+        kept.append(self)
+
+    return patch.object(background._Call, "abandon", broken)
 
 
 @plant("sync")
@@ -31,6 +35,7 @@ def an_interrupted_body_keeps_its_grant() -> AbstractContextManager[Any]:
 
 @plant("sync")
 def all_threads_are_one_task() -> AbstractContextManager[Any]:
-    return patch.object(
-        background.ThreadsEventLoop, "current_task", lambda self: type(self)
-    )
+    def broken(self: background.ThreadsEventLoop) -> object:
+        return type(self)
+
+    return patch.object(background.ThreadsEventLoop, "current_task", broken)

@@ -58,6 +58,7 @@ def step_statements(
     """
     known = {key: literal(value) for key, value in values.items()}
     known["in_time"] = _fill("in_time", tables, known)
+    known["changed"] = _fill("changed", tables, known)
     begins = values["n_fence"] is not None
     known["record"] = _fill("begins", tables, known) if begins else known["n_record"]
     if mutex == "sit":

@@ -6,7 +6,7 @@
 -- A step is one request: one statement, or a few between START TRANSACTION and COMMIT.
 -- The doormans row is changed first: it is the lock between programs of this library;
 -- the primary key of mutex_locks is the lock between those and others. What follows is
--- done only if that change was made (ROW_COUNT), and a failure leaves the rest undone.
+-- done only if that change was made ({changed}), and a failure leaves the rest undone.
 --
 -- LAST_INSERT_ID(x) is x, and comes with the answer: the server's time, without a
 -- statement that asks for it. UTC_TIMESTAMP is the time when the statement began,
@@ -67,19 +67,29 @@ EXISTS (
     AND ticket = {i_ticket} AND acquired_at = {i_since}
 )
 
+-- Whether the doormans row has the version that this step gave to it. If the client's
+-- connection has ended, the server goes on with the statements, and ROW_COUNT() is -1
+-- whatever the statement before has changed: the step would change one row of the two
+-- (test_a_connection_that_ends_in_the_middle_of_a_step).
+-- name: changed
+EXISTS (
+  SELECT 1 FROM {schema}doormans
+  WHERE resource_type = {kind} AND resource_id = {number} AND version = {n_version}
+)
+
 -- Fails if there is a mutex row.
 -- name: sit
 INSERT INTO {schema}mutex_locks (resource_type, resource_id, ticket, acquired_at)
-SELECT {kind}, {number}, {t_ticket}, {t_since} FROM DUAL WHERE ROW_COUNT() > 0
+SELECT {kind}, {number}, {t_ticket}, {t_since} FROM DUAL WHERE {changed}
 
 -- name: move
 UPDATE {schema}mutex_locks SET ticket = {t_ticket}, acquired_at = {t_since}
-WHERE ROW_COUNT() > 0 AND resource_type = {kind} AND resource_id = {number}
+WHERE {changed} AND resource_type = {kind} AND resource_id = {number}
   AND ticket = {i_ticket} AND acquired_at = {i_since}
 
 -- name: leave
 DELETE FROM {schema}mutex_locks
-WHERE ROW_COUNT() > 0 AND resource_type = {kind} AND resource_id = {number}
+WHERE {changed} AND resource_type = {kind} AND resource_id = {number}
   AND ticket = {i_ticket} AND acquired_at = {i_since}
 
 -- Both tables at one moment.

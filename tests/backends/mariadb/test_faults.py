@@ -10,7 +10,9 @@ import pytest
 
 from aiorwlock_remote import BackendError, BackendUnavailable, connect
 from aiorwlock_remote.core.commands import (
+    Claim,
     Command,
+    Downgrade,
     Granted,
     Release,
     Released,
@@ -22,7 +24,7 @@ from aiorwlock_remote.ports import Store
 from aiorwlock_remote.testing.conformance.actors import wait_until
 from tests.backends.mariadb.behind_proxy import quiet, through
 from tests.backends.mariadb.products import kill, product_of, sessions, waiting
-from tests.cas.open_stores import ORDER, acquire, opened
+from tests.cas.open_stores import LEASE, ORDER, acquire, opened
 from tests.renewals import renewed
 from tests.servers.mariadb import MariadbServer, connected, run
 from tests.servers.proxy import Proxy
@@ -79,6 +81,53 @@ async def test_a_release_whose_answer_is_lost(
             assert isinstance(reply, Released)
             assert reply.held == (when == "before")
             assert run(db_tables, SEATS) == []
+
+
+@pytest.mark.parametrize("step", ["acquire", "join", "release"])
+async def test_a_connection_that_ends_in_the_middle_of_a_step(
+    db_tables: str, db_server: MariadbServer, step: str
+) -> None:
+    """The server goes on with the statements: both rows are changed, or neither is.
+
+    ``ROW_COUNT()`` is -1 then, although the row was changed.
+    """
+    commands: dict[str, list[Command]] = {
+        "acquire": [acquire("t1"), Release("t1"), acquire("t2")],
+        "join": [acquire("t1"), Downgrade("t1", Claim("t2", LEASE))],
+        "release": [acquire("t1"), Release("t1")],
+    }
+    *before, last = commands[step]
+    with through(db_server, db_tables) as (proxy, url):
+        async with opened(url) as store:
+            await quiet(proxy)
+            for command in before:
+                await store.step(ORDER, command)
+            async with anyio.create_task_group() as tasks:
+                with connected(db_tables, autocommit=False) as foreign:
+                    foreign.query("UPDATE doormans SET updated_at = UTC_TIMESTAMP(6)")
+                    tasks.start_soon(tried, store, last)
+                    await wait_until(lambda: waits(db_tables), 30)
+                    proxy.cut(reset=True)
+                    await wait_until(lambda: ended(proxy, 2), 30)
+            seen = await store.look(ORDER)
+            mutexes = run(db_tables, "SELECT ticket, acquired_at FROM mutex_locks")
+            assert len(mutexes) == bool(seen.record.grants)
+            for ticket in ("t1", "t2"):
+                await store.step(ORDER, Release(ticket))
+            assert run(db_tables, SEATS) == []
+
+
+async def tried(store: Store, command: Command) -> None:
+    with suppress(BackendUnavailable):
+        await store.step(ORDER, command)
+
+
+async def waits(url: str) -> bool:
+    return bool(waiting(url))
+
+
+async def ended(proxy: Proxy, connections: int) -> bool:
+    return proxy.ended >= connections
 
 
 async def refused(store: Store, command: Command) -> None:

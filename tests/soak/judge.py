@@ -1,0 +1,339 @@
+"""The judge of a soak: ``python -m tests.soak.judge DIR LEASE``, beside the clients.
+
+It reads the histories while they are written, so that a run of any length needs little
+memory: events are judged together with those of the last ``KEEP`` seconds, and then
+dropped, except the grant with the highest fence of each name. It ends when there is a
+file ``DIR/end`` and nothing is left to read.
+
+Judged: exclusion, fence order, isolation of the accesses that the fenced register
+accepted (``check_history``); the limit and the fences of semaphores; fairness. A fault
+that is beyond what the store promises is judged by the fence only: two holders at a
+time are counted then, and are no violation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from aiorwlock_remote.testing.checker import check_history, timelines
+from aiorwlock_remote.testing.history import (
+    Access,
+    Died,
+    Event,
+    Failed,
+    Granted,
+    Lost,
+    Refused,
+    Released,
+    Releasing,
+    Unknown,
+    decode_event,
+    now,
+)
+from tests.faults.workers import HistoryTail
+from tests.soak.names import FAIR, LIMIT
+
+KEEP = 20.0
+"""Seconds for which events are judged together with later ones."""
+WAITING = 120.0
+"""Seconds after which an attempt without an outcome is dropped: its process is dead."""
+INTERVAL = 5.0
+SECOND = 10**9
+NO_FAULT = "no fault"
+PERMITS = "permits/"
+_CAME_AFTER = re.compile(r". (\w+) \(fence .*\) came after . (\w+) \(fence .*\)")
+_ENTERED = re.compile(r"entered at ([0-9.]+) s")
+
+
+@dataclass
+class Injected:
+    """One fault: in force from ``begun`` to ``healed``, in ns of ``history.now()``."""
+
+    kind: str
+    begun: int
+    fence_only: bool
+    healed: int | None = None
+
+
+class FaultLog:
+    """The faults that the soak wrote down, in order: one at a time is in force."""
+
+    def __init__(self, path: Path, lease: float) -> None:
+        self._path = path
+        self._read = 0
+        self._after = round(2 * lease * SECOND)
+        self._begun: list[int] = []
+        self.faults: list[Injected] = []
+
+    def update(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                told = json.loads(line)
+                if "healed" in told:
+                    self.faults[-1].healed = told["healed"]
+                    continue
+                fault = Injected(told["kind"], told["begun"], told["fence_only"])
+                self.faults.append(fault)
+                self._begun.append(fault.begun)
+
+    def at(self, time: int) -> Injected | None:
+        """Return the fault that was in force, or had been within two leases before."""
+        place = bisect_right(self._begun, time)
+        if not place:
+            return None
+        fault = self.faults[place - 1]
+        healed = fault.healed
+        return fault if healed is None or time <= healed + self._after else None
+
+    def excuses(self, time: int) -> bool:
+        """Return whether a fault judged by the fence only was in force, or just had."""
+        place = bisect_right(self._begun, time)
+        for fault in reversed(self.faults[:place]):
+            healed = fault.healed
+            if healed is not None and healed + self._after < time:
+                return False
+            if fault.fence_only:
+                return True
+        return False
+
+    def calm(self, begin: int, end: int) -> bool:
+        """Return whether no fault touched this time."""
+        return bisect_right(self._begun, end) == bisect_left(
+            self._begun, begin - self._after
+        ) and not self.at(begin)
+
+
+@dataclass
+class Story:
+    """The events of one attempt."""
+
+    events: list[Event] = field(default_factory=list)
+    last: int = 0
+    until: int = 0
+    over: bool = False
+    granted: Granted | None = None
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        self.last = max(self.last, event.at)
+        if isinstance(event, Granted):
+            self.granted = event
+        if isinstance(event, Granted | Access | Releasing):
+            self.until = max(self.until, event.until or self.until)
+        self.over |= isinstance(event, Refused | Failed | Unknown | Released | Lost)
+
+    def settled(self, horizon: int) -> bool:
+        """Return whether nothing that comes can concern this attempt any more."""
+        if self.granted is None:
+            waits = 0 if self.over else round(WAITING * SECOND)
+            return self.last + waits < horizon
+        return self.last < horizon and (self.over or self.until < horizon)
+
+
+class Judge:
+    """The verdict on a history that grows."""
+
+    def __init__(self, faults: FaultLog) -> None:
+        self.counts: Counter[str] = Counter()
+        self.did: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """What happened while each kind of fault was in force, and soon after."""
+        self.violations: dict[tuple[str, str, str], str] = {}
+        self.excused: Counter[str] = Counter()
+        self.compared = 0
+        self.most_passed = 0
+        self.faults = faults
+        self._stories: defaultdict[str, dict[str, Story]] = defaultdict(dict)
+        self._seen_until = 0
+        self._fair_until = 0
+        self._later: list[Event] = []
+
+    def read(self, lines: Iterable[bytes], until: int) -> None:
+        """Take what was written down.
+
+        What happened after ``until``, when the reading began, is kept for the next
+        time: of a process whose file was read early, events of that time are missing.
+        """
+        earlier, self._later = self._later, []
+        for event in chain(earlier, map(decode_event, lines)):
+            if event.at > until:
+                self._later.append(event)
+            else:
+                self._hear(event)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Died):
+            return
+        self._stories[event.resource].setdefault(event.holder, Story()).add(event)
+        self._seen_until = max(self._seen_until, event.at)
+        what = ""
+        if isinstance(event, Granted):
+            self.counts["grants"] += 1
+        elif isinstance(event, Access):
+            accepted = event.serial is not None
+            self.counts["accesses" if accepted else "accesses refused"] += 1
+            what = "" if accepted else "accesses refused"
+        elif isinstance(event, Lost):
+            what = "grants lost"
+        elif isinstance(event, Unknown):
+            what = "acquires failed"
+        elif isinstance(event, Refused):
+            what = "not granted in time"
+        if what:
+            fault = self.faults.at(event.at)
+            self.did[fault.kind if fault else NO_FAULT][what] += 1
+
+    def judge(self) -> None:
+        """Judge what is kept, and drop what is settled."""
+        self.faults.update()
+        locks = [event for event in self._kept() if not _of_permits(event)]
+        for found in check_history(locks).violations:
+            self._found(found.kind, found.resource, found.text)
+        permits = [event for event in self._kept() if _of_permits(event)]
+        for kind, resource, text in _permit_violations(permits):
+            self._found(kind, resource, text)
+        self._compare_turns()
+        self._drop()
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "counts": dict(self.counts),
+            "did": {kind: dict(what) for kind, what in self.did.items()},
+            "violations": [
+                f"{kind} {resource}: {text}"
+                for (kind, resource, _), text in self.violations.items()
+            ],
+            "judged by the fence only": dict(self.excused),
+            "turns compared": self.compared,
+            "most passed by": self.most_passed,
+            "judged until": self._seen_until,
+        }
+
+    def _kept(self) -> Iterator[Event]:
+        for stories in self._stories.values():
+            for story in stories.values():
+                yield from story.events
+
+    def _found(self, kind: str, resource: str, text: str) -> None:
+        key = kind, resource, " ".join(text.split()[:2])
+        if key in self.violations:
+            return
+        if self._excused(resource, text):
+            self.excused[key[2]] += 1
+        else:
+            self.violations[key] = text
+
+    def _excused(self, resource: str, text: str) -> bool:
+        """Return whether a fault explains this that is judged by the fence only.
+
+        Of two that hold at a time, who entered first may have the higher fence: their
+        fences are in order if none of the two asked after the other was granted.
+        """
+        if entered := _ENTERED.search(text):
+            return self.faults.excuses(round(float(entered[1]) * SECOND))
+        if came := _CAME_AFTER.fullmatch(text):
+            stories = self._stories[resource]
+            new, old = (stories[holder].granted for holder in came.groups())
+            assert new is not None
+            assert old is not None
+            return new.asked_at <= old.at and self.faults.excuses(new.at)
+        return False
+
+    def _compare_turns(self) -> None:
+        """Find by how many later attempts an attempt at a fair mutex was passed.
+
+        Only attempts during whose wait no fault was in force are compared.
+        """
+        # Whoever asked before has been granted by then, or is not counted.
+        until = self._seen_until - round(KEEP / 2 * SECOND)
+        for name in FAIR:
+            granted = [s.granted for s in self._stories[name].values() if s.granted]
+            granted.sort(key=attrgetter("at"))
+            times = [grant.at for grant in granted]
+            for place, grant in enumerate(granted):
+                if not self._fair_until < grant.at <= until:
+                    continue
+                if not self.faults.calm(grant.asked_at, grant.at):
+                    continue
+                first = bisect_right(times, grant.asked_at)
+                earlier = granted[first:place]
+                passed = sum(other.asked_at > grant.asked_at for other in earlier)
+                self.compared += 1
+                self.most_passed = max(self.most_passed, passed)
+        self._fair_until = until
+
+    def _drop(self) -> None:
+        horizon = self._seen_until - round(KEEP * SECOND)
+        for stories in self._stories.values():
+            settled = {h: s for h, s in stories.items() if s.settled(horizon)}
+            granted = [story.granted for story in settled.values() if story.granted]
+            if granted:
+                highest = max(granted, key=attrgetter("fence", "mode")).holder
+                del settled[highest]
+            for holder in settled:
+                del stories[holder]
+
+
+def _of_permits(event: Event) -> bool:
+    return not isinstance(event, Died) and event.resource.startswith(PERMITS)
+
+
+def _permit_violations(events: list[Event]) -> Iterator[tuple[str, str, str]]:
+    for resource, story in timelines(events).items():
+        changes = list[tuple[float, int, Granted]]()
+        for grant in story.grants.values():
+            if story.end(grant.holder) > grant.at:
+                changes.append((grant.at, 1, grant))
+                changes.append((story.end(grant.holder), -1, grant))
+        inside = 0
+        for at, change, grant in sorted(changes, key=lambda one: one[:2]):
+            inside += change
+            if change > 0 and inside > LIMIT:
+                seconds = f"entered at {at / SECOND:.6f} s"
+                text = f"permit {grant.holder} {seconds}, beside {LIMIT} others"
+                yield "exclusion", resource, text
+        granted = sorted(story.grants.values(), key=attrgetter("at"), reverse=True)
+        high = 0
+        for new in sorted(story.grants.values(), key=attrgetter("asked_at")):
+            while granted and granted[-1].at < new.asked_at:
+                high = max(high, granted.pop().fence)
+            if new.fence <= high:
+                yield "fence", resource, f"permit {new.holder} came after {high}"
+
+
+def main(folder: Path, lease: float) -> None:
+    """Judge until the end of the run; the figures stand in ``DIR/verdict.json``."""
+    tail = HistoryTail(folder / "history")
+    judge = Judge(FaultLog(folder / "faults.jsonl", lease))
+    ending = False
+    while True:
+        begun = time.monotonic()
+        judge.faults.update()
+        judge.read(tail.lines(), now())
+        judge.judge()
+        written = folder / "verdict.new"
+        written.write_text(json.dumps(judge.figures()))
+        written.rename(folder / "verdict.json")
+        if ending:
+            return
+        ending = (folder / "end").exists()  # and once more, for what came meanwhile
+        if not ending:
+            time.sleep(max(0.0, begun + INTERVAL - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

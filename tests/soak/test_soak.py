@@ -1,0 +1,174 @@
+"""The soak, for seconds: it finds nothing on SQLite, and what is planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiorwlock_remote.testing.history import (
+    Ask,
+    Event,
+    EventMode,
+    Granted,
+    Released,
+    Releasing,
+    encode_event,
+)
+from tests.soak.judge import SECOND, FaultLog, Judge
+from tests.soak.names import LIMIT
+from tests.soak.run import Soak
+from tests.soak.stores import Site, Sqlite, started
+
+# ------------------------------------------------------------------------ a run
+
+
+class Quick(Sqlite):
+    lease = 0.6
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with started(Quick) as found:
+        yield found
+
+
+def soaked(
+    site: Site, folder: Path, *, faults: int, broken: bool = False
+) -> dict[str, Any]:
+    """Run two processes for some seconds."""
+    soak = Soak(
+        *(site, folder, 20261126),
+        loops=("threads", "trio"),
+        steady=1,
+        tasks=3,
+        quiet_every=faults,
+        broken=broken,
+    )
+    return soak.run(60.0, operations=500, faults=faults)
+
+
+@pytest.mark.slow
+def test_it_finds_nothing(site: Site, tmp_path: Path) -> None:
+    figures = soaked(site, tmp_path, faults=5)
+    assert figures["problems"] == []
+    assert sum(fault["count"] for fault in figures["faults"].values()) >= 5
+    assert figures["operations"] > 500
+    assert figures["judge"]["counts"]["grants"] > 200
+    assert figures["judge"]["turns compared"] > 0
+
+
+@pytest.mark.slow
+def test_it_finds_a_client_that_locks_something_else(
+    site: Site, tmp_path: Path
+) -> None:
+    """The control: what such a client does to hot names is no exclusion."""
+    figures = soaked(site, tmp_path, faults=1, broken=True)
+    assert any("exclusion" in problem for problem in figures["problems"])
+
+
+# -------------------------------------------------------------------- the judge
+
+
+def held(
+    name: str, begin: float, end: float, fence: int, *, asked: float, mode: str = "W"
+) -> Iterator[Event]:
+    """Yield the events of a grant; seconds."""
+    chosen: EventMode = "W" if mode == "W" else "R"
+    who = ("p", name, f"{fence:012x}")
+    asked_at, at, until = (round(time * SECOND) for time in (asked, begin, end))
+    yield Ask(*who, asked_at, chosen)
+    yield Granted(*who, at, asked_at, chosen, fence, until)
+    yield Releasing(*who, until, until)
+    yield Released(*who, until, until, True)
+
+
+def judged(folder: Path, *stories: Iterator[Event], faults: str = "") -> Judge:
+    (folder / "faults.jsonl").write_text(faults)
+    judge = Judge(FaultLog(folder / "faults.jsonl", 2.0))
+    for story in stories:
+        judge.read(map(encode_event, story), 1000 * SECOND)
+        judge.judge()
+    return judge
+
+
+def fault(begun: float, healed: float, *, fence_only: bool) -> str:
+    first = {"kind": "x", "begun": round(begun * SECOND), "fence_only": fence_only}
+    return f"{json.dumps(first)}\n{json.dumps({'healed': round(healed * SECOND)})}\n"
+
+
+@pytest.mark.parametrize(
+    ("faults", "found"),
+    [
+        ("", {"exclusion"}),
+        (fault(0.5, 0.9, fence_only=False), {"exclusion"}),
+        (fault(0.5, 0.9, fence_only=True), set[str]()),
+    ],
+    ids=["no fault", "a fault", "a fault judged by the fence only"],
+)
+def test_two_holders(tmp_path: Path, faults: str, found: set[str]) -> None:
+    """They are a violation, unless a fault explains them that the fence is for."""
+    judge = judged(
+        tmp_path,
+        held("hot/0", 1.0, 3.0, 1, asked=0.9),
+        held("hot/0", 2.0, 4.0, 2, asked=1.9),
+        faults=faults,
+    )
+    assert {kind for kind, *_ in judge.violations} == found
+    assert len(judge.excused) == (not found)
+
+
+def test_a_fence_that_falls_after_a_long_time(tmp_path: Path) -> None:
+    """Events are dropped; the highest fence is not. No fault explains it."""
+    judge = judged(
+        tmp_path,
+        held("hot/0", 1.0, 1.1, 7, asked=0.9),
+        held("hot/0", 2.0, 2.1, 8, asked=1.9),
+        held("other/0", 500.0, 500.1, 1, asked=499.9),
+        held("hot/0", 501.0, 501.1, 6, asked=500.9),
+        faults=fault(500.0, 501.0, fence_only=True),
+    )
+    assert [kind for kind, *_ in judge.violations] == ["fence"]
+
+
+def test_one_permit_too_many(tmp_path: Path) -> None:
+    grants = [
+        held("permits/0", 1.0 + number / 10, 2.0, number + 1, asked=0.5)
+        for number in range(LIMIT + 1)
+    ]
+    assert not judged(tmp_path, *grants[:LIMIT]).violations
+    grants = [
+        held("permits/0", 1.0 + number / 10, 2.0, number + 1, asked=0.5)
+        for number in range(LIMIT + 1)
+    ]
+    assert [kind for kind, *_ in judged(tmp_path, *grants).violations] == ["exclusion"]
+
+
+def test_how_many_passed(tmp_path: Path) -> None:
+    """Who asked after another one and entered before it has passed it."""
+    judge = judged(
+        tmp_path,
+        held("hot/0", 2.0, 2.1, 1, asked=1.5),
+        held("hot/0", 3.0, 3.1, 2, asked=1.6),
+        held("hot/0", 4.0, 4.1, 3, asked=1.0),
+        held("own/1", 500.0, 500.1, 1, asked=499.9),
+    )
+    assert judge.most_passed == 2
+    assert judge.compared == 3
+
+
+def test_what_is_written_while_it_reads_is_judged_later(tmp_path: Path) -> None:
+    """A release that was written to a file read early is not missed."""
+    (tmp_path / "faults.jsonl").touch()
+    judge = Judge(FaultLog(tmp_path / "faults.jsonl", 2.0))
+    ask, granted, *_ = held("hot/0", 1.0, 2.0, 1, asked=0.9)
+    second = held("hot/0", 1.6, 1.8, 2, asked=1.55)
+    leaves = Releasing("p", "hot/0", f"{1:012x}", round(1.5 * SECOND), 2 * SECOND)
+    judge.read(map(encode_event, [ask, granted, *second]), round(1.4 * SECOND))
+    judge.judge()
+    judge.read([encode_event(leaves)], 3 * SECOND)
+    judge.judge()
+    assert not judge.violations
