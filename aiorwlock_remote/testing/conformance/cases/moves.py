@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from functools import partial
 
@@ -18,9 +19,19 @@ from aiorwlock_remote import (
     StaleFence,
     UpgradeConflict,
 )
+from aiorwlock_remote.core.commands import Acquire
 from aiorwlock_remote.fencing.sql import FencedTable
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
+from aiorwlock_remote.testing.faults import FaultyLink
+
+Move = Callable[[Locks, Held], Awaitable[Held]]
+
+MOVES: dict[str, Move] = {
+    "downgrade": lambda _, held: held.downgrade(),
+    "upgrade": lambda _, held: held.upgrade(),
+    "adopt": lambda others, held: others.adopt(held.detach()),
+}
 
 
 class MovesCases(Cases):
@@ -50,6 +61,28 @@ class MovesCases(Cases):
         moved.check()
         assert await moved.release()
         assert not await self.locks.rwlock("c", 1).locked()
+
+    @pytest.mark.parametrize("move", MOVES)
+    async def test_a_late_release_of_what_was_moved(self, move: str) -> None:
+        """A release of the ticket before a move, sent after it, ends no grant."""
+        link = FaultyLink()
+        async with self.store.connect(link=link) as locks:
+            rw = locks.rwlock("c", 1)
+            held = await (rw.reader if move == "upgrade" else rw.writer).acquire()
+            (acquire,) = link.sent
+            assert isinstance(acquire, Acquire)
+            ticket = acquire.claims[0].ticket
+            moved = await MOVES[move](self.others, held)
+            for late in (
+                self.others.release_writer_lock,
+                locks.release_readers_lock,
+                self.others.release_mutex_lock,
+            ):
+                assert not await late("c", 1, ticket)
+            (shown,) = (await rw.writer.info()).holders
+            assert (shown.holder, shown.fence) == (moved.holder, moved.fence)
+            await moved.extend()
+            assert await moved.release()
 
     async def test_what_is_shown_of_a_moved_grant(self) -> None:
         """``info`` shows an upgraded grant with a new holder id and the old reason."""

@@ -65,6 +65,14 @@ class ProcessCases(Cases):
             one.kill()
             assert (await waiting.inside()).fence > fence
 
+    async def test_a_holder_that_exits(self, loop: Loop) -> None:
+        """If a holder's process ends without any clean-up, so does the lease."""
+        async with child(self.store, loop) as one:
+            fence = await one.ask("acquire", mode="writer", lease=self.harness.kept)
+            waiting = await self.actors.queues(self.locks.mutex("order", 1))
+            await one.tell("vanish")
+            assert (await waiting.inside()).fence > fence
+
     async def test_a_killed_waiter(self, loop: Loop) -> None:
         """A killed process that is first in the queue delays the next only briefly."""
         async with child(self.store, loop) as one:
