@@ -21,7 +21,6 @@ SLEEPING = (
     "test_a_blocked_loop_keeps_its_locks",
     "test_a_foreign_release_lets_us_in",
     "test_a_holder_is_kept",
-    "test_a_holder_that_exits",
     "test_a_killed_holder",
     "test_a_killed_waiter",
     "test_adopted_is_kept",

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from aiorwlock_remote import Held, LockTimeout, ReaderLock
+from aiorwlock_remote import LockTimeout
 from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
@@ -28,26 +28,20 @@ class CrowdCases(Cases):
 
     async def test_fifty_readers_are_kept(self) -> None:
         """Readers of two processes are renewed for three leases."""
-        kept, inside = self.harness.kept, list[Held]()
-        ended = anyio.Event()
-
-        async def read(lock: ReaderLock) -> None:
-            async with lock as held:
-                inside.append(held)
-                await ended.wait()
-                held.check()
-
-        async with anyio.create_task_group() as group:
-            for number in range(READERS):
-                each = (self.locks, self.others)[number % 2]
-                group.start_soon(read, each.rwlock("c", 1, lease=kept).reader)
-            await self.actors.until(lambda: len(inside) == READERS)
-            with pytest.raises(LockTimeout):
-                await self.others.rwlock("c", 1).writer.acquire(LEASES * kept)
-            shown = await self.others.rwlock("c", 1).info()
-            assert len(shown.holders) == READERS
-            ended.set()
-        await self.take_at_once(self.others.rwlock("c", 1).writer)
+        kept, theirs = self.harness.kept, self.others.rwlock("c", 1)
+        mine = self.locks.rwlock("c", 1, lease=kept).reader
+        sides = mine, self.others.rwlock("c", 1, lease=kept).reader
+        readers = [
+            await self.actors.asks(sides[number % 2]) for number in range(READERS)
+        ]
+        grants = [await reader.inside() for reader in readers]
+        with pytest.raises(LockTimeout):
+            await theirs.writer.acquire(LEASES * kept)
+        assert len((await theirs.info()).holders) == READERS
+        for held in grants:
+            held.check()
+        await self.actors.finish()
+        await self.take_at_once(theirs.writer)
 
     async def test_long_waits_keep_their_places(self) -> None:
         """Who waits for several lives of a queue entry keeps place and order."""
