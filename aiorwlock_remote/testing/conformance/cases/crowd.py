@@ -20,8 +20,8 @@ from aiorwlock_remote.testing.conformance.cases.histories import random_visits
 READERS = 50
 WAITERS = 40
 CLIENTS, POLLING_CLIENTS = 30, 10
-"""Clients on one lock. All of them run on one core here, which the polls of thirty would
-keep busy.
+"""Clients on one lock. All of them run on one core here, which the polls of thirty
+would keep busy.
 """
 LEASES = 3
 """Leases for which grants are renewed, or entries in a queue refreshed."""
