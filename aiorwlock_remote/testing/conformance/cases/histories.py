@@ -18,7 +18,7 @@ from aiorwlock_remote.testing.history import EventMode, History, now, read_histo
 
 SIDES: dict[str, EventMode] = {"reader": "R", "writer": "W", "mutex": "W"}
 WEIGHTS = (6, 3, 1)
-"""How often a visit is a reader's, a writer's, or a mutex'."""
+"""How often a visit asks for the reader, the writer and the mutex."""
 PATIENT = 0.8
 """Share of the visits that wait for the lock; the others try once."""
 

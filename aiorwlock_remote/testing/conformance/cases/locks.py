@@ -109,9 +109,8 @@ class MutexCases(Cases):
         assert isinstance(caught.value, TimeoutError)
 
     async def test_timeout_ends_the_wait(self) -> None:
-        """``acquire`` ends after its ``timeout``, and leaves no queue entry.
-
-        It takes that time, and not much longer.
+        """``acquire`` ends after its ``timeout``, not much later, and leaves no queue
+        entry.
         """
         clock, timeout, waited = SystemClock(), self.harness.short, math.inf
         async with self.locks.mutex("order", 42) as held:
