@@ -35,25 +35,24 @@ from tests.cas import tables
 from tests.simulation import store
 
 Planted = Callable[[], AbstractContextManager[Any]]
-PLANTED: dict[str, Planted] = {}
-IN_TABLES: dict[str, Planted] = {}
-"""Faults of the stores that compare and set."""
+PLANTED: dict[str, dict[str, Planted]] = {}
+"""By the kind of store that has the layer, and by name."""
 
 
-def plant(make: Planted) -> Planted:
-    PLANTED[make.__name__] = make
-    return make
+def plant(kind: str) -> Callable[[Planted], Planted]:
+    """Decorator: plants a fault into a layer that stores of this kind have."""
 
+    def keep(make: Planted) -> Planted:
+        PLANTED.setdefault(kind, {})[make.__name__] = make
+        return make
 
-def plant_in_tables(make: Planted) -> Planted:
-    IN_TABLES[make.__name__] = make
-    return make
+    return keep
 
 
 # ------------------------------------------------------------------------- the core
 
 
-@plant
+@plant("core")
 def a_reader_enters_beside_a_writer() -> AbstractContextManager[Any]:
     sound = admission.may_enter
 
@@ -64,21 +63,21 @@ def a_reader_enters_beside_a_writer() -> AbstractContextManager[Any]:
     return patch.object(transition, "may_enter", broken)
 
 
-@plant
+@plant("core")
 def the_store_ends_leases_early() -> AbstractContextManager[Any]:
     sound = Grant.dead
     return patch.object(Grant, "dead", lambda self, now: sound(self, now + 400_000))
 
 
-@plant
+@plant("core")
 def fences_do_not_rise() -> AbstractContextManager[Any]:
     def broken(doorman: Doorman, floor: int) -> int:
         return doorman.last or floor
 
-    return _in_all("new_fence", broken, transition, fast_path)
+    return in_all("new_fence", broken, transition, fast_path)
 
 
-@plant
+@plant("core")
 def a_release_does_not_compare_the_ticket() -> AbstractContextManager[Any]:
     def broken(
         record: Doorman | None, seat: MutexRecord | None, command: Command, *rest: Any
@@ -90,7 +89,7 @@ def a_release_does_not_compare_the_ticket() -> AbstractContextManager[Any]:
     return patch.object(store, "transition", broken)
 
 
-@plant
+@plant("core")
 def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
     sound = transition.withdraw
 
@@ -101,7 +100,7 @@ def a_withdrawal_gives_no_grant_back() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:
+def in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch.object(module, name, broken))
@@ -111,7 +110,7 @@ def _in_all(name: str, broken: object, *modules: Any) -> Iterator[None]:
 # -------------------------------------------------------------------- the semaphore
 
 
-@plant
+@plant("core")
 def one_permit_too_many() -> AbstractContextManager[Any]:
     sound = permits.limit_for
     return patch.object(permits, "limit_for", lambda *args: sound(*args) + 1)
@@ -120,12 +119,12 @@ def one_permit_too_many() -> AbstractContextManager[Any]:
 # ------------------------------------------------------------------- pushed grants
 
 
-@plant
+@plant("core")
 def a_message_needs_no_proof() -> AbstractContextManager[Any]:
     return patch.object(PushedGrant, "proves", lambda self, ticket: True)
 
 
-@plant
+@plant("core")
 def a_message_counts_from_its_arrival() -> AbstractContextManager[Any]:
     def broken(
         self: mode_queue.ModeQueue, first: Any, message: PushedGrant, now: float
@@ -140,7 +139,7 @@ def a_message_counts_from_its_arrival() -> AbstractContextManager[Any]:
 # ---------------------------------------------------------------------- the queue
 
 
-@plant
+@plant("core")
 def who_is_cancelled_keeps_its_grant() -> AbstractContextManager[Any]:
     sound = WaitQueue.leave
 
@@ -152,7 +151,7 @@ def who_is_cancelled_keeps_its_grant() -> AbstractContextManager[Any]:
     return patch.object(WaitQueue, "leave", broken)
 
 
-@plant
+@plant("core")
 def who_left_is_served() -> AbstractContextManager[Any]:
     def broken(self: mode_queue.ModeQueue, waiter: Any) -> None:
         self.waiters.remove(waiter)
@@ -163,7 +162,7 @@ def who_left_is_served() -> AbstractContextManager[Any]:
 # ---------------------------------------------------------------------- the client
 
 
-@plant
+@plant("core")
 def a_lease_counts_from_the_reply() -> AbstractContextManager[Any]:
     sound = StoreClient.lease
 
@@ -176,16 +175,16 @@ def a_lease_counts_from_the_reply() -> AbstractContextManager[Any]:
     return patch.object(StoreClient, "lease", broken)
 
 
-@plant
+@plant("core")
 def a_lease_is_believed_to_its_last_moment_and_longer() -> AbstractContextManager[Any]:
     def broken(sent_at: float, length: float, margin: float | None) -> float:
         del margin
         return sent_at + 1.1 * length
 
-    return _in_all("local_deadline", broken, lease, lease_keeper)
+    return in_all("local_deadline", broken, lease, lease_keeper)
 
 
-@plant
+@plant("core")
 def an_expired_lease_is_valid() -> AbstractContextManager[Any]:
     def broken(self: Lease) -> bool:
         return self.state is LeaseState.LOST
@@ -193,12 +192,12 @@ def an_expired_lease_is_valid() -> AbstractContextManager[Any]:
     return patch.object(Lease, "expired", broken)
 
 
-@plant
+@plant("core")
 def uncertain_requests_are_not_withdrawn() -> AbstractContextManager[Any]:
-    return _in_all("is_uncertain", lambda error: False, store_client, acquirer)
+    return in_all("is_uncertain", lambda error: False, store_client, acquirer)
 
 
-@plant
+@plant("core")
 def the_grants_of_a_closed_locks_stay() -> AbstractContextManager[Any]:
     return patch.object(Session, "grants", lambda self: [])
 
@@ -206,12 +205,12 @@ def the_grants_of_a_closed_locks_stay() -> AbstractContextManager[Any]:
 # ---------------------------------------------------------------------- the keeper
 
 
-@plant
+@plant("core")
 def nothing_is_renewed() -> AbstractContextManager[Any]:
     return patch.object(RenewalWorker, "renew", lambda self, leases: None)
 
 
-@plant
+@plant("core")
 def a_renewal_counts_from_its_reply() -> AbstractContextManager[Any]:
     sound = Lease.renewed
 
@@ -222,7 +221,7 @@ def a_renewal_counts_from_its_reply() -> AbstractContextManager[Any]:
     return patch.object(Lease, "renewed", broken)
 
 
-@plant
+@plant("core")
 def a_failed_renewal_counts() -> AbstractContextManager[Any]:
     def broken(self: RenewalWorker, leases: list[Lease], error: Exception) -> None:
         del error
@@ -236,7 +235,7 @@ def a_failed_renewal_counts() -> AbstractContextManager[Any]:
 # -------------------------------------------------------------------- the clean-up
 
 
-@plant
+@plant("core")
 def failed_clean_up_is_not_repeated() -> AbstractContextManager[Any]:
     return patch.object(
         cleanup.CleanupRetrier, "repeat", lambda self, *args, **options: None
@@ -246,7 +245,7 @@ def failed_clean_up_is_not_repeated() -> AbstractContextManager[Any]:
 # --------------------------------------------------------------------- the tables
 
 
-@plant_in_tables
+@plant("tables")
 def a_swap_does_not_compare() -> AbstractContextManager[Any]:
     sound = tables.Tables.swap
 
@@ -261,7 +260,7 @@ def a_swap_does_not_compare() -> AbstractContextManager[Any]:
     return patch.object(tables.Tables, "swap", broken)
 
 
-@plant_in_tables
+@plant("tables")
 def a_process_chooses_its_fences() -> AbstractContextManager[Any]:
     sound = tables.Tables.swap
 
@@ -275,7 +274,7 @@ def a_process_chooses_its_fences() -> AbstractContextManager[Any]:
     return patch.object(tables.Tables, "swap", broken)
 
 
-@plant_in_tables
+@plant("tables")
 def half_of_the_clients_know_a_later_time_than_the_server() -> AbstractContextManager[
     Any
 ]:

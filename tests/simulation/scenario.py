@@ -32,12 +32,8 @@ from aiorwlock_remote.locks.lock import AnyLock, Semaphore
 from aiorwlock_remote.runtime import lease_keeper, store_client
 from aiorwlock_remote.runtime.event_loop import current_event_loop
 from tests.simulation.judge import Judge, Visit
-from tests.simulation.store import (
-    LATEST_GHOST,
-    SimulatedBackend,
-    SimulatedServer,
-    StoreBase,
-)
+from tests.simulation.redis import REDIS_KINDS
+from tests.simulation.store import SimulatedServer
 from tests.simulation.tables import TableServer
 from tests.simulation.world import (
     BEGIN,
@@ -48,12 +44,12 @@ from tests.simulation.world import (
     World,
 )
 
-KINDS = "core", "tables"
-SPEED_ERRORS = {"core": 0.002, "tables": 0.0002}
+KINDS = "core", "tables", *REDIS_KINDS
+SPEED_ERRORS = {"tables": 0.0002}
+"""Of kinds of stores that allow for less than others."""
+SPEED_ERROR = 0.002
 """By how much a clock is too fast or slow; each kind of store allows for more."""
 FAULTY_SECONDS = 12.0
-SETTLING_SECONDS = 4.0 + LATEST_GHOST + 0.5
-"""After healing: connections are repaired, and late requests have come."""
 HEALING_SECONDS = 60.0
 PERMITS = 2
 
@@ -99,9 +95,11 @@ class Run:
     def __post_init__(self) -> None:
         self.world = World(self.seed)
         self.plan = Plan.of(self.world.random)
-        self.error = SPEED_ERRORS[self.kind]
-        if self.kind == "tables":
-            self.server: SimulatedServer = TableServer(self.world)
+        self.error = SPEED_ERRORS.get(self.kind, SPEED_ERROR)
+        if self.kind in REDIS_KINDS:
+            self.server: SimulatedServer = REDIS_KINDS[self.kind](self.world)
+        elif self.kind == "tables":
+            self.server = TableServer(self.world)
         else:
             self.server = SimulatedServer(self.world, self._speed())
         self.processes: list[SimulatedProcess] = []
@@ -130,8 +128,8 @@ class Run:
     def heal(self) -> None:
         self.world.tell("everything heals")
         self.faulty = False
-        self._calm_from = self.world.now + SETTLING_SECONDS
-        self.server.network.heal()
+        self._calm_from = self.world.now + self.server.settling_seconds
+        self.server.heal()
         self.world.stall_rate = self.world.interrupt_rate = 0.0
 
     def may_fail(self, process: SimulatedProcess) -> bool:
@@ -140,7 +138,7 @@ class Run:
 
     def until_calm(self, process: SimulatedProcess) -> float:
         """Return for how many seconds faults may still matter, at most."""
-        latest = BEGIN + FAULTY_SECONDS + SETTLING_SECONDS
+        latest = BEGIN + FAULTY_SECONDS + self.server.settling_seconds
         return 0.0 if self.plan.calm else max(0.0, latest - process.time)
 
     def finished(self) -> bool:
@@ -182,6 +180,7 @@ class Working:
             if self.closing:
                 run.world.tell(f"{self.process.name} closes its locks")
                 await locks.aclose()
+                self._note_trouble()
             await asyncio.gather(*self.tasks, return_exceptions=True)
             for task in self.tasks:
                 if not task.cancelled() and task.exception() is not None:
@@ -190,7 +189,12 @@ class Working:
                 # Who stays until all is well has to leave nothing behind.
                 await asyncio.sleep(run.until_calm(self.process))
         run.world.tell(f"{self.process.name} ends")
+        self._note_trouble()
         run.working.discard(self)
+
+    def _note_trouble(self) -> None:
+        if self.run.may_fail(self.process):
+            self.run.server.ends_in_trouble(self.process)
 
     def cancel_one(self, random: Random) -> None:
         tasks = [task for task in self.tasks if not task.done()]
@@ -200,7 +204,7 @@ class Working:
             task.cancel()
 
     async def _connect(self) -> Locks:
-        backend = SimulatedBackend(self.run.server, self.process)
+        backend = self.run.server.backend(self.process)
         while True:
             try:
                 loop = current_event_loop(self.process.clock)
@@ -323,6 +327,7 @@ class Faults:
         run, random = self._run, self._random
         network = run.server.network
         network.slow = random.choice([0.0, 0.02, 0.2])
+        network.cut = random.choice([0.0, 0.01, 0.05])
         network.message_lost = random.choice([0.0, 0.05, 0.5])
         network.message_doubled = random.choice([0.0, 0.1])
         network.message_late = random.choice([0.0, 0.1])
@@ -330,32 +335,19 @@ class Faults:
         run.world.stall_rate = random.choice([0.0, 0.0005, 0.003])
         run.world.interrupt_rate = random.choice([0.0, 0.02, 0.1])
         faults = [
-            *(self._cut, self._cut, self._cancel, self._cancel),
-            *(self._freeze, self._kill, self._hang, self._part),
+            *run.server.faults(random),
+            *(self._cancel, self._cancel, self._freeze, self._kill, self._hang),
         ]
         for _ in range(random.randint(1, 12)):
-            fault = random.choice(faults)
-            run.world.after(random.uniform(0.0, FAULTY_SECONDS), fault)
+            strike = partial(self._strike, random.choice(faults))
+            run.world.after(random.uniform(0.0, FAULTY_SECONDS), strike)
 
     def heal(self) -> None:
         self._run.heal()
 
-    def _cut(self) -> None:
-        for store in self._a_store():
-            link = self._random.choice([store.main, store.keeper])
-            link.break_down("a fault of the network")
-
-    def _part(self) -> None:
-        # The network between a process and the server is away.
-        for store in self._a_store():
-            until = self._run.world.now + self._random.uniform(0.5, 4.0)
-            for link in (store.main, store.keeper):
-                link.away_until = until
-                link.break_down("the network is away")
-
-    def _a_store(self) -> list[StoreBase]:
-        stores = [s for s in self._run.server.stores.values() if not s.process.dead]
-        return [self._random.choice(stores)] if stores else []
+    def _strike(self, fault: Callable[[], object]) -> None:
+        if self._run.faulty:  # it may be over sooner than planned
+            fault()
 
     def _cancel(self) -> None:
         working = self._one()
@@ -397,8 +389,8 @@ class _LogWatch(logging.Handler):
 
 
 @contextmanager
-def simulated(world: World) -> Iterator[None]:
-    """Context manager: threads and randomness of the library are the world's."""
+def simulated(world: World, server: SimulatedServer) -> Iterator[None]:
+    """Context manager: threads, sockets and random numbers are the world's."""
 
     class Threading:
         Lock = threading.Lock
@@ -412,8 +404,9 @@ def simulated(world: World) -> Iterator[None]:
     async def run_blocking(join: MethodType) -> None:
         # The library only joins threads so.
         thread = cast("SimulatedThread", join.__self__)
-        done = asyncio.get_running_loop().create_future()
-        thread.when_ended(lambda: done.set_result(None))
+        process = world.running_process()
+        done = process.loop.create_future()
+        thread.when_ended(lambda: process.in_loop(lambda: done.set_result(None)))
         await done
 
     bytes_of = Random(f"{world.seed} bytes").randbytes
@@ -425,6 +418,7 @@ def simulated(world: World) -> Iterator[None]:
     random_module.seed(world.seed)
     try:
         with (
+            server.patches(),
             patch.object(lease_keeper, "threading", Threading),
             patch.object(lease_keeper, "SimpleQueue", SimulatedQueue),
             patch.object(renewer, "SimpleQueue", SimulatedQueue),
@@ -444,7 +438,7 @@ def simulate(seed: int, kind: str = "core") -> Run:
     """Run one seed to its end; ``world.failures`` of the result says what was wrong."""
     run = Run(seed, kind)
     world = run.world
-    with simulated(world):
+    with simulated(world, run.server):
         run.start()
         faults = Faults(run)
         if not run.plan.calm:
@@ -455,7 +449,7 @@ def simulate(seed: int, kind: str = "core") -> Run:
         if not run.finished():
             names = sorted(one.process.name for one in run.working)
             world.fail(f"no end after everything healed: {', '.join(names)}")
-        world.failures += run.judge.violations()
+        world.failures += run.judge.violations(run.server.in_doubt)
         world.run(world.now + 1.0)
         run.server.left_behind()
         _end(run)
@@ -465,9 +459,8 @@ def simulate(seed: int, kind: str = "core") -> Run:
 def _end(run: Run) -> None:
     """Take the processes down, those that were killed too, so that nothing leaks."""
     run.world.over = True
-    run.server.network.heal()
-    for store in run.server.all_stores:
-        store.revive()
+    run.server.heal()
+    run.server.revive()
     for process in run.processes:
         process.revive()
         for task in asyncio.all_tasks(process.loop):

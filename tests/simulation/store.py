@@ -8,9 +8,11 @@ under way may arrive later, and their replies are lost.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Any
 
 import anyio
@@ -48,18 +50,22 @@ class Network:
     """How often what befalls a message; all zero: none is lost or slow."""
 
     slow: float = 0.0
+    cut: float = 0.0
     message_lost: float = 0.0
     message_doubled: float = 0.0
     message_late: float = 0.0
     message_forged: float = 0.0
 
     def heal(self) -> None:
-        self.slow = self.message_lost = self.message_doubled = 0.0
-        self.message_late = self.message_forged = 0.0
+        self.slow = self.cut = self.message_lost = 0.0
+        self.message_doubled = self.message_late = self.message_forged = 0.0
 
 
 class SimulatedServer:
     """The state of all resources; commands are carried out as the core says."""
+
+    settling_seconds = 4.0 + LATEST_GHOST + 0.5
+    """After healing: connections are repaired, and late requests have come."""
 
     def __init__(self, world: World, speed: float) -> None:
         self.world = world
@@ -72,6 +78,13 @@ class SimulatedServer:
         self.all_stores: list[StoreBase] = []
         self.busy_until = 0.0
         self.requests = 0
+
+    def backend(self, process: SimulatedProcess) -> SimulatedBackend | str:
+        """Return what a process connects to."""
+        return SimulatedBackend(self, process)
+
+    def patches(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def now(self) -> int:
         return micros(self.ahead + self.world.now * self.speed)
@@ -99,8 +112,50 @@ class SimulatedServer:
                 self._send_message(store, resource, pushed)
         return step.reply
 
-    def held(self) -> Mapping[Resource, Doorman]:
-        return self.records
+    def held(self) -> Mapping[Resource, tuple[Doorman, int]]:
+        """Return the records, and the time by the clock that judges them."""
+        now = self.now()
+        return {resource: (record, now) for resource, record in self.records.items()}
+
+    def processes_of_clients(self) -> Mapping[str, SimulatedProcess]:
+        return {store.client_id: store.process for store in self.all_stores}
+
+    def in_doubt(self, time: float, names: Collection[str]) -> bool:
+        """Whether a grant of these processes may be lost, and given again, rightly."""
+        del time, names
+        return False
+
+    def heal(self) -> None:
+        self.network.heal()
+
+    def ends_in_trouble(self, process: SimulatedProcess) -> None:
+        """Note that a process ends while faults may keep it from giving back."""
+
+    def revive(self) -> None:
+        for store in self.all_stores:
+            store.revive()
+
+    def faults(self, random: Random) -> list[Callable[[], object]]:
+        """Return faults of connections and servers, each as often as it is likely."""
+        cut, part = partial(self._cut, random), partial(self._part, random)
+        return [cut, cut, part]
+
+    def _cut(self, random: Random) -> None:
+        for store in self._a_store(random):
+            link = random.choice([store.main, store.keeper])
+            link.break_down("a fault of the network")
+
+    def _part(self, random: Random) -> None:
+        # The network between a process and the server is away.
+        for store in self._a_store(random):
+            until = self.world.now + random.uniform(0.5, 4.0)
+            for link in (store.main, store.keeper):
+                link.away_until = until
+                link.break_down("the network is away")
+
+    def _a_store(self, random: Random) -> list[StoreBase]:
+        stores = [s for s in self.stores.values() if not s.process.dead]
+        return [random.choice(stores)] if stores else []
 
     def connect(
         self,
@@ -116,16 +171,16 @@ class SimulatedServer:
 
         What was in a request that came too late to be given up ends with its lease.
         """
-        clients = {store.client_id: store.process for store in self.all_stores}
+        clients = self.processes_of_clients()
         names = {process.name: process for process in clients.values()}
-        for resource, record in self.held().items():
+        for resource, (record, now) in self.held().items():
             for grant in record.grants:
                 process = names[grant.who.task.partition(".")[0]]
-                if not (grant.dead(self.now()) or process.dead or process.haunted):
+                if not (grant.dead(now) or process.dead or process.haunted):
                     self.world.fail(f"{grant.who.task} has left {resource} held")
             for entry in record.queue:
                 process = clients[entry.client_id]
-                alive = entry.expires > self.now()
+                alive = entry.expires > now
                 # If its connection was lost, an entry that gets nothing may expire.
                 if alive and not (process.dead or process.was_cut):
                     self.world.fail(f"{process.name} has left an entry at {resource}")

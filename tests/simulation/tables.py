@@ -39,9 +39,10 @@ class TableServer(SimulatedServer):
     def now(self) -> int:
         return micros_of(self.tables.now())
 
-    def held(self) -> dict[Resource, Doorman]:
+    def held(self) -> dict[Resource, tuple[Doorman, int]]:
+        now = self.now()
         return {
-            resource_from_row(*key): load_record(text, created)
+            resource_from_row(*key): (load_record(text, created), now)
             for key, (created, _, text) in self.tables.doormen.items()
             if text is not None
         }

@@ -1,4 +1,4 @@
-"""2,000 runs of the library under virtual time, and faults planted to be found.
+"""2,500 runs of the library under virtual time, and faults planted to be found.
 
 ``python -m tests.simulation --seed N`` tells the story of one run.
 """
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.planted import IN_TABLES, PLANTED, Planted
+from tests.simulation import planted_redis
+from tests.simulation.planted import PLANTED
 from tests.simulation.scenario import Run, simulate
 
-SEEDS = {"core": 1700, "tables": 300}
+SEEDS = {"core": 1700, "tables": 300, "redis": 200, "cluster": 140, "failovers": 160}
 PARTS = 20
 MAX_SEEDS_TO_FIND = 200
 
@@ -21,6 +22,13 @@ def parts() -> Iterator[tuple[str, range]]:
     for kind, seeds in SEEDS.items():
         for part in range(PARTS):
             yield kind, range(part, seeds, PARTS)
+
+
+def planted_faults() -> Iterator[tuple[str, str]]:
+    assert planted_redis.__name__  # has planted its own
+    for kind, faults in PLANTED.items():
+        for name in faults:
+            yield kind, name
 
 
 @pytest.mark.slow
@@ -35,15 +43,12 @@ def test_every_seed_keeps_the_promises(kind: str, seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", PLANTED.values(), ids=PLANTED)
-def test_a_planted_fault_is_found(make: Planted) -> None:
-    assert_is_found(make, "core")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", IN_TABLES.values(), ids=IN_TABLES)
-def test_a_fault_planted_in_the_tables_is_found(make: Planted) -> None:
-    assert_is_found(make, "tables")
+@pytest.mark.parametrize(("kind", "name"), planted_faults())
+def test_a_planted_fault_is_found(kind: str, name: str) -> None:
+    with PLANTED[kind][name]():
+        assert any(
+            simulate(seed, kind).world.failures for seed in range(MAX_SEEDS_TO_FIND)
+        )
 
 
 @pytest.mark.parametrize("kind", SEEDS)
@@ -63,14 +68,6 @@ def test_faults_happen() -> None:
         *("closes its locks", "asks for both", "(read)", "(permit)", "heals"),
     ):
         assert event in story
-
-
-def assert_is_found(make: Planted, kind: str) -> None:
-    with make():
-        found = any(
-            simulate(seed, kind).world.failures for seed in range(MAX_SEEDS_TO_FIND)
-        )
-    assert found
 
 
 def told(run: Run) -> str:

@@ -57,6 +57,10 @@ class World:
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._left = MAX_EVENTS
 
+    def running_process(self) -> SimulatedProcess:
+        assert self.current is not None
+        return self.current
+
     def at(self, time: float, function: Callable[[], object]) -> None:
         event = max(time, self.now), next(self._order), function
         heapq.heappush(self._events, event)
@@ -123,6 +127,8 @@ class SimulatedProcess:
         self.was_cut = False
         self.haunted = False
         """Whether a request of its was carried out after it was given up."""
+        self.troubled_until = 0.0
+        """Until when it was stopped, or cut off, and could learn of nothing."""
         self.interrupt: Callable[[], object] = lambda: None
         """Cancels one of its tasks."""
         self._free_at = 0.0
@@ -135,6 +141,10 @@ class SimulatedProcess:
     def freeze(self, seconds: float) -> None:
         """Stop loop and threads for so long, as SIGSTOP does."""
         self._free_at = max(self._free_at, self.world.now + seconds)
+        self.in_trouble(self._free_at)
+
+    def in_trouble(self, until: float) -> None:
+        self.troubled_until = max(self.troubled_until, until)
 
     def perhaps_stall(self) -> None:
         """Be stopped right here, between two instructions, if chance wants it."""
@@ -142,6 +152,7 @@ class SimulatedProcess:
         if world.stall_rate and world.random.random() < world.stall_rate:
             seconds = world.random.uniform(0.001, LATEST_STALL)
             self._free_at = self.time + seconds
+            self.in_trouble(self._free_at)
             world.tell(f"{self.name} stalls for {seconds:.3f} s")
 
     def perhaps_interrupt(self) -> None:
@@ -214,6 +225,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         The task has to await something at once: it would not notice the time.
         """
         self._blocked_until = self._process.time + seconds
+        self._process.in_trouble(self._blocked_until)
 
     def begin_again(self) -> None:
         # The turn that was planned has been dropped, if the process was dead then.
@@ -368,6 +380,56 @@ class SimulatedCondition:
     def notify(self) -> None:
         for thread in self._waiting:
             thread.wake()
+
+
+class SimulatedEvent:
+    """``threading.Event`` for simulated threads."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: list[SimulatedThread] = []
+
+    def set(self) -> None:
+        self._is_set = True
+        for thread in self._waiting:
+            thread.wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_set:
+            thread = current_thread()
+            self._waiting.append(thread)
+            thread.wait(timeout)
+            self._waiting.remove(thread)
+        return self._is_set
+
+
+class SimulatedLock:
+    """``threading.Lock`` for simulated threads, which may wait while they have it."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: deque[SimulatedThread] = deque()
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        while self._taken and blocking:
+            thread = current_thread()
+            self._waiting.append(thread)
+            thread.wait()
+        if self._taken:
+            return False
+        self._taken = True
+        return True
+
+    def release(self) -> None:
+        self._taken = False
+        if self._waiting:
+            self._waiting.popleft().wake()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
 
 
 class SimulatedQueue(Generic[T]):

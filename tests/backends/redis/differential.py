@@ -74,6 +74,7 @@ class Comparison:
     """Stories told to a server. ``change`` edits the scripts' text first."""
 
     keys: type[Keys] = Keys
+    wire: type[Wire] = Wire
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Comparison:
     ) -> None:
         self.seen: Counter[str] = Counter()
         self.steps = 0
-        self._wire, self._ears = Wire(port), Wire(port)
+        self._wire, self._ears = self.wire(port), self.wire(port)
         self._wire.ask([("SELECT", db), ("FLUSHDB",)])
         for gate in HEARING:
             self._ears.ask([("SUBSCRIBE", wake_channel(gate))])
