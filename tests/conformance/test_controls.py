@@ -206,10 +206,6 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         broken.NoFence,
         (SeatCases, "test_all_is_deleted_under_a_holder_and_two_waiters", {}),
     ),
-    (
-        broken.DeafAndBlind,
-        (SeatCases, "test_all_is_deleted_under_a_holder_and_two_waiters", {}),
-    ),
     (broken.TrimsNames, (OneNameOneLockCases, "test_awkward_names_stay_apart", {})),
     (broken.ExpiresLate, (LeaseCases, "test_one_expiry_after_the_other", {})),
     (broken.NewestFirst, (LeaseCases, "test_one_expiry_after_the_other", {})),
@@ -290,6 +286,8 @@ class PatientHarness(BrokenHarness):
 
 
 LONG = {
+    "test_a_thousand_acquires_of_twenty_names",
+    "test_all_is_deleted_under_a_holder_and_two_waiters",
     "test_fifty_readers_are_kept",
     "test_long_waits_keep_their_places",
     "test_one_expiry_after_the_other",
