@@ -17,8 +17,10 @@ from hypothesis import settings
 
 from aiorwlock_remote.testing.conformance.cases.base import renew_often
 from tests.loops import (
+    CROWD_CASES,
     LOOPS,
     SLEEPING,
+    has_crowd,
     is_in_share,
     is_on,
     is_sleeper,
@@ -280,7 +282,18 @@ def _left_out(item: pytest.Item) -> bool:
         return True
     if is_on("uvloop", name) and item.get_closest_marker("no_uvloop"):
         return True
-    return _is_anothers_case(item)
+    return _is_anothers_crowd(item) or _is_anothers_case(item)
+
+
+def _is_anothers_crowd(item: pytest.Item) -> bool:
+    """Whether it is a case of many clients, which another suite has."""
+    if f"::{CROWD_CASES}::" not in item.nodeid:
+        return False
+    _, suite, *_ = item.nodeid.split("::")
+    loops = (str(loop.id) for loop in LOOPS)
+    return not any(
+        is_on(loop, item.nodeid) and has_crowd(suite, loop) for loop in loops
+    )
 
 
 def _is_anothers_case(item: pytest.Item) -> bool:

@@ -24,14 +24,25 @@ SLEEPING = (
     "test_a_killed_holder",
     "test_a_killed_waiter",
     "test_adopted_is_kept",
+    "test_all_is_deleted_under_a_holder_and_two_waiters",
     "test_an_awaited_grant_is_kept",
     "test_nothing_is_counted_twice",
+    "test_one_expiry_after_the_other",
     "test_policy_writer",
     "test_two_processes_exclude_each_other",
     "test_waiters_survive_a_deleted_seat",
     "test_who_does_not_come_blocks_nobody",
 )
 """Cases that wait for leases, polls and processes, of every store."""
+CROWD_CASES = "TestCrowd"
+CROWD_CASES_ON = {
+    "TestMemory": "trio",
+    "TestPostgresql": "asyncio",
+    "TestRedis": "uvloop",
+}
+"""The suites that run the cases with many clients and long waits: one of each kind of
+store, on one loop.
+"""
 ALL_TURNS = bool(os.environ.get("ALL_TURNS"))
 """Nobody takes turns: each case on both, at each of the servers that share them."""
 
@@ -65,6 +76,11 @@ def is_sleeper(cases: str, test: str) -> bool:
     A loop that stands still is another matter on trio: there the driver has a thread.
     """
     return test in SLEEPING and cases != "TestBlockedLoop"
+
+
+def has_crowd(suite: str, loop: str) -> bool:
+    """Whether this suite runs the cases of ``CROWD_CASES`` on this loop."""
+    return ALL_TURNS or CROWD_CASES_ON.get(suite) == loop
 
 
 def is_in_share(cases: str, test: str, share: tuple[int, int]) -> bool:

@@ -34,6 +34,7 @@ from aiorwlock_remote.core.commands import (
 )
 from aiorwlock_remote.core.doorman import Doorman, Grant, MutexRecord
 from aiorwlock_remote.core.names import Resource
+from aiorwlock_remote.core.names import resource as named
 from aiorwlock_remote.core.permits import MAX_LIMIT
 from aiorwlock_remote.core.ticket import READERS, Mode, Policy
 from aiorwlock_remote.core.timing import PollPolicy, micros
@@ -255,6 +256,115 @@ class NeverExpires(Fault):
             claims = tuple(_for_ever(claim) for claim in command.claims)
             return replace(command, claims=claims)
         return command
+
+
+class ExpiresLate(Fault):
+    """Ends a grant some seconds after its lease."""
+
+    late = micros(3.0)
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire):
+            claims = tuple(self._longer(claim) for claim in command.claims)
+            return replace(command, claims=claims)
+        return command
+
+    def _longer(self, claim: Claim) -> Claim:
+        lease = claim.lease
+        return claim if lease is None else replace(claim, lease=lease + self.late)
+
+
+class RenewsAll(Fault):
+    """Renews the grants of all readers when one of them is renewed."""
+
+    def renewer(self) -> MemoryRenewer:
+        return _RenewingAll(self._database, self._loop.clock)
+
+
+class _RenewingAll(MemoryRenewer):
+    def renew(
+        self, batch: Sequence[Renewal], timeout: float
+    ) -> Sequence[Grant | NotHeld]:
+        for item in batch:
+            doorman = self._database.records.get(item.resource, Doorman())
+            every = tuple((grant.ticket, item.lease) for grant in doorman.grants)
+            self._database.step(item.resource, Renew(every), self._clock)
+        return super().renew(batch, timeout)
+
+
+class OneLease(Fault):
+    """Ends the grants of all readers with the shortest of their leases."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        done = super().step(resource, command)
+        doorman = self._database.records[resource]
+        ends = [grant.expires for grant in doorman.grants if grant.expires is not None]
+        if isinstance(command, Acquire) and command.mode is Mode.READ and ends:
+            grants = tuple(replace(g, expires=min(ends)) for g in doorman.grants)
+            self._database.records[resource] = replace(doorman, grants=grants)
+        return done
+
+
+class ForgetsPlaces(Fault):
+    """Drops each queue entry after its first life, though its client asks again."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        records = self._database.records
+        before = {
+            entry.number: entry.expires
+            for entry in records.get(resource, Doorman()).queue
+        }
+        done = super().step(resource, command)
+        after = records[resource]
+        queue = tuple(
+            replace(entry, expires=before.get(entry.number, entry.expires))
+            for entry in after.queue
+        )
+        records[resource] = replace(after, queue=queue)
+        return done
+
+
+class QueuesTries(Fault):
+    """Puts who tries once into the queue."""
+
+    def asked(self, command: Command, grants: tuple[Grant, ...]) -> Command:
+        del grants
+        if isinstance(command, Acquire) and not command.may_queue:
+            client_id = command.client_id or uuid4().hex
+            return replace(command, may_queue=True, client_id=client_id)
+        return command
+
+
+class MovesTheLost(Fault):
+    """Grants what a lost grant is to be moved to."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if isinstance(command, Downgrade | Upgrade) and isinstance(reply, NotHeld):
+            mode = Mode.READ if isinstance(command, Downgrade) else Mode.WRITE
+            return Granted((Grant(command.claim.ticket, mode, 10**18, 0, None),), 0)
+        return reply
+
+
+class RenewsTheLost(Fault):
+    """Takes a grant that it does not know for renewed."""
+
+    def told(self, command: Command, reply: Reply) -> Reply:
+        if not isinstance(command, Renew) or not isinstance(reply, Renewed):
+            return reply
+        outcomes = tuple(
+            Grant(ticket, Mode.WRITE, 7, 0, None) if isinstance(one, NotHeld) else one
+            for (ticket, _), one in zip(command.tickets, reply.outcomes, strict=True)
+        )
+        return replace(reply, outcomes=outcomes)
+
+
+class TrimsNames(Fault):
+    """Takes names for equal that differ in white space around them."""
+
+    def step(self, resource: Resource, command: Command) -> Pending[Reply]:
+        kind, name = resource.shown
+        return super().step(named(kind.strip(), name.strip()), command)
 
 
 class NoRenewal(Fault):

@@ -22,15 +22,18 @@ from aiorwlock_remote.core.mode_queue import Effects, ModeQueue
 from aiorwlock_remote.core.pushed import PushedGrant, StoreTime
 from aiorwlock_remote.core.value import replace
 from aiorwlock_remote.ports import Store as Port
+from aiorwlock_remote.runtime.acquirer import LockAcquirer
 from aiorwlock_remote.runtime.lease import AcquireRequest, Lease
 from aiorwlock_remote.runtime.store_client import StoreClient
 from aiorwlock_remote.testing.conformance import StoreLocation
 from aiorwlock_remote.testing.conformance.cases.admin import AdminCases
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CancellationCases
+from aiorwlock_remote.testing.conformance.cases.crowd import CrowdCases
 from aiorwlock_remote.testing.conformance.cases.failing import FailingCases
 from aiorwlock_remote.testing.conformance.cases.fairness import FairnessCases
 from aiorwlock_remote.testing.conformance.cases.fence import FenceCases
+from aiorwlock_remote.testing.conformance.cases.histories import HistoryCases
 from aiorwlock_remote.testing.conformance.cases.lease import (
     BlockedLoopCases,
     LeaseCases,
@@ -38,17 +41,21 @@ from aiorwlock_remote.testing.conformance.cases.lease import (
 )
 from aiorwlock_remote.testing.conformance.cases.locks import MutexCases, RWLockCases
 from aiorwlock_remote.testing.conformance.cases.moves import MovesCases, PassingCases
+from aiorwlock_remote.testing.conformance.cases.multi import MultiCases
 from aiorwlock_remote.testing.conformance.cases.names import OneNameOneLockCases
 from aiorwlock_remote.testing.conformance.cases.permits import SemaphoreCases
+from aiorwlock_remote.testing.conformance.cases.process import ProcessCases
 from aiorwlock_remote.testing.conformance.cases.published import (
     PublishedCallsCases,
     SeatCases,
 )
 from aiorwlock_remote.testing.conformance.cases.pushed import PushedCases
-from aiorwlock_remote.testing.conformance.cases.waiting import WakingCases
+from aiorwlock_remote.testing.conformance.cases.waiting import WaitingCases, WakingCases
+from aiorwlock_remote.testing.conformance.child import Child
 from tests.conformance import broken
 from tests.conformance.broken import Broken, Fault
 from tests.conformance.stores.memory import MemoryHarness, OnTheShelf
+from tests.conformance.stores.sqlite import SqliteHarness
 
 pytestmark = [
     pytest.mark.anyio,
@@ -182,6 +189,45 @@ CONTROLS: list[tuple[type[Fault], Case]] = [
         (SeatCases, "test_our_ticket_goes_when_its_holder_is_not_renewed", {}),
     ),
     (broken.TakesReaders, (SeatCases, "test_readers_we_do_not_know_stay", {})),
+    (
+        broken.NewestFirst,
+        (FairnessCases, "test_who_comes_back_at_once_goes_behind", {}),
+    ),
+    (broken.KeepsPlaces, (WaitingCases, "test_who_gave_up_is_in_nobodys_way", {})),
+    (broken.QueuesTries, (WaitingCases, "test_who_gave_up_is_in_nobodys_way", {})),
+    (broken.KeepsPlaces, (MutexCases, "test_timeout_ends_the_wait", {})),
+    (broken.NewestFirst, (FailingCases, "test_a_store_that_hangs_while_two_wait", {})),
+    (broken.AnyTicket, (MovesCases, "test_a_late_release_of_what_was_moved", {})),
+    (
+        broken.AnyTicket,
+        (PublishedCallsCases, "test_a_late_second_release", {}),
+    ),
+    (
+        broken.NoFence,
+        (SeatCases, "test_all_is_deleted_under_a_holder_and_two_waiters", {}),
+    ),
+    (broken.TrimsNames, (OneNameOneLockCases, "test_awkward_names_stay_apart", {})),
+    (broken.ExpiresLate, (LeaseCases, "test_one_expiry_after_the_other", {})),
+    (broken.NewestFirst, (LeaseCases, "test_one_expiry_after_the_other", {})),
+    (broken.RenewsAll, (LeaseCases, "test_each_reader_has_its_own_lease", {})),
+    (broken.OneLease, (LeaseCases, "test_each_reader_has_its_own_lease", {})),
+    (broken.MovesTheLost, (LossCases, "test_the_store_tells_of_the_loss", {})),
+    (broken.RenewsTheLost, (LossCases, "test_the_store_tells_of_the_loss", {})),
+    (broken.Everybody, (MultiCases, "test_ten_want_the_same", {})),
+    (broken.Everybody, (HistoryCases, "test_random_readers_and_writers", {})),
+    (broken.NoFence, (HistoryCases, "test_random_readers_and_writers", {})),
+    (broken.NoRenewal, (CrowdCases, "test_fifty_readers_are_kept", {})),
+    (broken.ForgetsPlaces, (CrowdCases, "test_long_waits_keep_their_places", {})),
+    (
+        broken.KeepsPlaces,
+        (
+            CrowdCases,
+            "test_forty_waiters_cancelled_at_every_step_of_a_release",
+            {},
+        ),
+    ),
+    (broken.NewestFirst, (CrowdCases, "test_thirty_clients", {})),
+    (broken.Everybody, (CrowdCases, "test_a_thousand_acquires_of_twenty_names", {})),
     (broken.NoLimit, (SemaphoreCases, "test_one_more_than_the_limit_waits", {})),
     (broken.NoLimit, (SemaphoreCases, "test_never_more_than_the_limit", {"seed": 1})),
     (broken.OneLimit, (SemaphoreCases, "test_the_least_limit_counts", {})),
@@ -234,19 +280,33 @@ class BrokenHarness(MemoryHarness):
 
 
 class PatientHarness(BrokenHarness):
-    """The same, for cases in which a claim window has to pass."""
+    """The same, for cases in which a claim window or some leases have to pass."""
 
     patience = 8.0
+
+
+LONG = {
+    "test_a_thousand_acquires_of_twenty_names",
+    "test_all_is_deleted_under_a_holder_and_two_waiters",
+    "test_fifty_readers_are_kept",
+    "test_long_waits_keep_their_places",
+    "test_one_expiry_after_the_other",
+}
 
 
 async def run(fault: type[Fault], case: Case, folder: Path) -> None:
     """Run the case as pytest would, on a store with this fault."""
     cases, name, given = case
-    harness = (PatientHarness if cases is PushedCases else BrokenHarness)(fault)
+    patient = cases is PushedCases or name in LONG
+    harness = (PatientHarness if patient else BrokenHarness)(fault)
     controlled = type("Controlled", (cases,), {"harness": harness})()
     test = getattr(controlled, name)
     async with controlled.connected(folder):
-        fixtures: dict[str, Any] = {"loop": ("asyncio", {}), **given}
+        fixtures: dict[str, Any] = {
+            "loop": ("asyncio", {}),
+            "tmp_path": folder,
+            **given,
+        }
         wanted = list(inspect.signature(test).parameters)
         with anyio.fail_after(4 * harness.patience):
             await test(**{name: fixtures[name] for name in wanted})
@@ -321,6 +381,18 @@ def tells_an_old_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PushedGrant, "of", lambda grant: of(replace(grant, fence=7)))
 
 
+def waits_on(patch: pytest.MonkeyPatch) -> None:
+    """A client gives up a second and more after the timeout of its caller."""
+    wait = LockAcquirer._wait
+
+    async def longer(
+        acquirer: LockAcquirer, request: AcquireRequest, until: float | None
+    ) -> Lease:
+        return await wait(acquirer, request, None if until is None else until + 1.2)
+
+    patch.setattr(LockAcquirer, "_wait", longer)
+
+
 CLIENT_CONTROLS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Any]] = [
     (believes_for_ever, "test_a_late_message_lets_nobody_in", {}),
     (believes_for_ever, "test_a_waiter_that_is_stopped_after_its_message", {}),
@@ -332,6 +404,33 @@ CLIENT_CONTROLS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Any]] = [
     (needs_no_confirmation, "test_a_waiter_that_is_stopped_after_its_message", {}),
     (tells_an_old_fence, "test_order_and_fences", {}),
 ]
+
+
+async def test_a_timeout_that_comes_late_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    waits_on(monkeypatch)
+    assert await is_noticed(
+        Fault, (MutexCases, "test_timeout_ends_the_wait", {}), tmp_path
+    )
+
+
+async def test_a_process_that_leaves_a_grant_without_end_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A killed process may do no clean-up: what it holds has to end by its lease."""
+    ask = Child.ask
+
+    async def endless(process: Child, order: str, **details: object) -> object:
+        details.update({"lease": None} if "lease" in details else {})
+        return await ask(process, order, **details)
+
+    monkeypatch.setattr(Child, "ask", endless)
+    harness = type("Hasty", (SqliteHarness,), {"patience": 6.0})()
+    controlled = type("Controlled", (ProcessCases,), {"harness": harness})()
+    async with controlled.connected(tmp_path):
+        with pytest.raises(TimeoutError):
+            await controlled.test_two_processes_exclude_each_other(loop=("asyncio", {}))
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,12 @@ from tests.conformance.test_sentinel import TestSentinel as Sentinel
 from tests.conformance.test_sqlite import TestSqlite as Sqlite
 from tests.loops import (
     ALL_IN_TURN,
+    CROWD_CASES,
+    CROWD_CASES_ON,
     IN_TURN,
     LOOPS,
     SLEEPING,
+    has_crowd,
     is_in_share,
     is_sleeper,
     turn_of,
@@ -83,9 +86,11 @@ EVERYWHERE = {
     "Cancellation",
     "Failing",
     "Close",
+    "Crowd",
     "Declared",
     "Fairness",
     "Fence",
+    "History",
     "Lease",
     "Loss",
     "Moves",
@@ -242,6 +247,14 @@ def test_every_combination_is_collected() -> None:
     assert set(collected) == expected
 
 
+def test_crowds_are_run_on_every_loop() -> None:
+    assert set(CROWD_CASES_ON.values()) == LOOP_NAMES
+    assert set(CROWD_CASES_ON) <= {f"Test{suite.__name__[4:]}" for suite in MATRIX}
+    for suite in MATRIX:
+        if suite.__name__ in CROWD_CASES_ON:
+            assert CROWD_CASES_ON[suite.__name__] in RUN_ON[suite]
+
+
 def test_sleepers_are_run_on_both_loops() -> None:
     """By two stores whose steps are the same."""
     names = [
@@ -265,6 +278,8 @@ def _loops(
 ) -> set[str]:
     native = issubclass(cases, NativeCancellationCases)  # which names its loops itself
     loops = RUN_ON[suite] - ({"trio"} if native else set())
+    if kind == CROWD_CASES:
+        loops = {loop for loop in loops if has_crowd(suite.__name__, loop)}
     if suite in SHARES and not is_in_share(kind, name, SHARES[suite]):
         return set()
     turns = TURNS.get(suite)

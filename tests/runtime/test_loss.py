@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -80,6 +82,28 @@ async def test_outer_cancellation_wins(near: Locks) -> None:
     assert outer.cancelled_caught
 
 
+async def test_outer_deadline_ends_as_a_timeout(near: Locks) -> None:
+    """``fail_after`` around ``async with`` raises its own TimeoutError."""
+    with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+        async with near.mutex(*NAME):
+            await anyio.sleep_forever()
+    assert not await near.mutex(*NAME).locked()
+
+
+@pytest.mark.only_on("asyncio", "they are asyncio's own")
+async def test_outer_deadline_of_asyncio(near: Locks) -> None:
+    async def work() -> None:
+        async with near.mutex(*NAME):
+            await anyio.sleep_forever()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await work()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(work(), 0.01)
+    assert not await near.mutex(*NAME).locked()
+
+
 async def test_inner_timeout_is_not_taken_for_a_loss(near: Locks) -> None:
     """``fail_after`` inside the body raises its own TimeoutError."""
     with pytest.raises(TimeoutError):
@@ -153,6 +177,22 @@ async def test_moved_grant_is_released_once_lost_is_told(near: Locks) -> None:
             await force(near)
             await anyio.sleep_forever()
     assert reader.lost == "forced"
+
+
+async def test_on_lost_after_a_move_gets_the_newest(near: Locks) -> None:
+    """Once, and not what was moved."""
+    told: list[Held] = []
+    async with near.rwlock(*NAME, on_lost=told.append).writer as writer:
+        newest = await (await writer.downgrade()).upgrade()
+        await force(near)
+        await _lost(newest)
+
+        async def is_told() -> bool:
+            return bool(told)
+
+        await wait_until(is_told, 20)
+    assert told == [newest]
+    assert writer.lost is None
 
 
 async def test_sessions_do_not_mix() -> None:

@@ -13,11 +13,13 @@ from aiorwlock_remote import (
     ConfigurationError,
     Locks,
     LockTimeout,
+    Unsupported,
     WouldDeadlock,
     connect,
 )
 from aiorwlock_remote.core.commands import Acquire, Command, Release, Withdraw
 from aiorwlock_remote.locks.lock import Mutex
+from aiorwlock_remote.testing.conformance.actors import wait_until
 from aiorwlock_remote.testing.faults import Fate, FaultyLink
 
 pytestmark = pytest.mark.anyio
@@ -151,6 +153,28 @@ async def test_a_store_that_raises_turns_one_away_and_goes_on(
         await locks.mutex("several", 1).acquire(5)
     async with locks.mutex("several", 1).acquire(5):
         pass
+
+
+async def test_one_release_fails(link: FaultyLink, locks: Locks, near: Locks) -> None:
+    """Who leaves is told, the others are released at once, and that one is repeated."""
+    releases: list[Command] = []
+
+    def second_fails(command: Command) -> Fate:
+        if isinstance(command, Release):
+            releases.append(command)
+            return Fate.FORBID if len(releases) == 2 else Fate.PASS
+        return Fate.PASS
+
+    async def some_are_free() -> bool:
+        return await free(near)
+
+    with pytest.raises(Unsupported):
+        async with locks.multi(*three(locks)):
+            link.fate = second_fails
+    assert len(releases) >= 3
+    held = [lock.resource for lock in three(near) if await lock.locked()]
+    assert len(held) <= 1
+    await wait_until(some_are_free, 10)
 
 
 @pytest.mark.parametrize("entered", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from itertools import count
 from typing import Unpack
 
@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from aiorwlock_remote import (
     Closed,
+    ConfigurationError,
     Held,
     LockError,
     LockLost,
@@ -107,6 +108,41 @@ async def test_who_has_stopped_waiting_is_not_looked_for(
             await held.upgrade(timeout=0.05)
         assert len(unwatched) == 1
         await held.release()
+
+
+async def test_what_was_released_is_not_upgraded(locks: Locks, near: Locks) -> None:
+    reader = await locks.rwlock(*NAME).reader.acquire()
+    await reader.release()
+    other = await near.rwlock(*NAME).writer.acquire()
+    for ask in (reader.upgrade, reader.try_upgrade):
+        with pytest.raises(NotOwner):
+            await ask()
+    assert other.valid
+    await other.release()
+
+
+async def test_it_is_upgraded_once(locks: Locks, near: Locks) -> None:
+    """Neither once more, nor by two tasks at once."""
+    reader = await locks.rwlock(*NAME).reader.acquire()
+    moved: list[Held] = []
+
+    async def upgrade() -> None:
+        with suppress(NotOwner):
+            moved.append(await reader.upgrade())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(upgrade)
+        group.start_soon(upgrade)
+    (writer,) = moved
+    for ask in (reader.upgrade, reader.try_upgrade):
+        with pytest.raises(NotOwner):
+            await ask()
+    with pytest.raises(ConfigurationError):
+        await writer.upgrade()
+    (shown,) = (await near.rwlock(*NAME).info()).holders
+    assert shown.holder == writer.holder
+    assert await writer.release()
+    assert not await near.rwlock(*NAME).locked()
 
 
 MOVES: dict[str, Callable[[Held], Awaitable[Held]]] = {

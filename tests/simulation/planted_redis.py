@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 from aiorwlock_remote.backends.redis.cluster.client import ClusterClient
 from aiorwlock_remote.backends.redis.connection.protocol import (
+    NoScriptRetries,
     RespProtocol,
 )
 from tests.simulation.planted import plant

@@ -9,6 +9,7 @@ INTERRUPTIBLE_EVERY = 0.01
 
 #: Whole classes that do not reach the synchronous API.
 NOT_OURS = {
+    "TestCrowd": "hundreds of tasks would be hundreds of threads",
     "TestDeclared": "opens the store itself",
     "TestPushed": "holds the store's messages back, in the loop of the test",
 }

@@ -100,6 +100,9 @@ class _Work:
         assert self._held is not None
         return await self._held.release()
 
+    async def vanish(self) -> object:
+        os._exit(3)
+
     async def count(self, path: str, turns: int) -> object:
         number = anyio.Path(path)
         for _ in range(turns):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Unpack
 
 from aiorwlock_remote import Connecting, Locks, Mutex, OptionArgs, connect, registry
+from aiorwlock_remote.core.timing import PollPolicy
 from aiorwlock_remote.core.url import parse
 from aiorwlock_remote.locks.lock import ReaderLock, Semaphore, WriterLock
 from aiorwlock_remote.ports import (
@@ -132,16 +133,20 @@ class StoreUnderTest:
         self,
         prefix: str = "",
         link: FaultyLink | None = None,
+        pace: PollPolicy | None = None,
         **options: Unpack[OptionArgs],
     ) -> Connecting:
         """Open a ``Locks`` as a new process does, with these options.
 
         ``prefix`` is put after the location's. If there is a ``link``, requests fail or
-        wait as the link says.
+        wait as the link says. ``pace``: how often its waiters poll, in place of what
+        the store wants.
         """
         store: str | Backend = self.site.backend or self.site.url
+        if link is not None or pace is not None:
+            store = _Behind(self.site, link or FaultyLink(), pace)
         return connect(
-            store if link is None else _Behind(self.site, link),
+            store,
             prefix=self.site.prefix + prefix,
             connect_timeout=self.patience,
             **options,
@@ -183,13 +188,14 @@ async def open_location(
 class _Behind:
     site: StoreLocation
     link: FaultyLink
+    pace: PollPolicy | None
 
     async def open(
         self, loop: EventLoop, wake: WakeCallback, settings: StoreSettings
     ) -> FaultyStore:
         heard = self.link.hearing(wake)
         inner = await open_location(self.site, loop, heard, settings)
-        return FaultyStore(inner, self.link, loop, wake)
+        return FaultyStore(inner, self.link, loop, wake, self.pace)
 
 
 MODES = ("mutex", "writer", "reader")

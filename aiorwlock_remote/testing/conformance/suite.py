@@ -24,10 +24,12 @@ from aiorwlock_remote.testing.conformance.cases import (
     bad_input,
     cancellation,
     close,
+    crowd,
     declared,
     failing,
     fairness,
     fence,
+    histories,
     lease,
     locks,
     moves,
@@ -45,6 +47,7 @@ from aiorwlock_remote.testing.conformance.harness import Harness
 _MODULES: tuple[ModuleType, ...] = (
     *(declared, locks, names, fence, lease, waiting, fairness, cancellation, failing),
     *(moves, multi, permits, published, admin, bad_input, close, process, pushed),
+    *(histories, crowd),
 )
 ALL_CASES: tuple[type[Cases], ...] = tuple(
     defined

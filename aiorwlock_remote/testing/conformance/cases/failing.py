@@ -93,6 +93,29 @@ class FailingCases(Cases):
             link.fate = _fails_late
             await self.all_raise(Unsupported, partial(locks.adopt, ticket))
 
+    async def test_a_store_that_hangs_while_two_wait(self) -> None:
+        """Waiters whose replies come late enter all the same, one by one, in order."""
+        name, link, theirs = self.store.name(), FaultyLink(), FaultyLink()
+        async with (
+            self.store.connect(link=link) as locks,
+            self.store.connect(link=theirs) as others,
+        ):
+            first = await self.actors.enters(self.others.mutex(*name), "first")
+            second = await self.actors.queues(locks.mutex(*name), "second")
+            third = await self.actors.queues(others.mutex(*name), "third")
+            link.hold_back = theirs.hold_back = True
+            await first.leave()
+            await self.actors.until(lambda: link.held_back > 0)
+            assert third.waits
+            link.let_through()
+            theirs.let_through()
+            await second.inside()
+            assert third.waits
+            await second.hand_over_to(third)
+            await third.leave()
+            await self.actors.nothing_left(self.others.mutex(*name))
+        assert self.actors.order == ["first", "second", "third"]
+
     async def test_taken_back_when_the_store_lets_us(self) -> None:
         """If the withdrawal of a grant fails, it is repeated until it succeeds."""
         async with self._client() as (locks, name, link):

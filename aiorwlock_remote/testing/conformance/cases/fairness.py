@@ -82,6 +82,20 @@ class FairnessCases(Cases):
             await self.actors.finish()
         assert self.actors.order == ["r", "w1", "w2", "w3"]
 
+    async def test_who_comes_back_at_once_goes_behind(self) -> None:
+        """A task that releases and asks again enters after all that waited before."""
+        lock = self.locks.mutex("order", 1)
+        async with self.store.connect() as third:
+            held = await lock.acquire()
+            await self.actors.queues(self.others.mutex("order", 1), "a")
+            await self.actors.queues(third.mutex("order", 1), "b")
+            self.actors.all_may_leave()
+            assert await held.release()
+            again = await self.actors.asks(lock, "again")
+            again.may_leave()
+            await self.actors.finish()
+        assert self.actors.order == ["a", "b", "again"]
+
     async def test_nobody_starves(self) -> None:
         """A waiting writer enters although new readers keep asking."""
         before = await self.actors.enters(self.locks.rwlock("c", 1).reader, "r0")

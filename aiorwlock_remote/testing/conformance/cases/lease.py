@@ -6,6 +6,8 @@ import gc
 import threading
 import time
 import warnings
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -17,6 +19,9 @@ from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.testing.conformance.cases.base import Cases, Loop
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
+
+SOON = 10
+"""Leases within which a waiter has to enter after the end of one, on a busy machine."""
 
 
 class LeaseCases(Cases):
@@ -38,6 +43,59 @@ class LeaseCases(Cases):
         assert await self.locks.acquire_readers_lock("c", 1, "too", lease=short)
         await live.leave()
         await self.actors.enters(self.others.rwlock("c", 1).writer)
+
+    async def test_one_expiry_after_the_other(self) -> None:
+        """Waiters whose predecessor dies in its turn enter in order, each soon after
+        that lease has ended.
+        """
+        clock, short = SystemClock(), self.harness.short
+        held = await self.locks.mutex("order", 1).acquire()
+        waited = list[float]()
+        async with self.store.connect() as third:
+            waiting = [
+                await self.actors.queues(each.mutex("order", 1, lease=short), name)
+                for name, each in (("a", self.others), ("b", third), ("c", self.locks))
+            ]
+            await held.release()
+            for dies, enters in pairwise(waiting):
+                died = await dies.inside()
+                # On a machine that stands still it may be lost already.
+                with suppress(LockLost):
+                    died.detach()
+                since = clock.now()
+                await enters.inside()
+                waited.append(clock.now() - since)
+            await self.actors.finish()
+        assert self.actors.order == ["a", "b", "c"]
+        # The better of two: a busy machine may hold one of them up.
+        assert min(waited) <= SOON * short + self.harness.grants_more
+
+    @pytest.mark.usefixtures("renewed_often")
+    async def test_each_reader_has_its_own_lease(self) -> None:
+        """A dead reader's grant ends with its lease, whatever the leases of the others
+        and however often they are renewed; theirs stay.
+        """
+        lock, short = self.locks.rwlock("c", 1), self.harness.short
+        theirs = self.others.rwlock("c", 1)
+        endless = self.others.rwlock("c", 1, lease=None).reader
+        living = [await self.actors.enters(each) for each in (endless, lock.reader)]
+        assert await self.locks.acquire_readers_lock("c", 1, "dead", lease=short)
+        ticket = (await theirs.reader.acquire()).detach()
+        assert await self.locks.acquire_readers_lock("c", 1, "dead too", lease=short)
+
+        async def three_are_left() -> bool:
+            return len((await lock.reader.info()).holders) == 3
+
+        await self.actors.until(three_are_left)
+        for ended in ("dead", "dead too"):
+            assert not await self.locks.release_readers_lock("c", 1, ended)
+        assert await theirs.writer.try_acquire() is None
+        for one in living:
+            await (await one.inside()).extend()
+            await one.leave()
+        assert await theirs.writer.try_acquire() is None
+        assert await (await self.others.adopt(ticket)).release()
+        await self.take_at_once(theirs.writer)
 
     async def test_a_holder_is_kept(self) -> None:
         """A grant in use is renewed: after two leases it is still held."""
@@ -186,6 +244,15 @@ class BlockedLoopCases(Cases):
         assert all(refused)
 
 
+LEARN = (
+    ("mutex", "extend"),
+    ("writer", "downgrade"),
+    ("reader", "upgrade"),
+    ("reader", "try_upgrade"),
+)
+"""Modes, and calls that learn of a loss by the reply of the store."""
+
+
 class LossCases(Cases):
     """A lost grant cancels its ``async with`` body, or does what ``on_lost`` asks."""
 
@@ -291,6 +358,24 @@ class LossCases(Cases):
         with pytest.raises(LockLost) as caught:
             await held.release()
         assert caught.value.reason == "forced"
+
+    async def test_the_store_tells_of_the_loss(self) -> None:
+        """``extend``, ``downgrade`` and ``upgrade`` of a lost grant raise ``LockLost``,
+        and so do all calls after that.
+        """
+        for mode, call in LEARN:
+            # Without a lease there are no renewals, by which it would be known before.
+            name = self.store.name()
+            lock = lock_of(self.locks, mode, name, lease=None, on_lost="flag")
+            held = await lock.acquire()
+            await self.force(lock)
+            for _ in range(2):
+                with pytest.raises(LockLost) as caught:
+                    await getattr(held, call)()
+                assert caught.value.reason == "forced"
+            await self.all_raise(LockLost, held.check, held.extend, held.detach)
+            assert not await held.release()
+            assert not await self.others.mutex(*name).locked()
 
     @pytest.mark.usefixtures("renewed_often")
     async def test_guard_cancels_what_it_guards(self) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import math
 from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
 
 from aiorwlock_remote import LockTimeout, NotOwner, WouldDeadlock
+from aiorwlock_remote.runtime.event_loop import SystemClock
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 CYCLES = 20
+MOST_LATE = 1.0
+"""Seconds by which a timeout may be late, at most."""
 
 
 class MutexCases(Cases):
@@ -105,12 +109,23 @@ class MutexCases(Cases):
         assert isinstance(caught.value, TimeoutError)
 
     async def test_timeout_ends_the_wait(self) -> None:
-        """``acquire`` ends after its ``timeout``, and leaves no queue entry."""
+        """``acquire`` ends after its ``timeout``, not much later, and leaves no queue
+        entry.
+        """
+        clock, timeout, waited = SystemClock(), self.harness.short, math.inf
         async with self.locks.mutex("order", 42) as held:
-            with pytest.raises(LockTimeout) as caught:
-                await self.others.mutex("order", 42).acquire(timeout=self.harness.short)
-            assert held.holder in caught.value.holders[0]
-            await self.actors.queue_has(self.locks.mutex("order", 42), 0)
+            # Again only if it came late: a busy machine may hold one or two of them up.
+            for _ in range(3):
+                asked = clock.now()
+                with pytest.raises(LockTimeout) as caught:
+                    await self.others.mutex("order", 42).acquire(timeout)
+                waited = clock.now() - asked
+                assert waited >= timeout
+                assert held.holder in caught.value.holders[0]
+                await self.actors.queue_has(self.locks.mutex("order", 42), 0)
+                if waited < timeout + MOST_LATE:
+                    break
+        assert waited < timeout + MOST_LATE
 
     async def test_no_timeout_waits_for_the_release(self) -> None:
         """``acquire`` without a timeout waits until the lock is granted."""

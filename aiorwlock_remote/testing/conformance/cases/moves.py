@@ -18,9 +18,15 @@ from aiorwlock_remote import (
     StaleFence,
     UpgradeConflict,
 )
+from aiorwlock_remote.core.commands import Acquire
 from aiorwlock_remote.fencing.sql import FencedTable
 from aiorwlock_remote.testing.conformance.cases.base import Cases
 from aiorwlock_remote.testing.conformance.cases.cancellation import CANCEL_POINTS
+from aiorwlock_remote.testing.conformance.harness import lock_of
+from aiorwlock_remote.testing.faults import FaultyLink
+
+MOVED_FROM = {"downgrade": "writer", "upgrade": "reader", "adopt": "mutex"}
+"""Moves, each with the lock whose grant is moved."""
 
 
 class MovesCases(Cases):
@@ -50,6 +56,31 @@ class MovesCases(Cases):
         moved.check()
         assert await moved.release()
         assert not await self.locks.rwlock("c", 1).locked()
+
+    async def test_a_late_release_of_what_was_moved(self) -> None:
+        """A release of the ticket before a move, sent after the move, ends no grant."""
+        link = FaultyLink()
+        async with self.store.connect(link=link) as locks:
+            for move, side in MOVED_FROM.items():
+                name = self.store.name()
+                held = await lock_of(locks, side, name).acquire()
+                acquires = [sent for sent in link.sent if isinstance(sent, Acquire)]
+                ticket = acquires[-1].claims[0].ticket
+                moved = await (
+                    self.others.adopt(held.detach())
+                    if move == "adopt"
+                    else getattr(held, move)()
+                )
+                for late in (
+                    self.others.release_writer_lock,
+                    locks.release_readers_lock,
+                    self.others.release_mutex_lock,
+                ):
+                    assert not await late(*name, ticket)
+                (shown,) = (await self.locks.mutex(*name).info()).holders
+                assert (shown.holder, shown.fence) == (moved.holder, moved.fence)
+                await moved.extend()
+                assert await moved.release()
 
     async def test_what_is_shown_of_a_moved_grant(self) -> None:
         """``info`` shows an upgraded grant with a new holder id and the old reason."""

@@ -106,6 +106,33 @@ class MultiCases(Cases):
             group.start_soon(work, self.others, [3, 2, 1])
         assert len(done) == 2
 
+    async def test_ten_want_the_same(self) -> None:
+        """While one lock is taken, ten ``multi`` of two processes wait and keep none;
+        then one at a time gets all.
+        """
+        names, order = (1, 2, 3), list[str]()
+        inside = 0
+
+        async def work(each: Locks, rank: int) -> None:
+            nonlocal inside
+            wanted = names[rank % 3 :] + names[: rank % 3]
+            async with each.multi(*(each.mutex("o", name) for name in wanted)):
+                inside += 1
+                await anyio.lowlevel.checkpoint()
+                order.append("alone" if inside == 1 else "beside others")
+                inside -= 1
+
+        async with anyio.create_task_group() as group:
+            taken = await self.actors.enters(self.locks.mutex("o", 1))
+            for rank in range(10):
+                group.start_soon(work, (self.locks, self.others)[rank % 2], rank)
+            await self.actors.queue_has(self.locks.mutex("o", 1), 2)
+            await self.actors.until(others_see(self.others, 1))
+            assert order == []
+            await taken.leave()
+        assert order == ["alone"] * 10
+        await self.actors.until(others_see(self.others))
+
     @pytest.mark.usefixtures("renewed_often")
     async def test_losing_one_ends_all(self) -> None:
         """If ``multi`` loses one lock, its body is cancelled and the rest released."""

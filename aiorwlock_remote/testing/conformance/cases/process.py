@@ -18,7 +18,11 @@ class ProcessCases(Cases):
     needs = Capability.MANY_PROCESSES
 
     async def test_two_processes_exclude_each_other(self, loop: Loop) -> None:
-        """A lock that one process holds is refused to another, in every mode."""
+        """A lock that one process holds is refused to another, in every mode.
+
+        If its process ends without any clean-up, a waiter enters when the lease is
+        over.
+        """
         async with (
             child(self.store, loop) as one,
             child(self.store, loop) as two,
@@ -34,6 +38,10 @@ class ProcessCases(Cases):
             assert second > first
             assert await one.ask("acquire", mode="mutex", timeout=0) == "LockTimeout"
             assert await two.ask("release") is True
+            third = await two.ask("acquire", mode="writer", lease=self.harness.kept)
+            waiting = await self.actors.queues(self.locks.mutex("order", 1))
+            await two.tell("vanish")
+            assert (await waiting.inside()).fence > third
 
     async def test_nothing_is_counted_twice(self, tmp_path: Path, loop: Loop) -> None:
         """A number that processes increment under the lock loses no increment."""

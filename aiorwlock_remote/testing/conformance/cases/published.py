@@ -80,6 +80,17 @@ class PublishedCallsCases(Cases):
         assert await self.locks.mutex("foobar", 123).locked()
         assert await release(self.others, kind, 123, "gluww")
 
+    async def test_a_late_second_release(self) -> None:
+        """A second release of a ticket spares a ticket that holds the lock since."""
+        for number, kind in enumerate(KINDS):
+            assert await acquire(self.locks, kind, number, "gluww")
+            assert await release(self.locks, kind, number, "gluww")
+            assert await acquire(self.others, kind, number, "other")
+            for each in (self.locks, self.others):
+                assert not await release(each, kind, number, "gluww")
+            assert await self.locks.mutex("foobar", number).locked()
+            assert await release(self.locks, kind, number, "other")
+
     async def test_it_never_expires(self) -> None:
         """Without a lease a grant never ends, and ``stale`` yields it; others end."""
         assert await acquire(self.locks, "mutex", 1, "gluww")
@@ -330,6 +341,31 @@ class SeatCases(Cases):
         second = await self.actors.queues(self.others.mutex(*NAME), "second")
         self.store.foreigner.wipe(NAME)
         await second.inside()
+
+    @pytest.mark.usefixtures("renewed_often")
+    async def test_all_is_deleted_under_a_holder_and_two_waiters(self) -> None:
+        """If doorman and mutex record are deleted, the holder is told, and the waiters
+        enter one by one, with greater fences.
+        """
+        held = await self.locks.mutex(*NAME, on_lost="flag").acquire()
+        async with self.store.connect() as third:
+            waiting = [
+                await self.actors.queues(each.mutex(*NAME))
+                for each in (self.others, third)
+            ]
+            self.store.foreigner.clean(NAME)
+            self.store.foreigner.wipe(NAME)
+            await self.actors.until(lambda: not all(one.waits for one in waiting))
+            inside, waits = sorted(waiting, key=lambda one: one.waits)
+            fence = (await inside.inside()).fence
+            assert fence > held.fence
+            assert waits.waits
+            (shown,) = (await self.locks.mutex(*NAME).info()).holders
+            assert shown.fence == fence
+            await inside.hand_over_to(waits)
+            assert (await waits.inside()).fence > fence
+            await waits.leave()
+            await self.actors.until(lambda: held.lost is not None)
 
     async def test_release_of_a_foreign_ticket(self) -> None:
         """``release_mutex_lock`` releases another program's record by its ticket."""

@@ -8,9 +8,10 @@ from os import getpid
 
 import pytest
 
-from aiorwlock_remote import LockTimeout, ReaderLock, TooManyWaiters
+from aiorwlock_remote import Closed, LockTimeout, ReaderLock, TooManyWaiters
 from aiorwlock_remote.ports import Capability
 from aiorwlock_remote.testing.conformance.cases.base import Cases
+from aiorwlock_remote.testing.conformance.harness import MODES, lock_of
 
 # Seconds between polls of one waiter, at least, in a store that notifies.
 MIN_POLL_INTERVAL = 1.0
@@ -59,6 +60,27 @@ class WaitingCases(Cases):
         await first.hand_over_to(patient)
         await self.actors.queue_has(self.locks.mutex("order", 1), 0)
         assert self.actors.order == ["first", "patient"]
+
+    async def test_who_gave_up_is_in_nobodys_way(self) -> None:
+        """After refused tries, a timeout and a close, the next waiter is the first."""
+        first = await self.actors.enters(self.locks.mutex("order", 1), "first")
+        for mode in MODES:
+            lock = lock_of(self.others, mode, ("order", 1))
+            assert await lock.try_acquire() is None
+            with pytest.raises(LockTimeout):
+                await lock.acquire(timeout=0)
+            assert (await lock.info()).queue == (), "a try takes no place"
+        with pytest.raises(LockTimeout):
+            await self.others.mutex("order", 1).acquire(self.harness.answers_in)
+        await self.actors.queue_has(self.locks.mutex("order", 1), 0)
+        closing = await self.store.connect()
+        ahead = await self.actors.queues(closing.mutex("order", 1), "closed")
+        next_one = await self.actors.queues(self.others.rwlock("order", 1).reader, "r")
+        await closing.aclose()
+        assert isinstance(await ahead.gone(), Closed)
+        await self.actors.queue_has(self.locks.mutex("order", 1), 1)
+        await first.hand_over_to(next_one)
+        assert self.actors.order == ["first", "r"]
 
     async def test_max_waiters_in_a_process(self) -> None:
         """A waiter beyond ``max_waiters`` gets ``TooManyWaiters``; the others stay."""
