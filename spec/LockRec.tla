@@ -215,6 +215,8 @@ GetLate(i) == /\ rec.grants = {} /\ i \in Writers(rec)
               /\ Change([rec EXCEPT !.queue[i].late = TRUE]) /\ UNCHANGED cl
 WindowCloses == /\ WriterWaits(rec) /\ Admitted(rec) # {}
                 /\ Change(CloseWindow(rec)) /\ UNCHANGED cl
+\* A reader's waiting for its upgrade ends: its time is over, or it gave up.
+SlotLapses == rec.slot # {} /\ Change([rec EXCEPT !.slot = {}]) /\ UNCHANGED cl
 Vanish == /\ Forget /\ rec.grants = {} /\ rec.queue = <<>> /\ rec.last > 0
           /\ rec' = [rec EXCEPT !.last = 0] /\ clk' = IF Clock = "back" THEN 0 ELSE clk
           /\ UNCHANGED <<cl, late, highest, seen, bad>>
@@ -226,7 +228,7 @@ Next ==
   \/ \E x \in late : Arrive(x)
   \/ \E h \in rec.grants : Expire(h)
   \/ \E i \in DOMAIN rec.queue : ExpirePlace(rec.queue[i]) \/ GetLate(i)
-  \/ WindowCloses \/ Vanish
+  \/ WindowCloses \/ SlotLapses \/ Vanish
 Spec == Init /\ [][Next]_vars
 Bound == rec.last <= MaxFence /\ clk <= MaxFence
 Symmetry == Permutations(Twice) \cup Permutations(Clients \ Twice)

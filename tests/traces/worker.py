@@ -49,6 +49,7 @@ class Plan:
     """What a worker does. Seconds.
 
     Attributes:
+        seed: Names the resources of a run, which no other run of the store uses.
         turns: How many turns each task has.
         names: Number of resources of each kind.
         kinds: Kinds of locks, chosen with equal weight.
@@ -129,11 +130,11 @@ class Worker:
         if chance.random() < 0.05 and plan.shares_entries:
             options["lock_delay"] = 0.1
         if kind == "mutex":
-            return self._locks.mutex("traced", number, **options)
+            return self._locks.mutex(f"mutex{plan.seed}", number, **options)
         if kind == "semaphore":
             options.pop("lock_delay", None)
-            return self._locks.semaphore("traced", number, PERMITS, **options)
-        both = self._locks.rwlock("shared", number, **options)
+            return self._locks.semaphore(f"permits{plan.seed}", number, PERMITS, **options)
+        both = self._locks.rwlock(f"both{plan.seed}", number, **options)
         return both.reader if kind == "reader" else both.writer
 
     async def _turn(self, lock: AnyLock | Semaphore) -> None:
