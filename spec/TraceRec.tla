@@ -11,25 +11,27 @@
 (* follows from them are checked.                                           *)
 (*                                                                          *)
 (* Some of a doorman is not seen, and LockRec says what it is: the tickets  *)
-(* of queue entries; `admitted` while nobody keeps readers out, when it     *)
-(* means nothing; `upgraded` while nobody writes.                           *)
+(* of queue entries; `admitted` while nobody keeps readers out, and of who  *)
+(* is late, when it means nothing; `upgraded` while nobody writes.          *)
 (*                                                                          *)
 (* Histories are checked one beside the other, each from its initial state. *)
-(* TLC prints how far it got with each: a history is accepted if it got     *)
-(* past the last command. The invariants are LockRec's own.                 *)
+(* TLC prints how many commands of each are left: a history is accepted if  *)
+(* none is. The invariants are LockRec's own.                               *)
 EXTENDS LockRec
 CONSTANT Traces  \* a sequence of histories
-VARIABLES which, at, timely, todo
-\* the history; its command; whether the command's time has come; its requests left
-tracing == <<vars, which, at, timely, todo>>
+VARIABLES which, left, timely, todo
+\* the history; its commands that are left; whether the time of the first of them has
+\* come; and its requests that are left.  (As TLC evaluates Traces at each use, the
+\* commands are kept in the state.)
+tracing == <<vars, which, left, timely, todo>>
 
-Trace == Traces[which]
-Command == Trace[at]
+Command == Head(left)
 Pair(p) == <<p.g, p.m>>
 
 TraceInit == /\ Init
              /\ which \in DOMAIN Traces
-             /\ at = 1 /\ timely = FALSE /\ todo = Traces[which][1].requests
+             /\ left = Traces[which]
+             /\ timely = FALSE /\ todo = Command.requests
 
 ---------------------------------------------------------------------------
 (* Time passes until the store's clock shows the time of the command *)
@@ -39,7 +41,7 @@ Due == \/ \E h \in rec.grants : h.t \in Command.over
        \/ \E i \in DOMAIN rec.queue : Pair(rec.queue[i]) \in Command.lapsed \/ Late(i)
        \/ Closes \/ (Command.given /\ rec.slot # {})
 Pass ==
-  /\ ~timely /\ at <= Len(Trace)
+  /\ ~timely /\ left # <<>>
   /\ IF ~Due THEN timely' = TRUE /\ UNCHANGED vars
      ELSE /\ \/ \E h \in rec.grants : h.t \in Command.over /\ Expire(h)
              \/ \E i \in DOMAIN rec.queue :
@@ -48,7 +50,7 @@ Pass ==
              \/ Closes /\ WindowCloses
              \/ Command.given /\ SlotLapses
           /\ UNCHANGED timely
-  /\ UNCHANGED <<which, at, todo>>
+  /\ UNCHANGED <<which, left, todo>>
 
 (* The store serves the requests of the command *)
 Arrives(x) ==
@@ -63,12 +65,12 @@ Arrives(x) ==
 ServeNext ==
   /\ timely /\ todo # <<>>
   /\ Arrives(Head(todo))
-  /\ todo' = Tail(todo) /\ UNCHANGED <<which, at, timely>>
+  /\ todo' = Tail(todo) /\ UNCHANGED <<which, left, timely>>
 
 (* What the store has then is what LockRec has *)
 SameEntry(p, q) ==
   /\ Pair(p) = Pair(q) /\ p.late = q.late
-  /\ (WriterWaits(rec) \/ Writing(rec)) => p.admitted = q.admitted
+  /\ (WriterWaits(rec) \/ Writing(rec)) /\ ~p.late => p.admitted = q.admitted
 Agrees(stored) ==
   /\ rec.grants = stored.grants
   /\ rec.last = stored.last
@@ -77,11 +79,11 @@ Agrees(stored) ==
   /\ Len(rec.queue) = Len(stored.queue)
   /\ \A i \in DOMAIN rec.queue : SameEntry(rec.queue[i], stored.queue[i])
 Observe ==
-  /\ timely /\ todo = <<>> /\ at <= Len(Trace)
+  /\ timely /\ todo = <<>> /\ left # <<>>
   /\ Agrees(Command.seen)
-  /\ at' = at + 1 /\ timely' = FALSE
-  /\ todo' = IF at < Len(Trace) THEN Trace[at + 1].requests ELSE <<>>
-  /\ PrintT(<<"reached", which, at + 1>>)
+  /\ left' = Tail(left) /\ timely' = FALSE
+  /\ todo' = IF left' = <<>> THEN <<>> ELSE Head(left').requests
+  /\ PrintT(<<"left", which, Len(left')>>)
   /\ UNCHANGED <<vars, which>>
 
 TraceSpec == TraceInit /\ [][Pass \/ ServeNext \/ Observe]_tracing

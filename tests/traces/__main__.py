@@ -137,7 +137,7 @@ class LongRun:
 def _plan(seed: int, models: bool) -> dict[str, Any]:
     chance = random.Random(f"plan {seed}")
     plan: dict[str, Any] = {
-        "turns": chance.choice([20, 60]),
+        "turns": chance.choice([60, 400]),
         "tasks": chance.choice([3, 6]),
         "names": chance.choice([1, 2, 4]),
         "body": chance.choice([0.002, 0.005, 0.02]),

@@ -3,8 +3,8 @@
 What a doorman is in the model, field by field (``spec/README.md`` has the same table):
 
 * ``grants``: who holds, in which mode, by which ticket, under which fence;
-* ``queue``: whose entry, in which mode, in order; a writer is ``late`` if it was offered
-  the resource and did not claim it in time, a reader ``admitted`` if it may pass writers;
+* ``queue``: whose entry, in which mode, in order; ``late`` if it was offered the resource
+  and did not claim it in time; a reader is ``admitted`` if it may pass writers;
 * ``slot``: the reader that waits to upgrade; ``upgraded``: the writer was a reader;
 * ``last``: the last fence. The model counts fences from 1, so a fence is its rank.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from aiorwlock_remote.core.admission import admitted
+from aiorwlock_remote.core.admission import is_admitted
 from aiorwlock_remote.core.commands import (
     Acquire,
     Adopt,
@@ -89,8 +89,8 @@ class ModelStep:
     Attributes:
         over: Tickets whose grants had expired.
         lapsed: Queue entries that had expired.
-        missed: Writers' entries whose claim window was over.
-        shut: Whether no reader might pass waiting writers any more.
+        missed: Queue entries whose claim window was over.
+        shut: Whether the window in which readers pass waiting writers was over.
         given: Whether the waiting time of an upgrade was over.
     """
 
@@ -126,11 +126,9 @@ class Abstraction:
             over=frozenset(self._ticket(g.ticket) for g in before.grants if g.dead(now)),
             lapsed=frozenset(self._pair(p) for p in before.queue if p.expires <= now),
             missed=frozenset(
-                self._pair(p)
-                for p in before.queue
-                if p.mode is Mode.WRITE and p.missed_claim(now)
+                self._pair(p) for p in before.queue if p.missed_claim(now)
             ),
-            shut=_is_shut(before, now),
+            shut=0 < before.admit_until <= now,
             given=slot is not None and slot.expires <= now,
             requests=requests,
             seen=self.state(after, now),
@@ -140,7 +138,6 @@ class Abstraction:
         """Return the model's view of a doorman at a time of the store's clock."""
         if doorman.has_permits or doorman.pushed:
             raise Unmodelled("permits and pushed grants")
-        may_pass = {entry.number for entry in admitted(doorman, now)}
         slot = doorman.upgrader
         return ModelState(
             grants=frozenset(
@@ -155,8 +152,8 @@ class Abstraction:
             queue=tuple(
                 ModelEntry(
                     *self._pair(entry),
-                    admitted=entry.number in may_pass,
-                    late=entry.mode is Mode.WRITE and entry.missed_claim(now),
+                    admitted=entry.mode is Mode.READ and is_admitted(doorman, entry, now),
+                    late=entry.missed_claim(now),
                 )
                 for entry in doorman.queue
             ),
@@ -246,16 +243,6 @@ class Abstraction:
     def _fence(self, fence: int) -> int:
         # The fences of a history are seen in their order.
         return self._fences.setdefault(fence, len(self._fences))
-
-
-def _is_shut(doorman: Doorman, now: int) -> bool:
-    readers = [entry for entry in doorman.queue if entry.mode is Mode.READ]
-    may_pass = admitted(doorman, now)
-    if may_pass and doorman.admit_upto and len(may_pass) < len(readers):
-        missed = [entry for entry in readers if entry.missed_claim(now)]
-        if missed:
-            raise Unmodelled("a window that is over for some of the readers")
-    return bool(readers) and not may_pass
 
 
 def sample(

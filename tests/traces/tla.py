@@ -15,7 +15,7 @@ from tests.traces.abstraction import ModelStep
 
 SPEC = Path(__file__).parents[2] / "spec"
 MODULE = "RecordedHistories"
-TIMEOUT = 120
+TIMEOUT = 300
 
 
 def _runner() -> Any:  # noqa: ANN401 - a program beside the package
@@ -52,12 +52,16 @@ def validate(histories: Sequence[Sequence[ModelStep]]) -> Verdict:
         outcome = runner.check_module(Path(name), MODULE, "TraceRec", TIMEOUT)
     if outcome.verdict in {"error", "timeout"}:
         raise RuntimeError(f"TLC came to no verdict:\n{outcome.output}")
-    reached = [0] * len(histories)
-    for which, at in re.findall(r'<<"reached", (\d+), (\d+)>>', outcome.output):
+    left = [len(history) for history in histories]
+    for which, commands in re.findall(r'<<"left", (\d+), (\d+)>>', outcome.output):
         number = int(which) - 1
-        reached[number] = max(reached[number], int(at) - 1)
+        left[number] = min(left[number], int(commands))
+    reached = tuple(
+        len(history) - commands
+        for history, commands in zip(histories, left, strict=True)
+    )
     violated = "" if outcome.verdict == runner.PASS else outcome.verdict
-    return Verdict(tuple(reached), violated, outcome.output)
+    return Verdict(reached, violated, outcome.output)
 
 
 def module_of(histories: Sequence[Sequence[ModelStep]]) -> str:
